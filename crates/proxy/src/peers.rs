@@ -99,8 +99,8 @@ const PLACES: usize = 1 << 14;
 /// Seconds for which an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
-/// Addresses that have recently shown that they receive messages. The table has a fixed size. Newer
-/// entries replace older ones.
+/// Addresses that have recently shown that they receive messages. The table has [`PLACES`] places.
+/// The hash of an address determines its place, and a newer address replaces an older one there.
 #[derive(Default)]
 struct Verified {
     /// For each remembered address, a part of its keyed hash, and the time at which it is

@@ -70,7 +70,8 @@ pub(crate) fn reload(
     true
 }
 
-/// Returns the pool and back end slots to which calls or transactions still refer.
+/// Returns the slots of back ends to which calls or transactions still refer, each with the slot of
+/// its pool. The slot of each of these pools is also in the result, with [`ANY`].
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
     let slot = |backend_ref: BackendRef| {
         [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]

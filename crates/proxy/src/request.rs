@@ -182,36 +182,39 @@ fn process<'a>(
     if request.method == Method::Invite && request.essentials.to_tag.is_none() {
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
-    // A request that continues or ends a call is not rejected because a table is full.
-    // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded".
-    // No transaction has matched, so the first copy of a pending request was forwarded without one.
+    // If the transaction table is full, a request that continues or ends a call is forwarded
+    // without a transaction instead of being rejected.
+    // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is
+    // forwarded". No transaction has matched, so the first copy of a pending request was forwarded
+    // without one.
     let transaction = Transaction { identity: request.identity, method: request.method };
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
         || step.routing.calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
-    // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
-    // it. A final response on a stream is sent once too, and a stream remembers no response for
-    // copies of its request. So a proxy that forwards responses as datagrams has to do both.
+    // A request arrives only once on a stream. If it leaves as a datagram, the proxy has to
+    // retransmit it. A final response also arrives only once on a stream. If it leaves as a
+    // datagram, the proxy has to keep it and send it again for each copy of the request.
     // RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's
     // TU must take an active role in ensuring reliable delivery on one of the transports MUST be
     // forwarded transaction statefully."
     let bridges = received.flow.transport.is_reliable() != hop.target.transport.is_reliable();
-    // §16.10: a CANCEL that matches nothing is forwarded statelessly. §13.2.2.4: the ACK to a 2xx
-    // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
-    // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
-    // transaction the failure would remain unnoticed.
+    // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+    // response to the request." Without a transaction the failure would remain unnoticed.
     let target = &hop.target;
     let is_flow = target.is_registered || target.connection.is_some();
     let may_be_gone =
         target.transport.is_reliable() && (is_flow || target.transport.is_websocket());
     let has_state = hop.tier == Tier::Stateful || bridges || may_be_gone;
+    // §16.10: a CANCEL that matches nothing is forwarded statelessly. §13.2.2.4: the ACK to a 2xx
+    // is a transaction of its own without a response.
     let may_open = has_transaction && !goes_alone;
-    // A large request without room for its transaction leaves by UDP, as it would without TCP.
+    // A large request without room for its transaction leaves by UDP, like a request to a back end
+    // that accepts no TCP.
     let finds_room = !room.is_full_for_new && !room.has_its_share;
     let may_be_large = may_open && (request.essentials.to_tag.is_some() || finds_room);
     count_flow(step, received, request, hop)?;
     if has_state && may_open {
-        // The tier of the call may be without transactions.
+        // This request has a transaction, even if the tier of its call is without transactions.
         step.routing.tiering.note(Tier::Stateful);
         return open(step, transactions, received, request, hop);
     }

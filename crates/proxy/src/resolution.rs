@@ -1,14 +1,14 @@
 //! Resolution of names in URIs to targets of requests (RFC 3263).
 //!
-//! [`Resolution`] is a pure state machine. If the records are remembered,
-//! [`locate`](Resolution::locate) returns the targets at once. Otherwise it queries them
+//! [`Resolution`] is a pure state machine. If the records that it needs are in the cache,
+//! [`locate`](Resolution::locate) returns the targets at once. Otherwise it queues a query
 //! ([`poll_query`](Resolution::poll_query)) and returns a [`Ticket`], and the caller parks the
 //! request with this ticket. When an answer arrives ([`on_answer`](Resolution::on_answer)), or its
 //! query is given up ([`handle_timeout`](Resolution::handle_timeout)), these functions return the
 //! tickets whose requests should be located again. All requests that wait for one query have the
 //! same ticket. The caller limits the number of parked requests and the time for which they wait.
 //!
-//! If the DNS does not answer, requests to known names are not delayed. A name is queried again
+//! If the DNS does not answer, requests to names in use are not delayed. A name is queried again
 //! before its answer expires, and an expired answer is used while there is no newer one. After a
 //! failure, a request waits for another attempt only if it has no other target. The numbers of
 //! queries and of remembered answers are bounded.

@@ -1,4 +1,5 @@
-//! Responses: matched by our Via, and forwarded by the Via below it, RFC 3261 §16.7 and §16.11.
+//! Responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and the Via
+//! below it determines where the response goes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -86,8 +87,8 @@ fn try_response(
     let origin_at = |remote| request_origin(snapshot, transactions, passage, remote);
     let target = response_target(next);
     let (mut remote, mut asked) = (target, target.and_then(origin_at));
-    // If the request came on a stream, the branch is valid only in the process that has this
-    // stream.
+    // The MAC in our branch covers the target of the response. For a request that came on a stream,
+    // this is the address to which a new connection would be opened.
     if asked.is_none() && snapshot.addresses.has_streams() {
         remote = connection_target(next);
         asked = remote.and_then(origin_at);
@@ -113,8 +114,8 @@ fn try_response(
             read_feedback(now, snapshot, owner, source, passage);
             let is_outside = || sent.is_some_and(Context::awaits_outside);
             step.record_challenge(owner, is_outside, passage, remote);
-            // Only elements that received the request know our branch, but they may tell others.
-            // Responses of back ends need no proof.
+            // Only elements that received the request know our branch, but they may tell others. So
+            // the response has to come from the target of the branch. Back ends need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
             if is_success
                 && backend_ref.is_none()
@@ -143,7 +144,7 @@ fn try_response(
     }
 }
 
-/// The back end that has sent a response, if one has.
+/// The back end that has sent a response, if the response comes from a back end.
 struct Responder {
     /// Back end at the source address of the response.
     backend_ref: Option<BackendRef>,
@@ -204,8 +205,9 @@ fn serve_stateless(
     pass_back(step, received, passage, flow)
 }
 
-/// Returns the back end from which a response to one of our transactions comes. It is the back end
-/// that is `present` at the source address, if the branch was sent there or has ended.
+/// Returns the back end from which a response to one of our transactions comes. `present` is the
+/// back end at the source address of the response. Returns `None` if the branch still exists and
+/// was not sent to this back end.
 fn owner(
     snapshot: &Snapshot,
     context: Option<&Context>,
@@ -239,9 +241,9 @@ fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<Backend
 /// Reads the feedback (RFC 7339) in the response of a back end to a request that was sent to this
 /// back end.
 ///
-/// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter filled in, it
-/// MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going
-/// downstream to the SIP server from which it received the response".
+/// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter
+/// filled in, it MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of
+/// requests going downstream to the SIP server from which it received the response".
 fn read_feedback(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -273,7 +275,8 @@ fn serve_answer_to_cancel(
     Ok(serve_answer(step, transactions, received, passage, &branch, None)?)
 }
 
-/// Checks that a response that only one shard can handle belongs to this one.
+/// Returns [`NotReturned::Redirect`] if only another shard can handle a response. A response that
+/// was handed off once stays in this shard.
 fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), NotReturned> {
     let shard = u16::from(shard);
     if shard != snapshot.shard && shard < snapshot.shards && received.handoffs == 0 {
@@ -282,15 +285,17 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
     Ok(())
 }
 
-/// Returns how this proxy sent the request whose response goes to `remote`, or `None` if the branch
-/// does not show that this proxy sent it.
+/// Returns the way in which this proxy sent the request of a response. `remote` is the address to
+/// which the response would go. Returns `None` if the branch does not show that this proxy sent the
+/// request.
 ///
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
 /// field value from the response and forward the result to the location indicated in the next Via
 /// header field value." The MAC in the branch proves more than the address: it proves that this
-/// proxy sent the request, and for which sender. The identity and the tag of a pending branch prove
-/// this too: they are keyed hashes, one of the received request, and one that includes the target.
-/// The transaction determines where its response goes.
+/// proxy sent the request, and where its response goes. The identity and the tag of a branch that
+/// is still in the table also prove that this proxy sent the request: the identity is a keyed hash
+/// of the received request, and the tag is a keyed hash that includes the target. In this case the
+/// response context determines where the response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,
@@ -330,8 +335,6 @@ fn flow_back(
     let listener = snapshot.addresses.listener(listener.into());
     let listener = listener.ok_or(DropReason::ForeignResponse)?;
     let mut flow = Flow { transport: listener.transport, ..Flow::udp(listener.local, remote) };
-    // RFC 3581 §4: "sent from the same address and port that the request was
-    // received on".
     // RFC 3581 §4: "The response MUST be sent from the same address and port that the corresponding
     // request was received on."
     if let Some(asked) = asked {
@@ -377,9 +380,10 @@ impl RequestOrigin {
     }
 }
 
-/// The reason why a response is not simply sent back.
+/// The reason why this shard neither forwards nor uses a response.
 enum NotReturned {
     Drop(DropReason),
+    /// The shard with this index has to handle the response.
     Redirect(u16),
 }
 

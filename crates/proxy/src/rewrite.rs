@@ -33,8 +33,8 @@ use path::write_path;
 use peer::peer_of;
 use privacy::{filter_response, keep_private};
 
-/// Space for the headers that we insert on top: a Via and up to two Record-Routes or a Path, with
-/// host names of up to 255 characters each, and a Max-Breadth.
+/// Maximum length in bytes of the headers that we insert on top: a Via and up to two Record-Routes
+/// or a Path, with host names of up to 255 characters each, and a Max-Breadth.
 const HEAD_MAX: usize = 1024 + 64;
 
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
@@ -62,8 +62,8 @@ pub(crate) struct ForwardPlan {
 pub(crate) struct Edits {
     /// Whether the request goes to a back end or to a user, rather than coming from one.
     pub(crate) toward_backend: bool,
-    /// Whether the target is a contact of a user with which the request may begin a dialog, and the
-    /// sender is not a back end.
+    /// Whether the target is a contact of a user, and the sender is not a back end. Such a request
+    /// may begin a dialog with the user.
     pub(crate) is_user: bool,
     /// The listener at which the request arrived.
     pub(crate) ingress: u8,
@@ -76,7 +76,8 @@ pub(crate) struct Edits {
     pub(crate) made: Minutes,
 }
 
-/// Writes a request that came `from` a flow, with `branch` as its new branch.
+/// Writes the request for the next hop. `from` is the flow on which the request arrived, and
+/// `branch` is the branch of our Via.
 ///
 /// RFC 3261 §16.6: "The copy MUST initially contain all of the header fields from the received
 /// request." "Fields not detailed in the processing described below MUST NOT be removed." "The copy
@@ -91,8 +92,8 @@ pub(crate) fn write_request(
     branch: &[u8],
 ) -> Result<Buffer, Rejection> {
     let Request { message, max_forwards, essentials, .. } = request;
-    // RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to
-    // communicate with that proxy."
+    // RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used
+    // to communicate with that proxy."
     if request.uri.scheme == Scheme::Sips && !plan.target.transport.is_secure() {
         return Err(Rejection::INSECURE);
     }
@@ -144,10 +145,10 @@ pub(crate) fn write_request(
     }
     let mut bytes = snapshot.buffers.take();
     splice.write_to(&mut bytes).map_err(|error| unwritten(&error))?;
-    // RFC 7339 §5.6: "Therefore, forwarding the contents of the overload control parameters is generally
-    // NOT RECOMMENDED and should only be performed if permitted by the configuration of SIP servers." "This
-    // means that a SIP proxy SHOULD strip the overload control parameters inserted by the client before
-    // proxying the request further downstream."
+    // RFC 7339 §5.6: "Therefore, forwarding the contents of the overload control parameters is
+    // generally NOT RECOMMENDED and should only be performed if permitted by the configuration of
+    // SIP servers." "This means that a SIP proxy SHOULD strip the overload control parameters
+    // inserted by the client before proxying the request further downstream."
     if may_have_foreign_overload_control(message, &essentials.via) {
         bytes = strip_overload_control(snapshot, &bytes, 1).map_err(|_| TOO_LONG)?;
     }
@@ -197,9 +198,10 @@ fn write_head(
         };
         let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
-        // Each side reaches us by the listener on its own side, and the nearer one is on top. But
-        // an address that only this instance has disappears with the instance, and the dialog must
-        // survive.
+        // Each side reaches us by the listener on its own side. The listener on the side of the
+        // next hop is on top. If several instances share the listener `ingress`, only this listener
+        // is named: the address of the other one may disappear with this instance, and the dialog
+        // must survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
             if recorded == ingress || shared { &[ingress] } else { &[recorded, ingress] };
@@ -266,15 +268,15 @@ fn around_strict_routers(
         values => [b"Route: ", &*values, b"\r\n"].concat(),
     };
     // §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI, they MUST
-    // be removed": of a URI that stood in a Route, too.
+    // be removed". The same applies to a URI that was in a Route.
     let cleaned = Uri::parse(uri).ok().and_then(|uri| cleaned(&uri, false));
     Ok(Some(Around { uri: cleaned.unwrap_or_else(|| uri.to_vec()), routes }))
 }
 
 /// Writes a response that goes back on `flow`. Our Via is removed, RFC 3261 §16.7 item 3.
 ///
-/// RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field values
-/// that may be present in the response."
+/// RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field
+/// values that may be present in the response."
 ///
 /// RFC 3261 §16.7: "The following processing MUST be performed on each response that is forwarded."
 /// "A proxy MUST NOT insert a tag into the To header field of a 1xx or 2xx response if the request
@@ -323,8 +325,8 @@ fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bo
         || lines.any(may_have_overload_control)
 }
 
-/// Returns a copy of a message without the overload control parameters of its Vias, except the
-/// first `kept` of them.
+/// Returns a copy of a message without overload control parameters in its Vias. The first `kept`
+/// Vias keep theirs.
 #[cold]
 fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
     let mut out = snapshot.buffers.take();
@@ -337,7 +339,7 @@ fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io:
 /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
 #[cold]
 fn with_length(snapshot: &Snapshot, bytes: &[u8]) -> Result<Buffer, DropReason> {
-    // Other lines need not follow the grammar.
+    // The new line is put below the status line, because other lines need not follow the grammar.
     let (line, head) =
         memchr(b'\n', bytes).zip(memmem::find(bytes, b"\r\n\r\n")).ok_or(DropReason::Malformed)?;
     let mut digits = itoa::Buffer::new();

@@ -24,7 +24,7 @@ use feedback::FeedbackSettings;
 use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
-/// Reference to a back end of a pool.
+/// Reference to a back end: the slot of its pool, and its slot in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BackendRef {
     pub(crate) pool: u16,
@@ -96,8 +96,8 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Any source except a back end. A request of a back end is routed outward, unless a rule for
-    /// pools applies to it.
+    /// Any source except a back end. A request of a back end is routed outward, unless a rule with
+    /// other [`Senders`] applies to it.
     Any,
     /// Trusted sources and back ends.
     Trusted,
@@ -289,7 +289,8 @@ pub struct PoolSettings {
 /// The REGISTERs that get our Path (RFC 3327).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMode {
-    /// REGISTERs of user agents that support Path.
+    /// REGISTERs of user agents that support Path, and REGISTERs for which we are the first hop and
+    /// whose Contact has a `reg-id` and an instance ID (RFC 5626).
     #[default]
     Supported,
     /// All REGISTERs.
@@ -397,7 +398,7 @@ pub struct Settings {
     pub amplification_max: u32,
     /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,
-    /// Maximum total size of waiting messages that are longer than an ordinary buffer
+    /// Maximum total size in bytes of waiting messages that are longer than an ordinary buffer
     /// ([`tidegate_world::SMALL`]). Long new work waits only if the total, with this message, is at
     /// most half of this size.
     pub queue_bytes_max: usize,

@@ -31,12 +31,12 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time at which to fire the timers, the first of which is due at `due`.
+    /// Returns the time at which to fire the timers. The first of them is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
-            // Otherwise the timer is due at `fired` or earlier, and was set after the others had
-            // fired. It fires at once.
             Some(fired) if fired < due => due.max(fired + self.most),
+            // No timer has fired yet. Or the timer is due at `fired` or earlier, because it was set
+            // after the others had fired. It fires at once.
             _ => due,
         }
     }

@@ -241,9 +241,9 @@ impl Snapshot {
     /// Returns whether a token proves alone that a request with this method belongs to a dialog: it
     /// is recent enough, or the dialog may be a subscription, which has no limit of time.
     ///
-    /// RFC 6665 §4.1.2.2: "At any time before a subscription expires, the subscriber may refresh the
-    /// timer on such a subscription by sending another SUBSCRIBE request on the same dialog as the
-    /// existing subscription." The dialog keeps its first token (RFC 3261 §12.2).
+    /// RFC 6665 §4.1.2.2: "At any time before a subscription expires, the subscriber may refresh
+    /// the timer on such a subscription by sending another SUBSCRIBE request on the same dialog as
+    /// the existing subscription." The dialog keeps its first token (RFC 3261 §12.2).
     pub(crate) fn is_fresh(&self, now: Timestamp, method: Method, token: &RouteToken) -> bool {
         matches!(method, Method::Subscribe | Method::Notify) || token.is_fresh(self.minutes(now))
     }

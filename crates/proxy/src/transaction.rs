@@ -4,7 +4,7 @@
 //! transaction for each target. `open` creates the context, `branches` forwards the request,
 //! `answer` handles responses, `best` chooses among them, `respond` sends one upstream, and
 //! `failover` selects another target. `large` decides which requests leave over TCP because of
-//! their length. `cancel` and `timeout` are other ways in which a context ends. `matching` handles
+//! their length. `cancel` handles CANCELs, and `timeout` handles timers. `matching` handles
 //! requests that belong to a context, and `teach` reports the behaviour of its targets to the
 //! health checks.
 

@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self {
             Self::Invite(client) => client.deadline(),

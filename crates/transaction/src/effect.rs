@@ -14,7 +14,7 @@ pub enum Arrival {
     Absorb,
 }
 
-/// The result of a machine's expired timers.
+/// The action for the expired timers of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Firing {

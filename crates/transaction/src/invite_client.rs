@@ -131,12 +131,13 @@ impl InviteClient {
             // when timer B fires, the client transaction SHOULD inform the TU that a timeout has
             // occurred. The client transaction MUST NOT generate an ACK."
             Self::Calling { give_up, .. } if give_up <= now => (Self::Terminated, Firing::TimedOut),
-            // RFC 3261 §17.1.1.2: "When timer A fires, the client transaction MUST retransmit the request by passing
-            // it to the transport layer, and MUST reset the timer with a value of 2*T1. [...]
-            // When timer A fires 2*T1 seconds later, the request MUST be retransmitted again
-            // [...]. This process MUST continue so that the request is retransmitted with
-            // intervals that double after each transmission. These retransmissions SHOULD only
-            // be done while the client transaction is in the "calling" state."
+            // RFC 3261 §17.1.1.2: "When timer A fires, the client transaction MUST retransmit the
+            // request by passing it to the transport layer, and MUST reset the timer with a value
+            // of 2*T1. [...] When timer A fires 2*T1 seconds later, the request MUST be
+            // retransmitted again [...]. This process MUST continue so that the request is
+            // retransmitted with intervals that double after each transmission. These
+            // retransmissions SHOULD only be done while the client transaction is in the "calling"
+            // state."
             Self::Calling { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.double(now, timing, Duration::MAX));
                 (Self::Calling { resend, give_up }, Firing::Resend)
@@ -156,7 +157,7 @@ impl InviteClient {
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Calling { resend, give_up } => {

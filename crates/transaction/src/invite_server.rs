@@ -7,18 +7,17 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 
 /// The server transaction of an INVITE.
 ///
-/// A response that cannot be sent changes nothing. RFC 6026 §7.1: "A server transaction MUST NOT
-/// discard transaction state based only on encountering a non-recoverable transport error when
-/// sending a response."
+/// If the transport cannot send a response, the state does not change. RFC 6026 §7.1: "A server
+/// transaction MUST NOT discard transaction state based only on encountering a non-recoverable
+/// transport error when sending a response." "Instead, the associated INVITE server transaction
+/// state machine MUST remain in its current state. (Timers will eventually cause it to transition
+/// to the "Terminated" state)."
 ///
 /// ```text
 ///  Proceeding ──2xx──► Accepted ──L──────────────────► Terminated
 ///       └──300-699──► Completed ──ACK──► Confirmed ──I──►  ▲
 ///                         └──H─────────────────────────────┘
 /// ```
-///
-/// RFC 6026 §7.1: "Instead, the associated INVITE server transaction state machine MUST remain in
-/// its current state. (Timers will eventually cause it to transition to the "Terminated" state)."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteServer {
     /// The INVITE has arrived, and no final response has been sent yet.
@@ -170,7 +169,7 @@ impl InviteServer {
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Completed { resend, give_up } => {

@@ -2,15 +2,15 @@
 
 use tidegate_sip::{Essentials, Method};
 
-/// RFC 3261 §8.1.1.7: a branch that begins with this is unique to its request.
+/// The magic cookie. A branch that begins with it is unique to its request (RFC 3261 §8.1.1.7).
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
 /// The key of a server transaction. A request, its retransmissions and the ACK to its rejection
-/// have the same key. The key of its CANCEL differs only in the method. The ACK to a 2xx is another
-/// request (RFC 3261 §13.2.2.4).
+/// have the same key. The key of its CANCEL differs only in the method. The ACK to a 2xx has
+/// another key, because it is another request (RFC 3261 §13.2.2.4).
 ///
-/// The identity is a keyed hash, so that no peer can make the keys of two requests equal. Its 64
-/// bits collide among a million live transactions with a probability of 3·10⁻⁸.
+/// The identity is a keyed hash, so that no peer can make the keys of two requests equal. The
+/// probability that two of a million live transactions have the same 64 bits is 3·10⁻⁸.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The [`identity`] of the request.
@@ -43,14 +43,15 @@ impl Key {
 }
 
 /// Returns the identity of a request: a hash that is equal for all its copies, for the ACK to its
-/// rejection and for its CANCEL, and different for any other request. `hash` is a keyed hash of a
-/// list of parts, `name` the name of the method, `uri` the Request-URI. `to_tag` is the To-tag of
-/// the request. For an ACK, it is the To-tag of the INVITE.
+/// rejection and for its CANCEL, and different for any other request. `hash` computes the keyed
+/// hash of a list of parts. `name` is the name of the method, and `uri` is the Request-URI.
+/// `to_tag` is the To-tag of the request. For an ACK, the caller passes the To-tag of the INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
 /// header field of the request that created the transaction, and 2. the sent-by value in the top
-/// Via of the request is equal to the one in the request that created the transaction", and the
-/// method. [`Key`] does not distinguish extension methods, so the hash includes their names.
+/// Via of the request is equal to the one in the request that created the transaction". The third
+/// condition compares the methods, which are in the [`Key`]. A [`Key`] does not distinguish
+/// extension methods, so the hash includes their names.
 ///
 /// Without the magic cookie, as in RFC 2543, the identity follows §16.11: "a hash of the topmost
 /// Via, the tag in the To header field, the tag in the From header field, the Call-ID header field,

@@ -56,11 +56,11 @@ impl OtherClient {
             {
                 (Self::Proceeding { resend, give_up }, Arrival::Deliver)
             }
-            // §17.1.2.2: "If a final response (status codes 200-699) is received while in the "Trying"
-            // state, the response MUST be passed to the TU, and the client transaction MUST
-            // transition to the "Completed" state." The same applies in "Proceeding". "Once the client
-            // transaction enters the "Completed" state, it MUST set Timer K to fire in T4
-            // seconds for unreliable transports, and zero seconds for reliable transports."
+            // §17.1.2.2: "If a final response (status codes 200-699) is received while in the
+            // "Trying" state, the response MUST be passed to the TU, and the client transaction
+            // MUST transition to the "Completed" state." The same applies in "Proceeding". "Once
+            // the client transaction enters the "Completed" state, it MUST set Timer K to fire in
+            // T4 seconds for unreliable transports, and zero seconds for reliable transports."
             // RFC 3261 §17.1.2.2: "If a final response (status codes 200-699) is received while in
             // the "Proceeding" state, the response MUST be passed to the TU, and the client
             // transaction MUST transition to the "Completed" state."
@@ -88,29 +88,29 @@ impl OtherClient {
             Self::Trying { give_up, .. } | Self::Proceeding { give_up, .. } if give_up <= now => {
                 (Self::Terminated, Firing::TimedOut)
             }
-            // §17.1.2.2: "If timer E fires while still in this state, the timer is reset, but this time with
-            // a value of MIN(2*T1, T2). When the timer fires again, it is reset to a MIN(4*T1,
-            // T2). This process continues so that retransmissions occur with an exponentially
-            // increasing interval that caps at T2."
+            // §17.1.2.2: "If timer E fires while still in this state, the timer is reset, but this
+            // time with a value of MIN(2*T1, T2). When the timer fires again, it is reset to a
+            // MIN(4*T1, T2). This process continues so that retransmissions occur with an
+            // exponentially increasing interval that caps at T2."
             Self::Trying { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.double(now, timing, timing.t2));
                 (Self::Trying { resend, give_up }, Firing::Resend)
             }
-            // §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be passed to
-            // the transport layer for retransmission, and Timer E MUST be reset with a value of
-            // T2 seconds."
+            // §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be
+            // passed to the transport layer for retransmission, and Timer E MUST be reset with a
+            // value of T2 seconds."
             Self::Proceeding { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.again(now, timing.t2));
                 (Self::Proceeding { resend, give_up }, Firing::Resend)
             }
-            // §17.1.2.2: "If Timer K fires while in this state, the client transaction MUST transition to
-            // the "Terminated" state."
+            // §17.1.2.2: "If Timer K fires while in this state, the client transaction MUST
+            // transition to the "Terminated" state."
             Self::Completed { until } if until <= now => (Self::Terminated, Firing::Silent),
             _ => (self, Firing::Silent),
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Trying { resend, give_up } | Self::Proceeding { resend, give_up } => {

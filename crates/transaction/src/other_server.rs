@@ -7,8 +7,9 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 
 /// The server transaction of a request that is neither INVITE nor ACK.
 ///
-/// A response that cannot be sent changes nothing. RFC 6026 §8.8: "the server transaction SHOULD
-/// inform the TU that a failure has occurred, and MUST remain in the current state."
+/// If the transport cannot send a response, the state does not change. RFC 6026 §8.8: "the server
+/// transaction SHOULD inform the TU that a failure has occurred, and MUST remain in the current
+/// state."
 ///
 /// The transaction user decides when to send a 100. RFC 4320 §4.1 forbids a 100 "over any
 /// unreliable transport, such as UDP, before the amount of time it takes a client transaction's
@@ -45,11 +46,11 @@ impl OtherServer {
             // RFC 3261 §17.2.2: "Once in the "Trying" state, any further request retransmissions
             // are discarded."
             Self::Trying | Self::Terminated => Repetition::Absorb,
-            // RFC 3261 §17.2.2: "If a retransmission of the request is received while in the "Proceeding" state,
-            // the most recently sent provisional response MUST be passed to the transport layer
-            // for retransmission." "While in the "Completed" state, the server transaction MUST
-            // pass the final response to the transport layer for retransmission whenever a
-            // retransmission of the request is received."
+            // RFC 3261 §17.2.2: "If a retransmission of the request is received while in the
+            // "Proceeding" state, the most recently sent provisional response MUST be passed to the
+            // transport layer for retransmission." "While in the "Completed" state, the server
+            // transaction MUST pass the final response to the transport layer for retransmission
+            // whenever a retransmission of the request is received."
             Self::Proceeding | Self::Completed { .. } => Repetition::Resend,
         }
     }
@@ -87,8 +88,8 @@ impl OtherServer {
                 let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
                 (next, dispatch)
             }
-            // RFC 3261 §17.2.2: "Any other final responses passed by the TU to the server transaction MUST be
-            // discarded while in the "Completed" state."
+            // RFC 3261 §17.2.2: "Any other final responses passed by the TU to the server
+            // transaction MUST be discarded while in the "Completed" state."
             Self::Completed { .. } | Self::Terminated => (self, Dispatch::Discard),
         }
     }
@@ -103,7 +104,7 @@ impl OtherServer {
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Completed { until } => Some(until),

@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time at which [`on_timer`](Self::on_timer) is due, or `None` if no timer runs.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self {
             Self::Invite(server) => server.deadline(),
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Returns whether the transaction waits for the ACK to a final response.
+    /// Returns whether the transaction waits for the ACK to a final response other than a 2xx.
     pub fn awaits_ack(&self) -> bool {
         matches!(self, Self::Invite(InviteServer::Completed { .. }))
     }

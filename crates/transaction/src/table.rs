@@ -18,15 +18,15 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Number of timers, in addition to two for each entry, up to which no search for stale timers is
-/// worthwhile.
+/// The table searches for stale timers only if the number of timers is above twice the number of
+/// entries plus this number. Among fewer timers, a search would find too few stale ones.
 const STALE_MIN: usize = 64;
 
 /// Entries by key, each with one timer.
 ///
-/// The holder passes the deadline of an entry to the table with [`arm`](Self::arm). A timer may
-/// fire earlier than this deadline. A [`Handle`] finds its entry by [`get`](Self::get) without a
-/// search.
+/// The holder passes the deadline of an entry to the table with [`arm`](Self::arm), which never
+/// moves the timer to a later time. So a timer may fire earlier than the deadline. A [`Handle`]
+/// finds its entry by [`get`](Self::get) without a search.
 ///
 /// A timer becomes stale when its entry is removed or armed for an earlier time. While there are
 /// more timers than twice the number of entries plus 64, each removal and each earlier deadline
@@ -102,8 +102,8 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
-    /// Inserts an entry without a value, for a value that can be made only with its handle. The
-    /// value is [restored](Self::restore) later.
+    /// Inserts an entry without a value, because making the value needs the handle of the entry.
+    /// The holder sets the value with [`restore`](Self::restore).
     ///
     /// # Errors
     /// Returns an error if the table is full.
@@ -126,7 +126,8 @@ impl<T> Table<T> {
         self.find_where(key.identity, |method| method == key.method)
     }
 
-    /// Returns an entry with this identity and a method for which `will_do` is true.
+    /// Returns an entry with this identity and a method for which `will_do` is true, or `None` if
+    /// there is none.
     #[inline]
     pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
         self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)

@@ -1,4 +1,4 @@
-//! Compares the table with a model: a map that is searched.
+//! Compares the table with a model: a map in which the test searches for each entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

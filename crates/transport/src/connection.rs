@@ -30,8 +30,8 @@ pub enum ConnectionState {
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// The core has handed out a whole window ([`STREAM_WINDOW`]) that the driver has not sent yet.
-    /// Further messages wait.
+    /// The driver was given at least [`STREAM_WINDOW`] bytes since it last reported that it had
+    /// sent everything. Further messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,
@@ -43,9 +43,10 @@ pub(crate) struct Connection {
     /// The flow, with the id of the connection. While the connection is being opened, the local
     /// address is that of the listener.
     pub(crate) flow: Flow,
-    /// The target that the connection reaches, by which requests find it. An opened connection
-    /// always has a target. An accepted connection has one only if it is an alias. Requests do not
-    /// find a connection that its owner has named.
+    /// The target that the connection reaches, by which requests find it. An opened connection has
+    /// a target until it is being closed, or until another connection becomes an alias of this
+    /// target. An accepted connection has a target only while it is an alias. Requests do not find
+    /// a connection that the owner of the table has named.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
     /// The time from which the time limit of the state counts. For an open connection, it is the
@@ -94,16 +95,16 @@ impl Connection {
         self.target.as_ref().map_or(self.flow.local, |target| target.local)
     }
 
-    /// Returns whether messages to this address may use the connection. A name is used again after
-    /// many connections. The comparison of the IP addresses ensures that no other host gets a
-    /// message for a peer that is gone. The ports may differ, because a Via can name a port at
-    /// which its sender listens.
+    /// Returns whether a message to `remote` that names this connection may use it. After many
+    /// connections, another one gets the same id. If the IP addresses differ, the peer that the
+    /// message is for is gone, and no other host must get the message. The ports may differ,
+    /// because a Via can name a port at which its sender listens.
     pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {
         let is_same = self.flow.remote.ip().to_canonical() == remote.ip().to_canonical();
         is_same && self.state != ConnectionState::Closing
     }
 
-    /// Returns whether messages wait for the connection.
+    /// Returns whether messages wait in the queue of the connection.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -201,7 +202,7 @@ impl Connection {
             ConnectionState::BackedUp => limits.stall,
             ConnectionState::Open if self.flow_is_silent() => limits.first,
             ConnectionState::Open => limits.idle,
-            // The driver reports when it is closed.
+            // The driver reports the end of the connection.
             ConnectionState::Closing => Duration::MAX,
         };
         self.since + limit

@@ -71,7 +71,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the table, now for `shard` of a process with several shards.
+    /// Assigns the table to `shard` of a process with several shards. The table then gives the
+    /// connections that it opens ids of this shard.
     #[must_use]
     pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { shard, next_id: ConnectionId::first_opened(shard), ..self }
@@ -87,10 +88,6 @@ impl ConnectionTable {
     /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
     /// an existing connection is open, it is RECOMMENDED that this connection be used".
     ///
-    /// # Errors
-    /// Returns the message if it is already clear that it cannot be sent.
-    /// [`poll_unsent`](Self::poll_unsent) returns messages that fail later, while they wait.
-    ///
     /// RFC 3261 §18.2.2: "If the "sent-protocol" is a reliable transport protocol such as TCP or
     /// SCTP, or TLS over those, the response MUST be sent using the existing connection to the
     /// source of the original request that created the transaction, if that connection is still
@@ -98,6 +95,10 @@ impl ConnectionTable {
     ///
     /// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response
     /// on the same connection used to send the request."
+    ///
+    /// # Errors
+    /// Returns the message and the [reason](WhyUnsent) if it can neither be sent nor wait. A
+    /// message that waits may still fail. Then [`poll_unsent`](Self::poll_unsent) returns it.
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {
@@ -199,8 +200,8 @@ impl ConnectionTable {
     }
 
     /// Records that a keep-alive has arrived on a connection. Returns whether that connection
-    /// exists and has opened. A peer that sends only keep-alives keeps its place no longer than a
-    /// peer that sends nothing.
+    /// exists and has opened. An accepted connection on which only keep-alives arrive is closed as
+    /// early as one on which nothing arrives ([`first`](ConnectionLimits::first)).
     pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
@@ -224,10 +225,11 @@ impl ConnectionTable {
     /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
     /// 5923). Returns `false` if this is not possible.
     ///
-    /// The caller must have read `alias` in the peer's Via, whose sent-by names the port, and must
-    /// have verified that the peer may do this (§9.2). RFC 5923 §8.2: the address is that of "the
-    /// ";received" parameter", so that no peer can take over another address. If several
-    /// connections are aliases of one target, the last one is used.
+    /// The caller must have found the parameter `alias` in the Via of the peer, and must have
+    /// verified that the peer may do this (§9.2). `port` is the port in the sent-by of this Via.
+    /// RFC 5923 §8.2: the address is that of "the ";received" parameter", so that no peer can take
+    /// over another address. If several connections are aliases of one target, the last one is
+    /// used.
     pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
@@ -303,6 +305,7 @@ impl ConnectionTable {
     }
 
     /// Returns the address of the listener for which a connection was opened, or that accepted it.
+    /// Returns `None` if the table does not have the connection.
     pub fn local(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id).map(Connection::listener)
     }

@@ -67,8 +67,9 @@ struct Known {
     flow: Flow,
     connected: bool,
     closing: bool,
-    /// Bytes handed out since it was last writable, and the size of the last message among them.
+    /// Bytes handed out since the connection was last writable.
     handed_out: usize,
+    /// Bytes of the last message that was handed out.
     last: usize,
 }
 

@@ -1,4 +1,5 @@
-//! Tests of a full table: which connections are evicted, and for which there is reserved room.
+//! Tests of a full table: the eviction of connections, and the room that is reserved for messages
+//! to back ends.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ fn flow(number: usize) -> Flow {
     to(&format!("198.51.100.{number}:5060"))
 }
 
-/// Makes a table that may open `opened_max` connections, with one to each of as many peers. They
-/// were used one second apart.
+/// Makes a table that may open `opened_max` connections and has opened all of them, each to another
+/// peer. The connections were last used one second apart, in the order of the returned flows.
 fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
     let mut scene = Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() });
     let mut flows = Vec::new();

@@ -204,8 +204,8 @@ fn an_accepted_connection_is_used_for_requests_once_it_is_an_alias() {
     assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5060));
     scene.send(to(PEER), "on this").unwrap();
     assert_eq!(scene.sent(), [(2, "on this".into())]);
-    // Messages for which the other connection was opened still go there, and its end does not end
-    // the alias.
+    // The message for which the other connection was opened still goes there. The end of that
+    // connection does not end the alias.
     scene.table.on_connected(scene.now, Flow { connection: Some(opened), ..to(PEER) });
     assert_eq!(scene.sent(), [(1, "on another".into())]);
     scene.table.on_closed(opened, CloseCause::Ended);

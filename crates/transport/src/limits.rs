@@ -24,8 +24,9 @@ pub struct ConnectionLimits {
     pub total_bytes_max: usize,
     /// Time limit for opening a connection.
     pub connect: Duration,
-    /// Time within which a message must arrive on a connection after it was accepted. A keep-alive is
-    /// no message: strangers could otherwise keep all places with a ping an hour.
+    /// Time within which a message must arrive on a connection after it was accepted. A keep-alive
+    /// does not count as a message. Otherwise strangers could hold all permitted connections with
+    /// one ping an hour on each.
     pub first: Duration,
     /// Time without messages and keep-alives in either direction after which a connection is
     /// closed.
@@ -39,7 +40,8 @@ pub struct ConnectionLimits {
     /// Time without messages and keep-alives after which an opened connection may be closed to make
     /// room for another one.
     pub yields_after: Duration,
-    /// Maximum time for which a connection may be [backed up](crate::ConnectionState::BackedUp).
+    /// Time after which a connection that is still [backed up](crate::ConnectionState::BackedUp) is
+    /// closed.
     pub stall: Duration,
 }
 
@@ -72,7 +74,7 @@ pub struct ConnectionCounters {
     pub accepted: Counter,
     /// Connections that could not be opened.
     pub failed: Counter,
-    /// Connections that were not accepted or not opened because the limit on their number was
+    /// Connections that were not accepted or not opened because a limit on their number was
     /// reached.
     pub excess: Counter,
     /// Connections closed because of [`idle`](ConnectionLimits::idle) or
@@ -85,8 +87,8 @@ pub struct ConnectionCounters {
     /// Messages that were not sent because there was no room for them: in the queue of their
     /// connection, or in the memory for all waiting messages.
     pub overflow: Counter,
-    /// Messages returned to the owner of the table because the connection for which they waited
-    /// failed or was closed.
+    /// Messages returned to the owner of the table because their connection failed or was closed
+    /// while they waited.
     pub returned: Counter,
     /// Unsent messages that were reported to the core.
     pub unsent: Counter,

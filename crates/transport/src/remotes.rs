@@ -17,8 +17,8 @@ impl Remotes {
         Self { counts: BTreeMap::new(), each_max }
     }
 
-    /// Counts one more connection with this remote address, if the limit allows it. Returns whether
-    /// it does.
+    /// Counts one more connection with this remote address. Returns `false`, and counts nothing, if
+    /// the limit is reached.
     pub(crate) fn admit(&mut self, remote: SocketAddr) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);

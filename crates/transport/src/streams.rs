@@ -29,14 +29,15 @@ const PONG: &[u8] = b"\r\n";
 /// came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
-/// the message. If a connection ends and messages may have been lost on it, the core gets its flow
-/// with an empty quote.
+/// the message. If a connection ends and messages may have been lost on it, the core gets
+/// [`on_failed`](Core::on_failed) with the flow of the connection and an empty quote.
 ///
 /// A core may want a connection for certain messages only. It opens this connection by
 /// [`poll_connect`](Core::poll_connect), and then names it in the flows of these messages. They
-/// wait until the connection is open. The core gets the inputs of this connection and may close it.
-/// It learns by [`on_closed`](Core::on_closed) that the connection has ended or could not be
-/// opened. For example, each call of a caller can have its own connection.
+/// wait until the connection is open. The core gets [`on_connected`](Core::on_connected) when this
+/// connection opens, and may close it. The core gets [`on_closed`](Core::on_closed) when the
+/// connection has ended or could not be opened. For example, each call of a caller can have its own
+/// connection.
 ///
 /// # Several shards
 ///
@@ -71,8 +72,8 @@ impl<C: Core> Streams<C> {
         Self { core, connections, datagrams, handoffs, pool }
     }
 
-    /// Makes the core that of `shard` of a process with several shards. By default, it is the only
-    /// shard of its process.
+    /// Assigns the core to `shard` of a process with several shards. By default, the core is the
+    /// only shard of its process.
     #[must_use]
     pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { connections: self.connections.in_shard(shard), ..self }
@@ -127,15 +128,16 @@ impl<C: Core> Streams<C> {
         }
     }
 
-    /// Reports an unsent message to the core, unless another connection can take it.
+    /// Reports an unsent message to the core. If the connection of a response has ended, first
+    /// tries to send the response on a connection to the address in its Via.
     ///
     /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// If a peer closes its connections early, we have to open others for the responses. These
-    /// new connections use at most half of the permitted number, so that some are left for
-    /// requests.
+    /// If peers close their connections early, we have to open others for the responses. While more
+    /// than half of the permitted connections are open, we open none for a response, so that some
+    /// are left for requests.
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));
@@ -228,7 +230,8 @@ impl<C: Core> Core for Streams<C> {
     }
 
     fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
-        // Nobody waits for an answer to a response.
+        // Only the sender of a request waits for an answer. So only a request makes it necessary to
+        // report the end of the connection to other shards.
         let is_request = !transmit.bytes.starts_with(b"SIP/2.0 ");
         if let Some(id) = transmit.flow.connection.filter(|_| is_request) {
             self.connections.serve_others(id);

@@ -334,9 +334,9 @@ fn each_shard_opens_connections_under_names_of_its_own() {
     assert_eq!(there.sent(), [(id.get(), "INVITE".into())]);
 }
 
-/// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport, and
-/// the result is a connection failure, the transport layer SHOULD inform the transport user of a
-/// failure in sending."
+/// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
+/// and the result is a connection failure, the transport layer SHOULD inform the transport user of
+/// a failure in sending."
 #[test]
 fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_requests_on_it() {
     for (text, is_told) in [("", false), ("SIP/2.0 200 OK\r\n", false), ("INVITE", true)] {
@@ -362,8 +362,8 @@ fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_requests
     }
 }
 
-/// A name is used again after many connections. RFC 5626 §5.1: "The flow token MUST be an
-/// identifier that is unique to this network flow."
+/// The ids of connections are used again after many connections. RFC 5626 §5.1: "The flow token
+/// MUST be an identifier that is unique to this network flow."
 #[test]
 fn a_reused_name_does_not_lead_to_another_host() {
     let mut scene = Scene::new();

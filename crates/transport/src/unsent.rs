@@ -18,10 +18,11 @@ pub struct Unsent {
 /// The reason why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyUnsent {
-    /// The flow names a connection that has ended. RFC 3261 §18.2.2: "If that connection is no
-    /// longer open, the server SHOULD open a connection to the IP address in the "received"
-    /// parameter". To open another connection, send the message again on a flow that names no
-    /// connection.
+    /// The flow names a connection that has ended, is being closed, or leads to another host. Or
+    /// the transport is WebSocket, and there is no connection to the peer. RFC 3261 §18.2.2: "If
+    /// that connection is no longer open, the server SHOULD open a connection to the IP address in
+    /// the "received" parameter". To open another connection, send the message again on a flow that
+    /// names no connection.
     Gone,
     /// The limit on the number of connections is reached.
     TooMany,

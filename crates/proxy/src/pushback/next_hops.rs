@@ -1,13 +1,13 @@
 //! The client role: the restrictions that next hops have asked for, and the requests they may get.
 //!
 //! All shards share the restrictions, because a server restricts this proxy as a whole. A value is
-//! read only from a response of the back end to which the request was sent. The MAC in our branch
-//! proves this. But a back end that does not know RFC 7339 passes on parameters that a server
-//! behind it has written into our Via (§11: "If the attacker can make the recipient believe that
-//! the overload status was created by its direct downstream neighbor (and not by the attacker
-//! further downstream), the recipient stops sending traffic to the victim."). So by default a pool
-//! obeys only back ends whose answer to a probe contained a value, because no other element
-//! receives a probe.
+//! read only from a response to a request of ours that comes from the address of a back end. Our
+//! branch proves that the request is ours. But a back end that does not know RFC 7339 passes on
+//! parameters that a server behind it has written into our Via (§11: "If the attacker can make the
+//! recipient believe that the overload status was created by its direct downstream neighbor (and
+//! not by the attacker further downstream), the recipient stops sending traffic to the victim.").
+//! So by default a pool obeys only back ends whose answer to a probe contained a value, because no
+//! other element receives a probe.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,8 @@ use tidegate_world::{Seed, Timestamp};
 use super::wire::{self, OFFER_MAX, OverloadOffer};
 use crate::network::canonical;
 
-/// Maximum number of next hops with a restriction. Values of further ones are ignored and counted.
+/// Maximum number of next hops with a restriction. The feedback of further next hops is ignored and
+/// counted.
 const NEXT_HOPS_MAX: usize = 16_384;
 
 /// The condition under which a pool obeys the feedback of its back ends.
@@ -127,14 +128,14 @@ impl NextHops {
 
     /// Returns the overload control that a request to `address` offers.
     ///
-    /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into
-    /// every SIP request." "There MUST NOT be a value associated with the parameter (the value will be
-    /// added by the server)."
+    /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts
+    /// into every SIP request." "There MUST NOT be a value associated with the parameter (the value
+    /// will be added by the server)."
     ///
-    /// RFC 7339 §4.2: "A SIP client MUST add an "oc-algo" parameter to the topmost Via header it inserts
-    /// into every SIP request, with a default value of "loss"." "Furthermore, the client MUST continue to
-    /// include all the supported algorithms in subsequent requests; the server MUST respond with the
-    /// agreed-to algorithm until the algorithm is changed by the server."
+    /// RFC 7339 §4.2: "A SIP client MUST add an "oc-algo" parameter to the topmost Via header it
+    /// inserts into every SIP request, with a default value of "loss"." "Furthermore, the client
+    /// MUST continue to include all the supported algorithms in subsequent requests; the server
+    /// MUST respond with the agreed-to algorithm until the algorithm is changed by the server."
     #[inline]
     pub(crate) fn offer_to(
         &self,
@@ -163,9 +164,9 @@ impl NextHops {
     /// Returns the offer of a request that may be sent to `address`, and counts the request.
     /// Returns `None` if the restriction of the next hop does not admit the request.
     ///
-    /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has not yet
-    /// expired), the client applies the relevant algorithm to determine whether or not to send the SIP
-    /// request to the server."
+    /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has
+    /// not yet expired), the client applies the relevant algorithm to determine whether or not to
+    /// send the SIP request to the server."
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -188,11 +189,12 @@ impl NextHops {
         is_admitted.then_some(Admission { address, offer })
     }
 
-    /// Counts a request that this proxy itself sends to `address` and that is never held back: an ACK
-    /// or a CANCEL of a client transaction.
+    /// Counts a request that this proxy itself sends to `address` and that is never held back: an
+    /// ACK or a CANCEL of a client transaction.
     ///
-    /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream
-    /// of SIP requests, even though throttling may only affect a particular subset of the requests".
+    /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+    /// stream of SIP requests, even though throttling may only affect a particular subset of the
+    /// requests".
     pub(crate) fn on_hop_by_hop(&self, now: Timestamp, address: SocketAddr) {
         if !self.is_any() {
             return;
@@ -206,8 +208,8 @@ impl NextHops {
     /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
     /// which another next hop has no room.
     ///
-    /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
-    /// capable of processing the extra load."
+    /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and
+    /// is capable of processing the extra load."
     pub(crate) fn is_known_free(&self, now: Timestamp, address: SocketAddr) -> bool {
         let restrictions = self.lock();
         restrictions.get(&canonical(address)).is_some_and(|r| !r.is_restricting(now))

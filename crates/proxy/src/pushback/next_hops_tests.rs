@@ -103,8 +103,8 @@ fn a_pool_that_never_obeys_changes_nothing_for_a_pool_with_the_same_back_end() {
     assert!(admits(Obedience::Always), "the server gives no feedback");
 }
 
-/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
-/// least the token "loss" as one of the "oc-algo" parameter values."
+/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert
+/// at least the token "loss" as one of the "oc-algo" parameter values."
 #[test]
 fn without_algorithms_nothing_is_offered_and_nothing_is_learned() {
     let next_hops = NextHops::new(Algorithms::NONE, Seed(1));

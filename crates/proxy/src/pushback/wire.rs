@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
 use tidegate_sip::{Oc, OcLoad, OcSequence, OverloadControl};
 
-/// Maximum length of the parameters of a feedback in bytes: 10 digits each for the value and the
-/// validity, and 18 characters for the sequence.
+/// Maximum length of the parameters of a feedback in bytes: their names, 10 digits each for the
+/// value and the validity, and 18 characters for the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
 
 /// Maximum length of the parameters of an offer in bytes: all algorithms and the longest load.
@@ -51,20 +51,20 @@ impl OverloadOffer {
 /// Returns the parameters by which a client offers these algorithms, or an empty text if it offers
 /// none.
 ///
-/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
-/// least the token "loss" as one of the "oc-algo" parameter values."
+/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert
+/// at least the token "loss" as one of the "oc-algo" parameter values."
 ///
-/// RFC 7339 §4.3: "This parameter MAY be inserted by the SIP server in a response; it MUST NOT be inserted
-/// by the SIP client in a request."
+/// RFC 7339 §4.3: "This parameter MAY be inserted by the SIP server in a response; it MUST NOT be
+/// inserted by the SIP client in a request."
 ///
-/// RFC 7339 §4.4: "This parameter MUST be inserted by the SIP server in a response; it MUST NOT be inserted
-/// by the SIP client in a request."
+/// RFC 7339 §4.4: "This parameter MUST be inserted by the SIP server in a response; it MUST NOT be
+/// inserted by the SIP client in a request."
 ///
-/// RFC 7339 §5.2: "The "oc-validity" and "oc-seq" Via header parameters are only defined in SIP responses
-/// and MUST NOT be used in SIP requests."
+/// RFC 7339 §5.2: "The "oc-validity" and "oc-seq" Via header parameters are only defined in SIP
+/// responses and MUST NOT be used in SIP requests."
 ///
-/// RFC 7415 §3.3: "Support of rate-based control MUST be indicated by clients including the token "rate" in
-/// the "oc-algo" list."
+/// RFC 7415 §3.3: "Support of rate-based control MUST be indicated by clients including the token
+/// "rate" in the "oc-algo" list."
 pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     if algorithms.is_empty() {
         return Box::default();
@@ -73,8 +73,7 @@ pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }
 
-/// Returns the algorithms that a client offers, as far as they are known here, or `None` if it
-/// offers none.
+/// Returns those of the algorithms that a client offers that we know, or `None` if there are none.
 ///
 /// RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
 pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
@@ -99,7 +98,8 @@ pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
     via.load == Some(OcLoad::Wanted)
 }
 
-/// Returns the feedback that a server has written into our Via, if it is complete and has one algorithm.
+/// Returns the feedback that a server has written into our Via, or `None` if the feedback is
+/// incomplete or does not have exactly one algorithm that we know.
 ///
 /// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the
 /// client receives it in a response without the corresponding "oc" parameter being present as
@@ -116,24 +116,24 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
         _ => return None,
     };
     let OcSequence { seconds, fraction } = via.sequence?;
-    // RFC 7339 §4.3: "If the client receives a response with the "oc" and "oc-algo" parameters suitably
-    // filled in, but no "oc-validity" parameter, the SIP client should behave as if it had received
-    // "oc-validity=500"."
+    // RFC 7339 §4.3: "If the client receives a response with the "oc" and "oc-algo" parameters
+    // suitably filled in, but no "oc-validity" parameter, the SIP client should behave as if it had
+    // received "oc-validity=500"."
     let validity = validity.unwrap_or(VALIDITY_DEFAULT);
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
 /// Returns the parameters of a feedback for the Via of a response. These are the four parameters of
-/// the RFC, and our own if we want the peer's load.
+/// the RFC, and our own parameter `oc-tgload` if `wants_load` is true.
 ///
-/// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in conjunction with
-/// an "oc" parameter."
+/// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in
+/// conjunction with an "oc" parameter."
 ///
-/// RFC 7339 §5.1: "It MUST put the chosen algorithm as the sole parameter value in the "oc-algo" parameter of
-/// the response it sends to the client."
+/// RFC 7339 §5.1: "It MUST put the chosen algorithm as the sole parameter value in the "oc-algo"
+/// parameter of the response it sends to the client."
 ///
-/// RFC 7415 §3.3: "Selection of rate-based control MUST be indicated by servers by setting "oc-algo" to the
-/// token "rate"."
+/// RFC 7415 §3.3: "Selection of rate-based control MUST be indicated by servers by setting
+/// "oc-algo" to the token "rate"."
 pub(crate) fn text_of(feedback: &Feedback, wants_load: bool) -> ArrayVec<u8, FEEDBACK_MAX> {
     let Feedback { algorithm, value, validity, sequence } = *feedback;
     let sequence = OcSequence { seconds: sequence.seconds, fraction: sequence.fraction };

@@ -24,14 +24,15 @@ pub enum DropReason {
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,
-    /// An ACK that follows the grammar, but would be rejected if it were another request. The
-    /// reason is not that its call is unknown.
+    /// An ACK that follows the grammar and does not belong to an unknown call. Any other request in
+    /// its place would be rejected.
     RejectedAck,
     /// The response would be longer than a datagram after our changes.
     TooLong,
     /// The source is banned.
     Banned,
-    /// An in-dialog request for a back end whose address may not be known yet.
+    /// An in-dialog request with the route token of an unknown back end, while the names of some
+    /// back ends have not been resolved yet. The token may name one of these.
     Unresolved,
     /// The message claims to be in-dialog but could not be verified, and the queue for such
     /// messages was full.

@@ -43,7 +43,8 @@ pub enum ReplyReason {
     Scheme,
     /// The namespace in `Require: resource-priority` is not known.
     Priority,
-    /// Proxy-Require names an extension that Tidegate does not have.
+    /// Proxy-Require, or Require in an OPTIONS to Tidegate itself, names an extension that Tidegate
+    /// does not have.
     Extension,
     /// Max-Breadth is too small.
     Breadth,
@@ -53,7 +54,8 @@ pub enum ReplyReason {
     Loop,
     /// Max-Forwards is used up.
     Hops,
-    /// Every back end that was tried sent a 503 or was unreachable.
+    /// Every back end that was tried sent a 503 or was unreachable, or the request could not be
+    /// rewritten because of an error in Tidegate.
     Failed,
     /// The forwarded request would be longer than a datagram, or the request has too many header
     /// fields.

@@ -172,8 +172,9 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Returns the services whose SRV records are to be queried, in the order of preference, or the
-    /// ticket of the NAPTR query for which the request has to wait.
+    /// Returns the services of a domain, in the order of preference. Their SRV records are queried
+    /// next. If the request has to wait for the NAPTR records of the domain, returns the ticket of
+    /// the query for these.
     fn naptr(&mut self, name: &Name, secure: bool) -> Result<Choices, Ticket> {
         // RFC 3263 §4.1: "Otherwise, if no transport protocol or port is specified, and the target
         // is not a numeric IP address, the client SHOULD perform a NAPTR query for the domain in

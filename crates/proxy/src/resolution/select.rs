@@ -21,21 +21,21 @@ use tidegate_world::SrvRecord;
 use super::records::Service;
 use super::transport::Transports;
 
-/// Returns the servers, which are in the order of their priorities, in the order in which the
-/// request with this hash tries them.
+/// Returns the servers in the order in which the request with this hash tries them. `servers` must
+/// be sorted by priority.
 pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvRecord; 8]> {
-    let mut rung: SmallVec<[(f64, &SrvRecord); 8]> = SmallVec::new();
+    let mut timed: SmallVec<[(f64, &SrvRecord); 8]> = SmallVec::new();
     for group in servers.chunk_by(|a, b| a.priority == b.priority) {
         let rates = Rates::of(group);
-        rung.extend(group.iter().map(|server| (rates.rings_at(server, hash), server)));
+        timed.extend(group.iter().map(|server| (rates.time_of(server, hash), server)));
     }
-    rung.sort_by(|(a_at, a), (b_at, b)| {
+    timed.sort_by(|(a_at, a), (b_at, b)| {
         a.priority.cmp(&b.priority).then(a_at.total_cmp(b_at)).then_with(|| {
             let name = |server: &SrvRecord| (server.port, server.target.clone());
             name(a).cmp(&name(b))
         })
     });
-    rung.into_iter().map(|(_, server)| server).collect()
+    timed.into_iter().map(|(_, server)| server).collect()
 }
 
 /// The rates of the exponential distributions for the servers of one priority.
@@ -54,7 +54,8 @@ impl Rates {
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
 
-    fn rings_at(&self, server: &SrvRecord, hash: u64) -> f64 {
+    /// Returns the random time of a server for the request with this hash.
+    fn time_of(&self, server: &SrvRecord, hash: u64) -> f64 {
         let rate = if server.weight == 0 { self.of_zero } else { f64::from(server.weight) };
         // Uniform in (0, 1), both ends excluded, so that the logarithm is finite and not zero.
         let draw = draw(hash, &[server.target.as_bytes(), &server.port.to_le_bytes()]);
@@ -95,8 +96,8 @@ pub(super) fn order_services<'s>(
     // by the client."
     let is_supported = |service: &&Service| transports.supports(service.transport);
     let is_open = |service: &Service| !service.transport.is_secure();
-    // The proxy opens connections over TLS to back ends only. So for a SIP URI it uses a service over
-    // TLS only if there is no other one: then the servers may be back ends.
+    // The proxy opens connections over TLS to back ends only. So for a SIP URI it uses a service
+    // over TLS only if there is no other one: then the servers may be back ends.
     let secure = secure || !services.iter().filter(is_supported).any(is_open);
     let usable =
         |service: &&Service| is_supported(service) && service.transport.is_secure() == secure;

@@ -102,7 +102,7 @@ impl Scene {
         self.locate_for(uri, 0)
     }
 
-    /// Returns, as text, the queries since this function last returned.
+    /// Returns the queries since the last call of this function, as text.
     fn asked(&mut self) -> Vec<String> {
         let asked = std::mem::take(&mut self.asked);
         asked.into_iter().map(|(record, name)| format!("{record:?} {name}")).collect()

@@ -33,8 +33,9 @@ pub(super) fn write_path(
     }
     let ingress = usize::from(plan.edits.ingress);
     let is_shared = snapshot.addresses.listener(ingress).is_some_and(|own| own.is_shared());
-    // Another instance can send datagrams from the same address, so it can serve the registrar
-    // after this one has ended. But no other instance has the connection.
+    // If several instances share the listener of a phone that uses datagrams, the Path names this
+    // listener. After this instance has ended, another one gets the requests of the registrar and
+    // sends them from the same address. But only this instance has the connection of a phone.
     let named = match is_shared && !from.transport.is_reliable() {
         true => ingress,
         false => plan.recorded.into(),
@@ -48,9 +49,9 @@ pub(super) fn write_path(
             true => (b"Path: <sips:", &own.record_route_sips),
             false => (b"Path: <sip:", &own.record_route),
         };
-    // RFC 5626 §5.1: "In addition, if the edge proxy is the first SIP node after the UAC, the edge proxy
-    // either MUST store a "flow token" (containing information about the flow from the previous hop) in its
-    // Path URI or reject the request."
+    // RFC 5626 §5.1: "In addition, if the edge proxy is the first SIP node after the UAC, the edge
+    // proxy either MUST store a "flow token" (containing information about the flow from the
+    // previous hop) in its Path URI or reject the request."
     // RFC 3327 §4: "such values MUST include the loose-routing indicator parameter ";lr" for full
     // compliance".
     let end = end.strip_suffix(">\r\n").unwrap_or(end);
@@ -60,8 +61,8 @@ pub(super) fn write_path(
 
 /// Returns whether a REGISTER with this plan gets our Path.
 ///
-/// RFC 3327 §5.2: "Intermediate proxies SHOULD NOT add a Path header field to a request unless the UA
-/// has indicated support for this extension with a Supported header field value."
+/// RFC 3327 §5.2: "Intermediate proxies SHOULD NOT add a Path header field to a request unless the
+/// UA has indicated support for this extension with a Supported header field value."
 ///
 /// RFC 5626 §5.1: "If the edge proxy is the first hop, as indicated by the Via header field, it
 /// MUST insert its URI in a Path header field value as described in \[RFC3327\]."
@@ -91,9 +92,9 @@ fn supports_path(message: &Message<'_>) -> bool {
 /// Returns whether we are the first hop of a user agent that registers this flow as one of several
 /// (RFC 5626): its Contact has a `reg-id` together with an instance ID (§6).
 ///
-/// RFC 5626 §5.1: "In addition, the first node MUST include an "ob" URI parameter in its Path header
-/// field value." "If the edge proxy is not the first SIP node after the UAC it MUST NOT place an "ob"
-/// URI parameter in a Path header field value."
+/// RFC 5626 §5.1: "In addition, the first node MUST include an "ob" URI parameter in its Path
+/// header field value." "If the edge proxy is not the first SIP node after the UAC it MUST NOT
+/// place an "ob" URI parameter in a Path header field value."
 fn is_first_hop_of_flow(message: &Message<'_>) -> bool {
     message.lower_vias().next().is_none()
         && message.contacts().filter_map(Result::ok).any(|contact| {

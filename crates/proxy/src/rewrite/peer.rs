@@ -33,7 +33,8 @@ pub(super) fn peer_of(
         };
     }
     let (via, source) = (&request.essentials.via, from.remote);
-    // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
+    // RFC 3261 §18.2.1: if the Via names another IP address than the source, the sender does not
+    // know the address at which we reach it.
     let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
     let (remote, connection) = (way_back(via, from), from.connection);
     let local = snapshot.addresses.listener(ingress.into()).and_then(|own| own.asked(from));

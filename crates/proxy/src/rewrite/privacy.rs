@@ -30,7 +30,8 @@ pub(crate) fn disbelieve(
     }
     let asserts = |name| name == HeaderName::PAssertedIdentity;
     message.field(HeaderName::PAssertedIdentity)?;
-    // Only its Via shows that a back end over UDP has opened this connection.
+    // A back end that is reached over UDP may also open a connection, from any port. Then only the
+    // Via of its request names this back end.
     let names_backend = |via| snapshot.addresses.backend_by_via(flow, &via).is_some();
     if message.top_via().is_ok_and(names_backend) {
         return None;

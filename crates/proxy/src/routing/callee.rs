@@ -5,8 +5,8 @@ use tidegate_sip::{Host, NameAddr};
 
 use crate::keys::Keyed;
 
-/// Returns a hash of the user and host in a To, which paper 003, §II, calls the receiver of the
-/// call.
+/// Returns a hash of the user and host in a To. Paper 003 (docs/papers.md), §II, calls this user
+/// the receiver of the call.
 ///
 /// RFC 3261 §19.1.4: the user is compared with regard to case, the host without regard to case.
 /// Port and parameters do not distinguish users. For a URI without a host (`tel:`) the number is

@@ -114,9 +114,9 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Returns what an ACK shows about its sender. The tags of a dialog and a route token are in the
-/// responses, so only a party of the call knows them. But that party could write another address as
-/// its source. So the tags and the token prove something only about the address to which the
+/// Returns the evidence that an ACK gives about its source. The tags of a dialog and a route token
+/// are in the responses, so only a party of the call knows them. But this party could forge its
+/// source address. So the tags and the token prove something only about the address to which the
 /// responses went. An ACK that has only the Call-ID of a call does not belong to the call.
 fn evidence_of_ack(
     step: &Step<'_>,
@@ -175,9 +175,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at its back end. If the back end does not take the work, and
-/// `goes_on` is false (no call continues there), another back end of the pool takes it. `key`
-/// selects the back end for a later failover.
+/// Starts new work with the Call-ID of a known call at the back end of this call. If the back end
+/// does not take the work and `goes_on` is false (the call is over), another back end of the pool
+/// takes it. `key` selects the back end for a later failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

@@ -11,7 +11,8 @@ use crate::routing::next_hop::NextHop;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 
-/// Maximum number of branches of one context: our branch has one byte for their index.
+/// Maximum number of back ends to which one request is forked. The configuration has a lower limit,
+/// [`FORK_MAX`](crate::settings::FORK_MAX), so this one is only a safeguard.
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value,
@@ -27,7 +28,6 @@ pub(crate) const BREADTH_MAX: u32 = 60;
 pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     match request.message.max_breadth()? {
         Some(0) => Err(EXCEEDED),
-        // "If this maximum is exceeded in a received request, the proxy MUST overwrite it".
         // RFC 5393 §5.3.3: "If this maximum is exceeded in a received request, the proxy MUST
         // overwrite it with a value that SHOULD be no greater than its allowable maximum." "A proxy
         // MUST NOT decrement Max-Breadth for each hop or otherwise use it to restrict the "depth"
@@ -57,8 +57,8 @@ pub(crate) fn fork_groups(
     if widest as u64 > u64::from(breadth) { Err(EXCEEDED) } else { Ok(groups) }
 }
 
-/// Returns the back ends of a pool that are up, grouped by q, or no groups if each request goes to
-/// one back end.
+/// Returns the back ends of a pool that are up, grouped by q, the highest q first. Returns no
+/// groups if each request goes to one back end.
 pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque<Vec<u16>> {
     let mut groups = VecDeque::<Vec<u16>>::new();
     let Choice::All(qs) = &snapshot.pool(pool).choice else { return groups };

@@ -22,8 +22,8 @@ use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
 
-/// Plans a request whose dialog or call is known. Returns `None` if neither is known. A request
-/// that `is_new` belongs to no dialog.
+/// Plans a request whose dialog or call is known. Returns `None` if neither is known. If
+/// `known.is_new` is true, the request belongs to no dialog.
 ///
 /// An ongoing call stays at its back end, even if the back end has no headroom. In this case a new
 /// request with the Call-ID of the call is rejected. The call moves only if its back end is down
@@ -49,7 +49,7 @@ pub(super) fn in_dialog(
         return Some(TargetChoice::Stay { backend_ref, target: None, key: None });
     }
     let goes_on = phase.goes_on();
-    // A request that starts something may go to another back end, like the first request of the
+    // A request that belongs to no dialog may go to another back end, like the first request of the
     // call.
     let key = choice_key(snapshot, state, backend_ref.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
@@ -86,7 +86,8 @@ fn by_token(
     let Known { call, evidence, is_new, is_invented, .. } = *known;
     // Only back ends that are configured now, or were recently, are accepted.
     let was_removed = || snapshot.addresses.was_removed(now, token.backend);
-    // A reload keeps a removed back end with calls, also after their end.
+    // A reload keeps a removed back end that has calls. The back end stays in the pool after the
+    // calls have ended, and then counts only if it was removed recently.
     let is_accepted = |owner: &BackendRef| {
         let backend = snapshot.backend(*owner);
         backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
@@ -154,10 +155,10 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 /// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits of
 /// that back end, so that it needs headroom.
 ///
-/// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
-/// for which the call is counted at that back end (RFC 3261 §8.2.2.2). Nothing more is counted for
-/// such a copy. Any other INVITE would count as one more call, because the call in the table is
-/// over, is not known, or is not counted (it leads from one back end to another).
+/// It is not new if it is recorded in the entry of its `call`. Another copy of the INVITE for which
+/// the call is counted at that back end (RFC 3261 §8.2.2.2) is not new either, and is not counted
+/// again. Any other INVITE would count as one more call, because the call in the table is over, is
+/// not known, or is not counted (it leads from one back end to another).
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."

@@ -48,9 +48,9 @@ pub(crate) fn check_loop(
     let has_streams = snapshot.addresses.has_streams();
     let mut hash = None;
     let mut passes = 0;
-    // A Via that cannot be read is not ours, and neither is the one above it. The MAC proves more
-    // than the sent-by: it proves that this very proxy sent the request, for the element named in
-    // the Via below.
+    // A Via that cannot be read is not ours. Neither is the Via above it, because the MAC in our
+    // branch covers an address from the Via below. The MAC proves more than the sent-by: it proves
+    // that this very proxy sent the request, for the element named in the Via below.
     let mut below = request.essentials.via;
     for via in request.message.lower_vias().filter_map(Result::ok) {
         let above = std::mem::replace(&mut below, via);
@@ -96,8 +96,6 @@ pub(crate) fn check_loop(
 ///
 /// RFC 5393 §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and
 /// any Route header field values used when processing the received request."
-///
-/// `origin` is the origin of the request.
 pub(crate) fn loop_hash(snapshot: &Snapshot, request: &Request<'_>, origin: Origin) -> u32 {
     let essentials = &request.essentials;
     // An in-dialog request follows its Routes and never forks.
@@ -112,8 +110,6 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, request: &Request<'_>, origin: Orig
             [2, p0, p1, b0, b1]
         }
     };
-    // §4.2.4: "implementations SHOULD include at least one field in the input to the hash
-    // that varies between different transactions".
     // RFC 5393 §4.2.4: "When forming the second part using a hash, implementations SHOULD include
     // at least one field in the input to the hash that varies between different transactions
     // attempting to reach the same destination to avoid repeated failure should the hash collide."

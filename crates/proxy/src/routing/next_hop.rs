@@ -29,9 +29,9 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if the target is an address that the other party of the dialog only claims to have.
-    /// This is so if a user's phone that was called sends the request to the caller, or if a back
-    /// end sends it to an address that is not the address of the other party.
+    /// True if the other party of the dialog has named the target address, and may not own it.
+    /// This applies to a request from a called phone of a user to the caller, and to a request from
+    /// a back end to another address than that of the other party.
     pub(crate) is_claimed: bool,
     /// The number of leading Route values that name us. They are removed.
     pub(crate) own_routes: usize,

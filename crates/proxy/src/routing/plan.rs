@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) is_rated: bool,
     /// True if a route token shows that the request belongs to its call.
     pub(crate) has_token: bool,
-    /// True if the request proves that its sender receives what is sent to its address.
+    /// True if the request proves that its sender receives the messages sent to its address.
     pub(crate) proves_receipt: bool,
     /// The origin of the request, determined by its source alone.
     pub(crate) origin: Origin,
@@ -168,8 +168,8 @@ impl PlanInput<'_, '_> {
     }
 }
 
-/// Returns the destination of a request if no dialog and no call determines it. `peer` is the other
-/// party of the dialog in which a back end sends the request.
+/// Returns the destination of a request if no dialog and no call determines it. If a back end sends
+/// the request in a dialog, `peer` is the other party of the dialog.
 ///
 /// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
 /// its first value." "If the proxy has reformatted the request to send to a strict-routing element
@@ -181,9 +181,10 @@ fn destination_of<'a>(
     peer: Option<PeerFlow>,
 ) -> Result<Destination<'a>, Rejection> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_ours, .. } = input;
-    // RFC 5626 §5.3.1: "Next, whether the Route header field contained an "ob" URI parameter or not,
-    // the proxy removes the Route header field value and forwards the request over the 'logical flow'
-    // identified by the flow token, that is known to deliver data to the specific target UA instance."
+    // RFC 5626 §5.3.1: "Next, whether the Route header field contained an "ob" URI parameter or
+    // not, the proxy removes the Route header field value and forwards the request over the
+    // 'logical flow' identified by the flow token, that is known to deliver data to the specific
+    // target UA instance."
     if let Some(flow) = &routes.flow {
         return Ok(Destination::Target(snapshot.target_on(flow)?, false));
     }
@@ -193,7 +194,8 @@ fn destination_of<'a>(
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
         // RFC 5626 §5.3.1: the request is forwarded "over the 'logical flow' identified by the flow
-        // token". The party at its other end wrote the Route.
+        // token". The party at the other end of the flow wrote this Route, so it can send the
+        // request on.
         (Next::Target(target, is_strict), _)
             if let Some(peer) = peer
                 && (peer.is_registered || leads_nowhere(target.address.ip(), &peer)) =>
@@ -216,7 +218,7 @@ fn destination_of<'a>(
 }
 
 /// Completes a plan with the target at its destination, or returns the answer that is needed first.
-/// `peer` is the other party of the dialog in which a back end sends the request.
+/// If a back end sends the request in a dialog, `peer` is the other party of the dialog.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
@@ -319,10 +321,10 @@ fn sender(
     }
 }
 
-/// Returns whether a request proves that its sender receives what is sent to its address. A caller
-/// at that address that knows the token must have received it in a response. The token names the
-/// party to which it was sent. So a copy of the INVITE from another address gives no token with
-/// which that address could prove anything for the caller.
+/// Returns whether a request proves that its sender receives the messages sent to its address. A
+/// caller at that address that knows the token must have received it in a response. The token names
+/// the party to which it was sent. So an attacker that sends a copy of the INVITE from its own
+/// address gets a token that proves nothing about the address of the caller.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -431,7 +433,7 @@ fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Reje
     }
 }
 
-/// Returns the other shard that should serve a request.
+/// Returns the other shard that should serve a request, or `None` if this shard should serve it.
 ///
 /// It is the shard that the token names, unless this shard knows the call. A request with the flow
 /// token of a phone belongs to the shard at which the phone registered, even if this shard has

@@ -11,8 +11,8 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Origin;
 
-/// Maximum number of Route values that may name us: one, or two if we stand between two listeners,
-/// and twice that if a request passes us twice.
+/// Maximum number of Route values that may name us. A request that passes us once has one such
+/// value, or two if it arrives at one listener and leaves from another. It may pass us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The leading Route values that name us, and the value after them.
@@ -41,7 +41,7 @@ pub(crate) enum Next<'a> {
 
 impl<'a> RouteSet<'a> {
     /// Reads the Route header fields of a request that came on `flow`. The last `restored` values
-    /// stand in the Request-URI.
+    /// are left out, because they have replaced the Request-URI.
     ///
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the
     /// proxy MUST remove that value from the request." If the request passes between two of our
@@ -101,8 +101,9 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// Returns whether the Route set of a request shows that it belongs to a dialog of ours, or that the
-/// registrar of a phone sends it to this phone. Strangers can see a flow token too.
+/// Returns whether the Route set of a request shows that it belongs to a dialog of ours, or that
+/// the registrar of a phone sends it to this phone. A stranger may have seen a flow token, so a
+/// flow token in the request of a stranger shows nothing.
 pub(crate) fn has_token(
     now: Timestamp,
     snapshot: &Snapshot,

@@ -45,13 +45,13 @@ pub(crate) struct NewRequest<'s, 'a> {
     /// A request with a demand goes to a back end with headroom. A request without one goes to a
     /// back end that is up.
     pub(crate) demand: Option<Demand>,
-    /// Whether the restriction of a back end has rejected the request. Then the request goes only to
-    /// a back end that is known not to be overloaded.
+    /// Whether the restriction of a back end has rejected the request. Then the request goes only
+    /// to a back end that is known not to be overloaded.
     pub(crate) is_restricted: bool,
 }
 
-/// Returns the key by which the policy of a pool selects, for a request whose Call-ID has this
-/// fingerprint.
+/// Returns the key by which the policy of a pool selects a back end for a request. `fingerprint` is
+/// the fingerprint of its Call-ID.
 pub(crate) fn choice_key(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -98,8 +98,8 @@ fn try_select(
     let mut is_any_up = false;
     let category = request.category();
     for &pool in &pools {
-        // Skip the selection if no back end can be selected: it would still consume a random number
-        // or a turn of the policy.
+        // Skip the selection if no back end can be selected: it would still use a random number, or
+        // move a round robin on.
         let backends = &snapshot.pool(pool).pool;
         if pools.len() > 1 && !may_have(backends) {
             is_any_up |= backends.is_up(now);
@@ -121,8 +121,8 @@ fn try_select(
         };
         match select_in(step, pool, key, demand, may_have).map(admitted) {
             Ok(Some(selected)) => return Ok(selected),
-            // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests that
-            // would have gone to the overloaded element to a different destination."
+            // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests
+            // that would have gone to the overloaded element to a different destination."
             Ok(None) => {
                 is_restricted = true;
                 let is_free = |_, backend: &Backend| is_known_free(now, snapshot, backend);
@@ -193,9 +193,9 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
     }
 }
 
-/// Selects a back end of one pool for a new request by its [`choice_key`]. Only back ends for which
-/// `may_have` returns `true` and, if there is a `demand`, which have headroom for it are
-/// considered.
+/// Selects a back end of one pool for a new request by its [`choice_key`]. A back end is considered
+/// only if `may_have` returns `true` for it. If there is a `demand`, the back end must also have
+/// headroom for it.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,

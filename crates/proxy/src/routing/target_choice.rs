@@ -35,15 +35,15 @@ pub(crate) enum TargetChoice {
     /// Forward the request to a target outside the pools.
     Outside {
         target: Target,
-        /// The target is a strict router.
+        /// True if the target is a strict router.
         is_strict: bool,
         /// The back end that sent the request.
         from: Option<BackendRef>,
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
-        /// True if the target is an address that the other party of the dialog only claims to have.
-        /// This is so if a user's phone that was called sends the request to the caller, or if a
-        /// back end sends it to an address that is not the address of the other party.
+        /// True if the other party of the dialog has named the target address, and may not own it.
+        /// This applies to a request from a called phone of a user to the caller, and to a request
+        /// from a back end to another address than that of the other party.
         is_claimed: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the

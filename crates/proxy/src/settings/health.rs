@@ -28,8 +28,7 @@ pub struct Probe {
     pub interval: Duration,
     /// The time to wait for a response.
     pub timeout: Duration,
-    /// Maximum part of an interval by which the interval is randomly shortened or lengthened, 0 to
-    /// 1.
+    /// Maximum random change of an interval, up or down, as a fraction of the interval: 0 to 1.
     pub jitter: f64,
     /// Consecutive unanswered probes until a back end is down, with the same limits as
     /// `error_limit`.

@@ -89,7 +89,7 @@ impl Tiering {
         }
     }
 
-    /// Takes a reading of the processor.
+    /// Reads the gate's latest measurements of the processor and of the queue.
     pub(crate) fn on_reading(&mut self, gate: &Gate) {
         if let Some(tiers) = &mut self.tiers {
             let signals = gate.signals();

@@ -73,7 +73,8 @@ pub(crate) fn forward(
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
-    // The first copy of a repeated request has left by UDP, with a branch that a transaction would change.
+    // The first copy of a repeated request has left by UDP, with a branch that a transaction would
+    // change.
     if may_be_large && !is_repeated && is_large(snapshot, hop, bytes.len()) {
         return Ok(Forwarded::Large);
     }

@@ -56,7 +56,7 @@ use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
-/// Maximum number of copies in which one CANCEL is sent: one for each back end and branch.
+/// Maximum number of copies of one CANCEL that are sent: one for each back end and branch.
 const COPIES_MAX: usize = 8;
 
 /// Maximum number of CANCELs that wait for several back ends at the same time.
@@ -68,7 +68,7 @@ const HEARD_MAX: usize = 4096;
 /// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// The time after its start in which a process cancels requests of the previous process even if
+/// The time from its start during which a process cancels requests of the previous process even if
 /// it has seen no response to them. A callee that rings for longer has sent a response in this
 /// time, and the response shows the back end and the branch of the request.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
@@ -79,7 +79,9 @@ const PATIENCE: u8 = 3;
 
 /// Knowledge about INVITEs that the previous process sent, and about their CANCELs.
 pub(crate) struct Lost {
+    /// The back ends that have responded to an INVITE, by the identity of the INVITE.
     heard: Recent<ArrayVec<Heard, 4>>,
+    /// The CANCELs that were sent to several back ends, by the identity of their INVITE.
     asked: Recent<Asked>,
 }
 
@@ -237,8 +239,10 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the back ends of a pool that may have the INVITE of a CANCEL, or `None` if there are too
-/// many, or if this process would know the INVITE.
+/// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
+/// selects for it, or all if the pool forks or the selection does not depend on the request alone.
+/// Returns `None` if all are too many, or if the previous process ended so long ago that this
+/// process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,

@@ -173,7 +173,7 @@ pub(super) fn send_again(
     hop: &NextHop,
     index: usize,
 ) -> bool {
-    // RFC 5393 §5.3.3: the other branches of a fork have their shares of the Max-Breadth.
+    // RFC 5393 §5.3.3: the other branches of a fork keep their shares of the Max-Breadth.
     let Pending { breadth, may_teach, .. } = live.pending[index];
     let request = std::mem::take(&mut live.request);
     let prepared = Message::parse(&request).ok().and_then(|message| {
@@ -201,8 +201,9 @@ pub(super) fn start_group(
     group: &[u16],
 ) -> Result<(), Rejection> {
     let Some((pool, _)) = live.choice else { return Ok(()) };
-    // RFC 5393 §5.3.3: the branches of a group share the Max-Breadth. Branches of earlier groups have
-    // their final response, except those that Timer C has ended (see the exceptions to §5.3.3).
+    // RFC 5393 §5.3.3: the branches of a group share the Max-Breadth. Branches of earlier groups
+    // have their final response, except those that Timer C has ended (see §5.3.3 in
+    // docs/requirements/exceptions.toml).
     let incoming = live.breadth;
     let count = group.len() as u32;
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
@@ -267,7 +268,8 @@ pub(super) fn start_again(
     let started = Message::parse(&bytes).ok().and_then(|message| {
         let mut request = read_again(step.snapshot, &message, context, live)?;
         request.retarget(live.contacts(), context.branches.len());
-        // The branch before may have no final response: see the exceptions to RFC 5393 §5.3.3.
+        // The branch before may have no final response: see RFC 5393 §5.3.3 in
+        // docs/requirements/exceptions.toml.
         start(step, context, live, &request, hop, live.breadth).ok()
     });
     live.request = bytes;

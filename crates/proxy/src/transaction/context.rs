@@ -34,9 +34,9 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if the target is an address that the other party of the dialog only claims to have.
-    /// This is so if a user's phone that was called sends the request to the caller, or if a back
-    /// end sends it to an address that is not the address of the other party.
+    /// True if the other party of the dialog has named the target address, and may not own it.
+    /// This applies to a request from a called phone of a user to the caller, and to a request from
+    /// a back end to another address than that of the other party.
     pub(crate) is_claimed: bool,
     /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
@@ -85,7 +85,8 @@ pub(crate) struct Branch {
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,
-    /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
+    /// Request-URI and Route of the sent INVITE, for the ACKs to its final response, or `None`
+    /// until it has a final response other than a 2xx.
     pub(crate) hop: Option<Box<[u8]>>,
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Live {
     pub(crate) breadth: u32,
     /// The state of each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// The source of further targets: the pool, and the key for its policy.
+    /// The pool from which further targets come, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
     /// Further targets, if the request has targets outside its pool or is forked to groups of back
     /// ends.
@@ -329,9 +330,9 @@ impl Context {
         let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
             let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
             let provisional = live.provisional.as_ref().map_or(0, |response| response.len());
+            let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
             // A response repeats most of its request, so memory for it is reserved when the request
             // arrives.
-            let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
             (live.request.len() + reason, (provisional + best).max(live.request.len()))
         });
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);

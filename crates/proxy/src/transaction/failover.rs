@@ -80,9 +80,10 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 }
 
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a
-/// connection. Returns `false` if this does not apply: the request did not leave over TCP because
-/// of its length, it has its final response or is cancelled, or it was sent before its connection
-/// ended. In the last case the back end may have the request.
+/// connection. Returns `false` and sends nothing if `is_large` of the branch is false, if the
+/// request has its final response or is cancelled, or if it was sent before its connection ended.
+/// In the last case the back end may have the request. Also returns `false` if the request could
+/// not be sent.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -192,8 +193,8 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     start_again(step, context, live, &mut hop)
 }
 
-/// Returns the key by which the policy of a pool selects, for the request of a context, or `None`
-/// if the request cannot be read again.
+/// Returns the key by which the policy of a pool selects a back end for the request of a context,
+/// or `None` if the request cannot be read again.
 fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<u64> {
     let (first, key) = live.choice?;
     if step.routing.picker(pool).key() == step.routing.picker(first).key() {

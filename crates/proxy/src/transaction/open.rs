@@ -36,8 +36,9 @@ pub(crate) fn open(
     let groups = fork_groups(step.now, step.snapshot, hop, breadth)?;
 
     let key = Key::new(request.identity, request.method);
-    // RFC 3261 §12.2: an in-dialog request has a To-tag. A request without one is new, whatever its
-    // source, and must not use the reserve.
+    // RFC 3261 §12.2: an in-dialog request has a To-tag. A request without one is new, and must not
+    // use the part of the table that is reserved for calls in progress. This also applies to back
+    // ends.
     if request.essentials.to_tag.is_none() && table.is_full_for_new() {
         return Err(transactions_full(step));
     }

@@ -201,8 +201,8 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
         // RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a
         // 408 (Request Timeout) response to the server transaction."
-        // RFC 7339 §5.9: "When a timeout error is received from the transaction layer, it MUST be treated
-        // as if a 408 (Request Timeout) status code has been received."
+        // RFC 7339 §5.9: "When a timeout error is received from the transaction layer, it MUST be
+        // treated as if a 408 (Request Timeout) status code has been received."
         None => respond(step, context, live, 408),
     }
 }

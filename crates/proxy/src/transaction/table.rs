@@ -204,8 +204,9 @@ impl Transactions {
             self.table.remove(handle);
             return;
         }
-        // The timer fires after the lifetime of an ended context at the latest. So a context that
-        // ends before its deadline seldom needs a second, earlier timer.
+        // The timer fires after 64·T1 at the latest. This is the time for which most contexts stay
+        // in the table after their end. So a context that ends before its deadline seldom needs a
+        // second, earlier timer.
         let horizon = now + self.timing.patience();
         let deadline = context.deadline().map_or(horizon, |deadline| deadline.min(horizon));
         self.table.restore(handle, context);

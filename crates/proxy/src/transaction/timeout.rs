@@ -131,8 +131,8 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
 /// error when it tries to forward a request (see Section 18.4), the proxy MUST behave as if the
 /// forwarded request received a 503 (Service Unavailable) response."
 ///
-/// RFC 7339 §5.9: "If a fatal transport error is reported by the transport layer ..., the condition MUST be
-/// treated as a 503 (Service Unavailable) status code."
+/// RFC 7339 §5.9: "If a fatal transport error is reported by the transport layer ..., the condition
+/// MUST be treated as a 503 (Service Unavailable) status code."
 fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     // Another target has been tried already.
     if live.pending[index].is_abandoned {

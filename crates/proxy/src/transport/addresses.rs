@@ -129,9 +129,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Stores addresses at which a back end was before and no configured back end is now. The time of
-    /// an address begins when it is stored first. So an address stays stored while its removed back
-    /// end has leases, and until a back end is configured there again.
+    /// Stores addresses at which a back end was before and no configured back end is now, for
+    /// `removed_for` from the time when they are first stored. An address stays stored longer while
+    /// its removed back end has leases. It is dropped as soon as a back end is configured there.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -214,8 +214,8 @@ impl Addresses {
     }
 
     /// Returns whether the port at the other end of `flow` tells a back end from another program.
-    /// If the other end has opened the connection, its port is any free one. By chance this is the
-    /// number of the port of a back end at the same address.
+    /// If the other end has opened the connection, its port is arbitrary. On a machine with other
+    /// programs, this port may by chance be that of a back end.
     fn may_be_port_of_backend(&self, flow: &Flow, ip: IpAddr) -> bool {
         if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
             return true;
@@ -227,7 +227,7 @@ impl Addresses {
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
     /// of its request. If the back end runs on the same machine, only the Via distinguishes it from
     /// other programs. A back end that is reached over UDP opens a connection for a large request,
-    /// as RFC 3261 §18.1.1 requires. It is not recognised at an address of this machine.
+    /// as RFC 3261 §18.1.1 requires. It is not recognized at an address of this machine.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         if !may_come_from_backend(flow.transport) {
             return None;
@@ -242,8 +242,8 @@ impl Addresses {
         self.backend_ref(SocketAddr::new(named, port))
     }
 
-    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
-    /// On this machine, only the `via` distinguishes a back end from other programs.
+    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any
+    /// port. On this machine, only the `via` distinguishes a back end from other programs.
     pub(crate) fn may_be_connection_of(
         &self,
         flow: &Flow,
@@ -363,11 +363,18 @@ impl Addresses {
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
     /// Returns `None` if no listener reaches the target.
     ///
-    /// The pool of a back end may name the listener. Otherwise it is `recorded`, which the
-    /// Record-Route of the dialog names. Otherwise it is the listener whose address the kernel
-    /// would use as source, because a socket bound to another address may not reach the target at
-    /// all. Otherwise it is `ingress`. If several instances share an address, a response must reach
-    /// the instance that sent the request, so a listener that is not shared takes precedence.
+    /// The first of these listeners that reaches the target is selected:
+    ///
+    /// 1. the listener that the configuration of the back end's pool names;
+    /// 2. `recorded`, which the Record-Route of the dialog names;
+    /// 3. the listener at the address that the kernel would use as source, because a socket bound
+    ///    to another address may not reach the target at all;
+    /// 4. `ingress`;
+    /// 5. any other listener.
+    ///
+    /// If several instances share `ingress`, and the target is a back end, then from 2 on listeners
+    /// that are not shared take precedence. So the response reaches the instance that sent the
+    /// request.
     pub(crate) fn egress(
         &self,
         ingress: usize,

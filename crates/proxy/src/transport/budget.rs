@@ -14,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Records a request. After a new one, responses are again sent regardless of the budget, as
-    /// [`covers`](Self::covers) allows.
+    /// Records a request. Each new request again allows some responses regardless of the budget
+    /// (see [`covers`](Self::covers)).
     pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
         self.received = self.received.saturating_add(length as u32);
         if !is_repeated {

@@ -35,11 +35,12 @@ const UNKNOWN_MAX: usize = 4;
 /// A STUN response.
 pub(crate) type Response = ArrayVec<u8, RESPONSE_MAX>;
 
-/// Returns whether a datagram is a STUN message rather than SIP: its first byte is 0 or 1, and the magic
-/// cookie is where RFC 5389 §6 puts it.
+/// Returns whether a datagram is a STUN message rather than SIP: its first byte is 0 or 1, and the
+/// magic cookie is where RFC 5389 §6 puts it.
 ///
-/// RFC 5626 §8: "It is easy to distinguish STUN and SIP packets sent over UDP, because the first octet of a
-/// STUN Binding method has a value of 0 or 1, while the first octet of a SIP message is never a 0 or 1."
+/// RFC 5626 §8: "It is easy to distinguish STUN and SIP packets sent over UDP, because the first
+/// octet of a STUN Binding method has a value of 0 or 1, while the first octet of a SIP message is
+/// never a 0 or 1."
 #[inline]
 pub(crate) fn is_stun(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|&first| first <= 1)
@@ -50,8 +51,8 @@ pub(crate) fn is_stun(bytes: &[u8]) -> bool {
 /// Returns the response to a binding request from `remote`, or `None` if the message is not a valid
 /// binding request.
 ///
-/// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding Response
-/// that MUST include the XOR-MAPPED-ADDRESS attribute."
+/// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding
+/// Response that MUST include the XOR-MAPPED-ADDRESS attribute."
 pub(crate) fn answer(request: &[u8], remote: SocketAddr) -> Option<Response> {
     let (header, attributes) = request.split_first_chunk::<HEADER>()?;
     let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -68,9 +69,9 @@ pub(crate) fn answer(request: &[u8], remote: SocketAddr) -> Option<Response> {
     if unknown.is_empty() {
         put_address(&mut response, remote, &header[4..]);
     } else {
-        // RFC 5389 §7.3.1: "the server replies with an error response with an error code of 420 (Unknown
-        // Attribute), and includes an UNKNOWN-ATTRIBUTES attribute in the response that lists the
-        // unknown comprehension-required attributes".
+        // RFC 5389 §7.3.1: "the server replies with an error response with an error code of 420
+        // (Unknown Attribute), and includes an UNKNOWN-ATTRIBUTES attribute in the response that
+        // lists the unknown comprehension-required attributes".
         put_attribute(&mut response, ERROR_CODE, &[0, 0, 4, 20]);
         let codes: ArrayVec<u8, { 2 * UNKNOWN_MAX }> =
             unknown.iter().flat_map(|code| code.to_be_bytes()).collect();
@@ -107,8 +108,8 @@ fn put_attribute(response: &mut Response, kind: u16, value: &[u8]) {
     response.extend(value.iter().copied());
 }
 
-/// Writes the address from which the request came, combined with the cookie and the transaction ID (RFC
-/// 5389 §15.2), so that no router on the way rewrites it.
+/// Writes the address from which the request came, combined with the cookie and the transaction ID
+/// (RFC 5389 §15.2), so that no router on the way rewrites it.
 fn put_address(response: &mut Response, remote: SocketAddr, mask: &[u8]) {
     let ip = remote.ip().to_canonical();
     let family = if ip.is_ipv4() { 1 } else { 2 };
@@ -138,9 +139,9 @@ mod tests {
         [&kind.to_be_bytes()[..], &length, &COOKIE.to_be_bytes(), &ID, attributes].concat()
     }
 
-    /// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding
-    /// Response that MUST include the XOR-MAPPED-ADDRESS attribute." The addresses and their texts are
-    /// those of RFC 5769.
+    /// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a
+    /// Binding Response that MUST include the XOR-MAPPED-ADDRESS attribute." The addresses and
+    /// their texts are those of RFC 5769.
     #[test]
     fn a_binding_request_is_answered_with_the_address_of_its_sender() {
         let request = message(BINDING_REQUEST, &[]);

@@ -6,9 +6,9 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// Divisor of the maximum number of opened connections. The table keeps this part of the maximum
-/// free, if it can close idle connections for that. A driver takes time to close a connection, so
-/// the table makes room in advance.
+/// The table keeps 1/16 of the maximum number of opened connections free, but at least one, as long
+/// as there are idle connections to close. A driver takes time to close a connection, so the table
+/// makes room in advance.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
@@ -34,8 +34,8 @@ impl ConnectionTable {
         if let Some(&id) = self.by_target.get(&target) {
             return Ok(id);
         }
-        // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection". The same
-        // is true of requests.
+        // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".
+        // The same is true of requests.
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
@@ -107,8 +107,8 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Returns an unused id. A shard has about 2^31 ids, divided by the number of shards, and at
-    /// most `opened_max` of them are in use.
+    /// Returns an unused id. The search ends, because only `opened_max` ids are in use, and a shard
+    /// has many more: 2^31 divided by the number of shards.
     fn free_id(&mut self) -> ConnectionId {
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next_of(self.shard);

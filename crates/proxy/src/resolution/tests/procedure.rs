@@ -148,9 +148,9 @@ fn the_domain_chooses_among_the_transports_of_the_client() {
     assert_eq!(all, asked, "each once");
 }
 
-// RFC 3263 §4.1: "A client resolving a SIP URI SHOULD retain records with "SIPS" as the protocol, if
-// the client supports TLS." The proxy opens connections over TLS to back ends only, so its listener
-// for TLS does not let it reach the servers of a carrier.
+// RFC 3263 §4.1: "A client resolving a SIP URI SHOULD retain records with "SIPS" as the protocol,
+// if the client supports TLS." The proxy opens connections over TLS to back ends only, so its
+// listener for TLS does not let it reach the servers of a carrier.
 #[test]
 fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
     let tls = naptr(50, "s", "SIPS+D2T", "_sips._tcp.a.example.");
@@ -166,7 +166,7 @@ fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
     assert_eq!(both.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
     assert_eq!(both.locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
     assert_eq!(both.locate("sip:a.example;transport=tls"), at(&[(Tls, "192.0.2.1:5061")]));
-    // A back end may be named so in a Route.
+    // A Route may name a back end by such a domain.
     assert_eq!(scene(&[tls]).locate("sip:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
 }
 
@@ -209,8 +209,8 @@ fn without_naptr_records_each_service_is_asked_for() {
     // A mail service is not a SIP service.
     let mut other = scene().naptr("a.example.", &[naptr(1, "s", "IM+D2X", "_im._tcp.a.example.")]);
     assert_eq!(other.locate("sip:a.example"), at(&[(Tcp, "192.0.2.1:5070")]));
-    // RFC 3263 §4.1: "If no SRV records are found, the client SHOULD use TCP for a SIPS URI, and UDP for a SIP
-    // URI."
+    // RFC 3263 §4.1: "If no SRV records are found, the client SHOULD use TCP for a SIPS URI, and
+    // UDP for a SIP URI."
     let bare = || Scene::new(&[Tls, Tcp, Udp]).a("a.example.", &["192.0.2.1"]);
     assert_eq!(bare().locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
     assert_eq!(bare().locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
