@@ -6,8 +6,9 @@
 //! not retransmitted after a 100, so its response must be sent however long it is. Therefore the
 //! proxy always sends these responses of each transaction: the first of each kind of provisional
 //! response, and two final responses, normally the first and one retransmission. It sends all
-//! others (retransmissions, and responses of other branches of a fork) only within three times the
-//! bytes received, or to a verified address.
+//! others (retransmissions, and responses of other branches of a fork) only within
+//! `amplification_max` times the bytes received (3 by default), or if the address is verified, or
+//! is that of a back end or a trusted source.
 //!
 //! An address is verified by a message that only a receiver of a response could have sent. This is
 //! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
@@ -77,11 +78,11 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// Retransmissions are withheld only from two kinds of addresses, until they are verified: that of
-/// a caller, and one that the other party of the dialog only claims to have. If the INVITE was
-/// forged, no element at such an address acknowledges the 2xx or answers the BYE that follows. A
-/// phone that a back end calls gets all retransmissions, and so does a phone on the flow of its
-/// registration.
+/// Retransmissions are withheld only from two kinds of addresses, until they are verified: the
+/// address of a caller, and an address that the other party of the dialog names but does not send
+/// from. If the INVITE was forged, no element at such an address acknowledges the 2xx or answers
+/// the BYE that follows. A phone that a back end calls gets all retransmissions, and so does a
+/// phone on the flow of its registration.
 ///
 /// If the call is in the call table, its entry names the caller. A call to a registered user is in
 /// the table only if a back end makes it. For other calls `is_claimed` decides. It is true if the

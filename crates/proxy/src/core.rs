@@ -74,7 +74,7 @@ pub struct Proxy {
     in_service: Option<InService>,
     /// Messages that have been classified, but whose processor time has not been counted yet.
     looks: Looks,
-    /// Time of the last input.
+    /// Time of the last input that can cause messages to be sent.
     now: Timestamp,
     slack: Slack,
 }
@@ -101,8 +101,9 @@ impl Proxy {
     /// `pool`.
     ///
     /// # Panics
-    /// Panics if there is no listener or no pool, or if there are more listeners, shards or pools
-    /// than a branch can name. The configuration is checked before.
+    /// Panics if there is no listener or no pool, if there are more than
+    /// [`LISTENERS_MAX`](crate::LISTENERS_MAX) listeners or [`SHARDS_MAX`](crate::SHARDS_MAX)
+    /// shards, or if the number of the shard is too high. The configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -490,8 +491,8 @@ const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
 /// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
-/// does not determine the transport, the transport of the first listener is used. The proxy opens no
-/// WebSockets, so it is no client that supports them.
+/// does not determine the transport, the transport of the first listener is used. WebSocket
+/// listeners do not count, because the proxy opens no WebSockets.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

@@ -91,7 +91,7 @@ pub(crate) fn on_failed(
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // Such a target has no state except the transaction itself.
+        // A target that is not a back end has no state except the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
             // RFC 5626 §7: "receiving a destination unreachable ICMP error on a UDP flow" is one of the
             // examples of a flow that has failed.
@@ -170,8 +170,7 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Returns the other shard that sent the request whose failed delivery was reported to this shard,
-/// if another shard of this process sent it.
+/// Returns the shard that sent the undelivered request, if it is another shard of this process.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

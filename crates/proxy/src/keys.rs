@@ -1,12 +1,12 @@
 //! Secret of an address, and the keyed functions derived from it.
 //!
 //! A proxy writes tags and MACs into messages and trusts them later (in a branch, a To-tag or a
-//! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table whose
-//! keys a peer can choose hashes them by SipHash-1-3, also with a secret of its own. Otherwise the
-//! peer could predict a hash and make two requests collide. SipHash-1-3 takes about half as many
-//! instructions. The hash maps of Rust, Python and Ruby use it for the same purpose.
+//! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table with
+//! entries that a peer can choose hashes them by SipHash-1-3, also with a key of its own. Otherwise
+//! the peer could predict a hash and make two requests collide. SipHash-1-3 takes about half as
+//! many instructions. The hash maps of Rust, Python and Ruby use it for the same purpose.
 //!
-//! Two of these hashes are in our branch, where back ends read them: the identity of the
+//! Two hashes of tables are in our branch, where back ends read them: the identity of the
 //! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone.
 //! A branch counts as ours if its MAC is valid, or if its tag belongs to an open transaction.
 
@@ -50,7 +50,7 @@ pub struct TokenKeys {
 /// One key of route tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey {
-    /// Version, the same for all instances.
+    /// Version of the key, the same at all instances.
     pub version: u32,
     /// The key.
     pub key: [u8; 32],

@@ -39,7 +39,7 @@ const HELD_MAX: usize = 1024;
 /// be parked.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Maximum number of pending queries. Further ones wait.
+/// Maximum number of queries that were sent and are not answered yet. Further queries wait.
 const ASKED_MAX: usize = 128;
 
 /// The part of [`OUTSTANDING_MAX`] that requests of strangers may use.

@@ -12,7 +12,7 @@ use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
 /// Prefix lengths of IPv6 networks that are distinguished, the narrowest network first, each with a
-/// weight: a network of this length may send as much as this number of sources at their full rate.
+/// factor: a network of this length may send the full rate of this many sources.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has

@@ -123,12 +123,12 @@ impl Output {
         self.handoffs.push_back(Handoff { shard, input });
     }
 
-    /// Returns the next message for another shard.
+    /// Returns the next input for another shard.
     pub(crate) fn poll_handoff(&mut self) -> Option<Handoff> {
         self.handoffs.pop_front()
     }
 
-    /// Requests an immediate probe of a back end, because of evidence against it since `since`.
+    /// Requests an immediate probe of a back end that has been suspect since `since`.
     pub(crate) fn suspect(&mut self, backend_ref: BackendRef, since: Timestamp) {
         self.suspects.push_back(Suspect { backend_ref, since });
     }

@@ -2,7 +2,7 @@
 //!
 //! If a back end answers a request with 401 or 407, the caller repeats the request with
 //! credentials. To the gate this is a new request. Without this memory the law would decide twice
-//! on each such call, and reject calls of which the first request has been served.
+//! on each such call, and would reject some calls after their first request has been served.
 //!
 //! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
 //! of a back end to a request that the gate has admitted leaves a challenge. One request from the
@@ -23,7 +23,7 @@ pub(crate) struct Challenges {
     /// Challenges by the keyed hash of the request. The value is [`Decision::Waits`] until the
     /// caller has answered the challenge, and then [`Decision::Served`].
     memory: Memory,
-    /// The time until which a challenge may wait for its answer.
+    /// Time at which the newest challenge is forgotten at the latest.
     until: Timestamp,
 }
 
@@ -33,12 +33,14 @@ impl Challenges {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
 
-    /// Returns whether a challenge may wait for its answer. If none does, no hash need be computed.
+    /// Returns whether any challenge may wait for its answer. If none does, no hash need be
+    /// computed.
     pub(crate) fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
 
-    /// Records a challenge, unless the same call was challenged before.
+    /// Records a challenge by the keyed hash of the challenged request. Changes nothing if a
+    /// challenge with this hash is remembered, even if it was answered.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         if self.memory.recall(now, challenge).is_none()
             && self.memory.remember(now, challenge, Decision::Waits)
@@ -47,7 +49,7 @@ impl Challenges {
         }
     }
 
-    /// Returns whether a challenge waits for its answer.
+    /// Returns whether the challenge with this hash waits for its answer.
     pub(crate) fn waits(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }

@@ -74,8 +74,8 @@ pub(crate) fn read<'a>(
     wanted: Wanted,
     outline: &mut Option<Outline<'a>>,
 ) -> Result<Reading, Unclassified> {
-    // The scan reads the start line too, and the start line of an INVITE does not determine the
-    // class.
+    // An INVITE needs no separate look at its start line: the line does not determine the class,
+    // and the scan reads it too.
     let start = match received.bytes.starts_with(b"INVITE ") {
         true => None,
         false => Some(glance(&received.bytes)?),
@@ -99,13 +99,13 @@ pub(crate) fn read<'a>(
         Some(Class::Ack) if view.is_ack_of_reply(&received.bytes) => {
             return Err(Unclassified::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
-        // No element answers an ACK, and no law rejects one. Malformed ACKs are found when they are
-        // parsed.
+        // An ACK gets no response and is not new work, so its class is enough. The parser finds
+        // malformed ACKs later.
         Some(class @ Class::Ack) => return Ok(reading(class, QueueClass::of(class))),
         _ => {}
     }
-    // One pass also finds the lines that a rejection of an INVITE needs. This costs half as much
-    // again.
+    // The outline contains the scan, and the lines that a rejection of the INVITE copies. It takes
+    // half as long again as a scan alone.
     let is_invite = matches!(start, None | Some(ScanStart::Request { method: Method::Invite, .. }));
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);
@@ -127,13 +127,14 @@ pub(crate) fn read<'a>(
     };
     let reading = |class, queue_class| Reading { hashes, ..reading(class, queue_class) };
     match class {
-        // A CANCEL must not be served before its INVITE if that still waits. RFC 3261 §9.1: it
-        // shares Call-ID, topmost Via and CSeq number with its INVITE.
+        // A CANCEL must not be served before its INVITE if the INVITE still waits. RFC 3261 §9.1:
+        // both have the same Call-ID, topmost Via and CSeq number.
         Class::Cancel if !view.has_served(now, &scan) => {
             let cancels = Some(view.fingerprint(&scan, &received.bytes));
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
-        // An INVITE without a To-tag retransmits the request that began a call of ours.
+        // In this class, an INVITE without a To-tag retransmits the request that began a call of
+        // ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) =
                 (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));

@@ -46,7 +46,7 @@ pub(crate) struct Admitted {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// The reading of a message for a decision. Only `Now` and `Again` take processor time.
+/// A record of whether a message was read for a decision. Reading takes processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// The message was read for an earlier decision, or never.

@@ -12,22 +12,28 @@ use std::time::Duration;
 
 use tidegate_world::{Load, Timestamp};
 
-/// Number of unverified messages per second that starts early verification.
+/// Number of unverified messages per second that starts early verification. The same number of
+/// messages in one queue of existing work starts it too.
 const MUCH: u32 = 64;
 
 /// Service time of unverified messages per second that starts early verification: one hundredth of
 /// the processor.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Time for which messages are verified on arrival after a flood.
+/// Time over which unverified messages are counted, and for which messages are verified on arrival
+/// after a flood.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The rule that decides when messages are verified on arrival.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyVerification {
+    /// Start of the current counting period.
     since: Timestamp,
+    /// Number of messages in this period that could not be verified.
     strays: u32,
+    /// Service time of such messages in this period.
     spent: Duration,
+    /// Time until which messages are verified on arrival.
     until: Timestamp,
 }
 
@@ -53,8 +59,9 @@ impl EarlyVerification {
         }
     }
 
-    /// Returns whether messages are verified on arrival. `waiting` is the number of unverified
-    /// messages in their queue.
+    /// Returns whether messages are verified on arrival. `waiting` is the number of messages in the
+    /// queue of existing work that the arriving message would join. Without early verification,
+    /// none of them was verified.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -63,8 +70,9 @@ impl EarlyVerification {
 
 /// Time spent on unverified messages.
 ///
-/// Unverified messages are served only when nothing else waits. So for all other messages this time
-/// counts as idle. A law that counted it as load would reject calls because of strangers' messages.
+/// A law that counted this time as load would reject calls because of strangers' messages. During a
+/// flood, unverified messages are served only when nothing else waits. So for all other messages
+/// this time counts as idle.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,

@@ -21,7 +21,7 @@ pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Head
     for backend in
         snapshot.limited_pools.iter().flat_map(|&pool| snapshot.pool(pool).pool.backends())
     {
-        // If the pool is full, this check is enough for most back ends.
+        // This check is cheap. If the pool is full, most back ends need no other check.
         let is_full = backend.free_calls(Demand::Call) == Some(0);
         if is_full && left == Headroom::Priority || !backend.is_up(now) {
             continue;

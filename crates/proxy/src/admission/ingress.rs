@@ -3,8 +3,8 @@
 //!
 //! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
 //! so that messages that finish work go first. With [`Queueing::Fifo`] the shard works like the
-//! server in the papers on overload control. It has one bounded queue in the order of arrival, in
-//! which a call waits behind all earlier rejections.
+//! server in the papers on overload control. It has one bounded queue in the order of arrival, so a
+//! call also waits behind earlier messages that will be rejected.
 
 mod admit;
 
@@ -190,8 +190,8 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender of a message that was found while serving the message.
-    /// If `is_unverified`, the message has already been recorded as a stray.
+    /// Handles the evidence about the sender that the service of a message has produced. If
+    /// `is_unverified`, the message was recorded as a stray on arrival.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -224,12 +224,13 @@ impl Ingress {
         self.challenges.on_challenge(now, challenge);
     }
 
+    /// Records that classifying `looked` messages, and rejecting `refused` of them, took `cost`.
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    /// Lets the gate and the upstream peers act if that is due. Returns whether the upstream peers
-    /// were measured.
+    /// Runs the due timers of the gate and of the upstream peers. Returns whether the upstream
+    /// peers were measured.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
         self.upstream.handle_timeout(now, &self.gate)
@@ -426,8 +427,8 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions keeps them separate from all other messages, each with its
-        // CANCEL.
+        // If the law paces new sessions, their INVITEs move from the single queue to a queue of
+        // their own, each with its CANCEL.
         let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
         if paced && waiting.queue_class == QueueClass::Invites {
@@ -446,8 +447,8 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Prepares a message for service. If messages are judged at service and this one is rejected,
-    /// handles the rejection instead.
+    /// Prepares a message for service. Returns a rejection instead if messages are judged at
+    /// service and this one is not admitted, or if it has waited in the queue for too long.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {

@@ -49,7 +49,8 @@ impl KernelShed {
     /// probably dropped earlier copies of it. On a stream there are no copies, so it returns
     /// `false`.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
-        // The share was not applied to a message that another shard has read.
+        // The share does not apply to a message from another shard: it was received and counted
+        // there.
         let is_read_here = received.handoffs == 0;
         if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
             return false;

@@ -104,10 +104,10 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns the value of Retry-After. Values are uniformly distributed within the configured
-    /// bounds, so that clients that are rejected together do not return together. RFC 3261 §8.2.7
-    /// requires the same response to the same request. So the value is derived from the
-    /// fingerprint, a keyed hash, if there is one.
+    /// Returns the value of Retry-After in seconds, or `None` if none is configured. Values are
+    /// uniformly distributed within the configured bounds, so that clients that are rejected
+    /// together do not return together. RFC 3261 §8.2.7 requires the same response to the same
+    /// request. So the value is derived from the fingerprint, a keyed hash, if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());

@@ -17,13 +17,13 @@ use crate::transport::addresses::{Addresses, Origin};
 /// Records of the messages that each source sends, and the policy based on them.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// True if any part of the configuration depends on the source of a message.
-    tells_apart: bool,
+    /// True if the gate needs the source of new work: for fair shares, or for a limit.
+    needs_source: bool,
     /// Counts of the messages that [`on_message`](Self::on_message) handles, one for each size of
     /// network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Counts of messages that exceed a limit whose excess leads to a ban. `None` if there is no
-    /// such limit.
+    /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if there is no such
+    /// limit.
     excess: Option<Watch>,
     /// Sources that have proved that they receive messages. Kept while any source can be banned.
     proofs: Option<Proofs>,
@@ -38,8 +38,9 @@ pub(crate) struct SourcePolicy {
     spared_due: Timestamp,
 }
 
-/// Time between two lists of the spared networks. They change only with a reload or with an address
-/// of a back end. Listing a thousand back ends takes more time than a reading of the load may take.
+/// Time between two lists of the spared networks. They change only after a reload, or when a back
+/// end gets a new address. Listing a thousand back ends takes more time than a reading of the load
+/// may take.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 /// Time between two lists of the banned addresses while the ban list does not change. After this
@@ -65,7 +66,7 @@ impl SourcePolicy {
             flood,
             excess: bans_excess.then(|| watch(HARM_CPS - 1, 1)),
             proofs: sources.may_ban().then(|| Proofs::new(sources_max, stream)),
-            tells_apart: is_fair || !sources.limits.is_empty(),
+            needs_source: is_fair || !sources.limits.is_empty(),
             sources,
             bans: BanView::new(bans),
             compared: None,
@@ -273,7 +274,7 @@ impl SourcePolicy {
         };
         let mut limits = self.sources.limits.iter();
         let sender = Sender {
-            source: self.tells_apart.then(|| source_of(address)),
+            source: self.needs_source.then(|| source_of(address)),
             weight: self.weight_of(address),
             limit: limits.position(|limit| limit.from.contains(&address)),
             has_priority: claim == Claim::Priority,

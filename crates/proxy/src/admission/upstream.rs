@@ -6,10 +6,10 @@
 //! retransmitted one, has the current value in that Via. Other peers get no values. While no peer
 //! takes part, the only cost is to examine the topmost Via of new work.
 //!
-//! The proxy removes the offer when it forwards a request, so a response does not contain it. The
-//! address to which a response goes determines the peer. On a connection this is the address of the
-//! connection's sender with the port in its Via, so all connections of one server are one peer. The
-//! source ports of connections say nothing about a server.
+//! The proxy removes the offer when it forwards a request, so a response does not show whether its
+//! peer takes part. The address to which the response goes identifies the peer. On a connection
+//! this is the address of the connection's sender with the port in its Via, so all connections of
+//! one server are one peer. The source ports of connections say nothing about a server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -121,8 +121,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the algorithms that a peer offers and we accept, and the original load that it
-    /// states.
+    /// Returns the algorithms that a peer offers and we accept, and the original load that the peer
+    /// states, in requests per second.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =

@@ -80,8 +80,8 @@ impl View<'_> {
             return true;
         }
         match scan.to_tag {
-            // A request without a To-tag is known only if it retransmits one: an INVITE with the
-            // Call-ID of a call of ours need not be part of that call.
+            // A request without a To-tag is known only if it retransmits a known request. An INVITE
+            // with the Call-ID of a call of ours need not be part of that call.
             None => identity.is_some_and(|identity| {
                 let transaction = Transaction { identity, method };
                 self.calls.is_repetition(
@@ -112,8 +112,8 @@ impl View<'_> {
 
     /// Returns the fingerprint of a scanned request. Only its retransmissions share it, and a
     /// CANCEL shares it with its INVITE. A client may use one branch for all its requests, so the
-    /// fingerprint covers more than the branch. If the branch names no transaction (RFC 3261
-    /// §17.2.3), it also covers the tags.
+    /// fingerprint covers more than the branch. If the branch does not identify a transaction (RFC
+    /// 3261 §17.2.3), the fingerprint covers the whole topmost Via and the tags instead.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
         let Scan { sent_by, call_id, .. } = *scan;
         let branch = scan.branch.unwrap_or_default();
@@ -178,9 +178,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a response is verified. RFC 3261 §16.11 forwards a response by the Via below
-    /// ours. §18.1.2 accepts only one with our Via on top. The keyed values in its branch prove
-    /// that we wrote it.
+    /// Returns whether a response is verified. A proxy accepts a response only with its own Via on
+    /// top (RFC 3261 §18.1.2), and forwards it by the Via below (§16.11). The keyed values in the
+    /// branch of the topmost Via prove that we wrote this Via.
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();

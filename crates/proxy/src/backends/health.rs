@@ -62,7 +62,8 @@ pub(crate) fn record_given(
     Some(parties)
 }
 
-/// If requests have just excluded too many back ends of a pool, gives some of them new calls again.
+/// Limits the exclusions after evidence against `backend_ref`: if too many back ends of a pool are
+/// excluded because of requests, gives some of them new calls again.
 pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: BackendRef) {
     let backend = snapshot.backend(backend_ref);
     if !backend.is_clear(now) {

@@ -27,7 +27,7 @@ use crate::settings::{Moves, PoolSettings, Settings};
 use subject::{Learned, Subject};
 
 /// Minimum and maximum lifetime of an answer, regardless of its TTL. Because of the minimum, a TTL
-/// of zero does not cause continual queries. Because of the maximum, a change is detected after an
+/// of zero does not cause continual queries. Because of the maximum, a change is detected within an
 /// hour even if the TTL is several days.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
@@ -57,7 +57,9 @@ pub(crate) struct Names {
     queries: VecDeque<Query>,
     /// Number of queries sent so far.
     questions: u64,
+    /// Number of new addresses that the querying shard has learned, shared with the other shards.
     moves: Moves,
+    /// Value of `moves` at the last call of [`have_moved`](Self::have_moved).
     moves_seen: u64,
 }
 

@@ -74,7 +74,7 @@ fn a_name_is_asked_for_at_once_and_again_when_its_time_is_over() {
     assert!(asked(&mut names, at(60)).is_empty());
     let id = ask_one(&mut names, at(61));
     assert!(asked(&mut names, at(61)).is_empty(), "once");
-    // An unlimited TTL is limited to an hour, and a zero TTL is raised to five seconds.
+    // A long TTL is cut to an hour, and a zero TTL is raised to five seconds.
     answer(&mut names, at(62), id, &found(&[1], 1_000_000));
     assert_eq!(names.poll_timeout(), Some(at(62 + 3600)));
     let id = ask_one(&mut names, at(62 + 3600));

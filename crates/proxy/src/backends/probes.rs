@@ -61,6 +61,7 @@ struct Probed {
     endpoint_address: EndpointAddress,
     /// Time of its next regular probe, or `NEVER` if this shard does not probe it regularly.
     next: Timestamp,
+    /// Time of the valid entry of this target in [`Probes::due`], or `NEVER` if there is none.
     armed: Timestamp,
     question: Option<Question>,
     flight: Option<Flight>,
@@ -143,9 +144,9 @@ impl Probes {
         }
     }
 
-    /// Requests an immediate probe of a back end, because of evidence against it since `since`. If
-    /// a probe is pending, no other probe is sent: the response to the pending one is awaited for
-    /// `wait` from now.
+    /// Requests an immediate probe of a back end that has been suspect since `since`. If a regular
+    /// probe is pending, no other probe is sent: the response to the pending one is awaited for
+    /// `wait` from now. If a probe is pending because of an earlier suspicion, nothing changes.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
@@ -198,7 +199,8 @@ impl Probes {
         }
     }
 
-    /// Returns the interval until the next probe.
+    /// Returns the interval until the next regular probe, varied at random by the configured
+    /// jitter.
     fn interval(&mut self, probe: &Probe) -> Duration {
         let stretch = 1.0 + probe.jitter * (2.0 * self.stream.unit() - 1.0);
         probe.interval.mul_f64(stretch.max(0.0))
@@ -393,8 +395,8 @@ impl Probes {
         };
         let (backend_ref, flight) = (*backend_ref, *flight);
         let target = Target::new(snapshot.transport(backend_ref.pool), flight.address);
-        // The configuration or the name of a back end that no listener can reach was rejected
-        // before.
+        // A back end that no listener can reach is rejected earlier: with its configuration, or
+        // when its name is resolved.
         let Some(egress) = snapshot.addresses.egress(0, None, &target) else { return };
         let mut bytes = snapshot.buffers.take();
         if write_probe(snapshot, place, backend_ref, &flight, egress, &mut bytes).is_ok() {
@@ -402,8 +404,8 @@ impl Probes {
         }
     }
 
-    /// Requests an immediate probe of a back end, because of evidence against it since `since`. A
-    /// back end that is down only gets its regular probes, if any.
+    /// Requests an immediate probe of a back end that has been suspect since `since`. A back end
+    /// that is down only gets its regular probes, if any.
     pub(crate) fn suspect(
         &mut self,
         now: Timestamp,
@@ -442,7 +444,8 @@ fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
-/// Reports the result of a probe to the back end.
+/// Reports the result of a probe to the back end. `answer` is the status of the final response, or
+/// `None` if there was none.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -531,6 +534,7 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 
 /// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
+    /// The response belongs to a probe of this shard, and was handled.
     Taken,
     /// Another shard, with this number, sent the probe.
     Of(u8),

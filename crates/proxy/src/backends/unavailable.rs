@@ -20,9 +20,9 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Returns the rejection of a request that no back end of `pool` or of its backups may get. If one
-/// of these back ends sent the request, it is `from`, and the reason in the Warning is that of the
-/// others.
+/// Returns the rejection of a request that no back end of `pool` or of its backups may get. `from`
+/// is the back end that sent the request, if it is one of these. The Warning then says why the
+/// others are unavailable.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -45,7 +45,8 @@ pub(crate) fn unavailable(
     let is_any_up = snapshot.pools.iter().any(|settings| settings.pool.is_up(now));
     let is_empty = pools().all(|pool| snapshot.pool(pool).pool.backends().is_empty());
     Rejection::PoolDown(Hints {
-        // The servers of the domains of these pools are not known yet.
+        // Pools without back ends consist of domains, and the servers of these domains are not
+        // known yet.
         warning: Some(if is_empty { NO_ADDRESS } else { warning(states) }),
         retry_after_s: soonest.filter(|_| !is_any_up).map(|at| seconds_until(now, at)),
     })

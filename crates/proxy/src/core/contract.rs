@@ -175,7 +175,7 @@ impl Core for Proxy {
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
-        // A law takes measurements at its ticks.
+        // The ticks of the law and of the ladder are not deferred, because they take measurements.
         [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 

@@ -2,10 +2,11 @@
 //!
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
-//! the last message, so that retransmissions, CANCEL and ACK go to the same back end. The entry
-//! also has leases, so that the load of the back end includes the call. Each lease is taken for one
-//! transaction, so a retransmission is not counted again. However a transaction or a call ends, its
-//! lease is returned.
+//! the last message, so that retransmissions, CANCEL and ACK go to the same back end. If the table
+//! is full, the entries of finished calls are removed earlier. An entry also has leases, so that
+//! the load of the back end includes the call. Each lease is taken for one transaction, so a
+//! retransmission is not counted again. However a transaction or a call ends, its lease is
+//! returned.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates
 //! Session State and Load Estimates after a session has expired": an entry releases its leases.
@@ -38,9 +39,8 @@ pub(crate) use transaction::{Answer, Evidence, Transaction};
 /// delay waiting packets.
 const EXPIRE_MAX: usize = 256;
 
-/// Maximum number of simultaneous calls with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new
-/// Call-ID for each call, but a proxy before us may fork one call into several with different
-/// targets.
+/// Maximum number of entries with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new Call-ID for
+/// each call, but a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
 /// Reference to an entry. It is valid as long as the entry exists. A later entry in the same slot
@@ -75,8 +75,8 @@ struct Entry {
     links: Option<Links>,
 }
 
-/// Each entry takes this many bytes, so a million answered calls take this many megabytes. The
-/// assertion shows when a new field costs memory.
+/// Maximum size of an entry in bytes. The entries of a million calls without open transactions take
+/// as many megabytes. The assertion shows when a new field costs memory.
 const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
 
 impl Hashed for Entry {
@@ -428,7 +428,7 @@ impl Calls {
         self.timers.next()
     }
 
-    /// Removes entries past their deadline.
+    /// Removes entries past their deadline, and expires transactions of the other entries.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRE_MAX {
             let Some((_, reference)) = self.timers.pop(now) else { return };

@@ -1,9 +1,10 @@
 //! Evidence that a request belongs to a call, and to which call.
 //!
-//! A Call-ID is not secret, so it proves nothing. A request is within a dialog if the call table
-//! knows the dialog by both tags, or if its route token is valid. It is a retransmission if its
-//! transaction is known. For any other request, a known Call-ID proves nothing. Only an ACK or a
-//! CANCEL then still goes to the back end of its Call-ID.
+//! A Call-ID is not secret, so it alone proves nothing. A request is within a dialog if the call
+//! table knows the dialog by both tags, or if its route token is valid. It is a retransmission if
+//! its transaction is known. Any other request with a known Call-ID is not part of the call. An ACK
+//! or a CANCEL still goes to the back end of its Call-ID. A request without a To-tag may go there
+//! too, but counts as new.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -19,14 +20,14 @@ pub(crate) struct Known {
     /// The call that the request belongs to, or that it may begin again.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
-    /// The request has no To-tag, belongs to no dialog of the call table, and is neither an ACK nor
-    /// a CANCEL.
+    /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
+    /// ACK nor a CANCEL.
     pub(crate) is_new: bool,
-    /// The request is an INVITE with a To-tag, and its Call-ID is that of a call, but no such call
-    /// has this dialog. An element may treat it as a new call: RFC 3261 §12.2.2, "Based on the To
-    /// tag, the UAS MAY either accept or reject the request."
+    /// True if the request is an INVITE with a To-tag, and there are calls with its Call-ID, but
+    /// none of them has its dialog. An element may treat it as a new call: RFC 3261 §12.2.2, "Based
+    /// on the To tag, the UAS MAY either accept or reject the request."
     pub(crate) is_invented: bool,
-    /// The request is an ACK or a CANCEL that has only the Call-ID in common with the call.
+    /// True if the request is an ACK or a CANCEL that has only the Call-ID in common with the call.
     pub(crate) is_stray: bool,
 }
 
@@ -72,7 +73,8 @@ impl Calls {
             let dialog = dialog_hash(keys, from, to.unwrap_or_default());
             known.call = find(&|call| call.has_dialog(dialog));
             if known.call.is_some() {
-                // RFC 2543 had no tags: then neither side has one.
+                // In a dialog of RFC 2543, neither party has a tag. So a request without a To-tag
+                // may be in a dialog too.
                 (known.evidence.dialog, known.is_new) = (dialog, false);
                 return known;
             }
@@ -95,7 +97,8 @@ impl Calls {
         let repeated = find(&|call| call.is_repetition(transaction, copy));
         known.call = match method {
             _ if repeated.is_some() => repeated,
-            // A call that goes through a back end has two legs, which share one entry.
+            // A call that leads through a back end has two legs, which share one entry. So an
+            // INVITE from a back end belongs to any entry with its Call-ID.
             Method::Invite if !from_backend => {
                 find(&|call| call.is_copied_by(copy)).or_else(|| find(&Call::may_begin))
             }
@@ -131,7 +134,7 @@ impl Calls {
     /// Returns whether a scanned request is within a dialog of a call with this fingerprint, or
     /// `None` if no such call can have dialogs or the request has no readable tags.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
-        // A request outside any call creates no dialog, so no other request can be in one.
+        // The entry of a request outside any call has no dialogs.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
         self.find_where(fingerprint, may_have_dialogs)?;
         let (from, to) = dialog_tags(bytes)?;

@@ -17,7 +17,7 @@ use tidegate_sip::{Host, Scheme, Uri};
 /// and SIPS URIs is case-sensitive. [...] Comparison of all other components of the URI is
 /// case-insensitive unless explicitly defined otherwise."). The transport is removed with the
 /// parameters. The port and the password are removed too: phones add the port of their outbound
-/// proxy. Neither says which user it is.
+/// proxy. Neither identifies the user.
 pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     if uri.scheme != Scheme::Sip {
         return None;

@@ -18,11 +18,11 @@ pub enum Class {
     Cancel,
     /// A request within a known call, or a retransmission of a known request.
     InDialog,
-    /// An INVITE that starts a call.
+    /// An INVITE that belongs to no known call.
     Invite,
-    /// A REGISTER.
+    /// A REGISTER, except a retransmission of a known one.
     Register,
-    /// Any other request that belongs to no call.
+    /// Any other request that belongs to no known call.
     Other,
 }
 
@@ -84,8 +84,8 @@ impl Class {
         }
     }
 
-    /// Returns the class of a request that the start line alone does not determine. `known` is true
-    /// if the request belongs to a known call or transaction.
+    /// Returns the class of a request if its start line alone does not determine the class. `known`
+    /// is true if the request belongs to a known call or transaction.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
             // A To-tag alone proves nothing. A request outside our calls counts as new. Otherwise a

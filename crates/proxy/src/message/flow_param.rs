@@ -4,8 +4,9 @@
 //! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
 //! The connection cannot be part of the branch. An INVITE, its copies and its CANCEL must have the
 //! same branch (§16.11). But a caller that has lost its connection sends the CANCEL on another
-//! connection. Other parameters are not compared (§17.2.3). The value has 20 characters (15 bytes):
-//! process and connection, encrypted, and a MAC that covers the branch.
+//! connection. Other parameters of the Via are not compared when a request is matched to a
+//! transaction (§17.2.3). The value has 20 characters (15 bytes): process and connection,
+//! encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;

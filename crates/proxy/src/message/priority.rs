@@ -38,7 +38,8 @@ pub const NAMESPACES: [(&str, &[&str]); 5] = [
 pub struct ResourceValues {
     /// Values in namespaces outside [`NAMESPACES`], as (namespace, value).
     others: Vec<(String, String)>,
-    /// For each index in [`NAMESPACES`], the number of lowest values that give no priority.
+    /// For each index in [`NAMESPACES`], the number of lowest values that give no priority. `None`
+    /// if no value of the namespace gives priority.
     below: [Option<usize>; NAMESPACES.len()],
 }
 

@@ -126,8 +126,8 @@ pub(crate) fn rejection_of(
     Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
 }
 
-/// Writes a reply to `message`, which was received as `received`. Returns `None` if the message has
-/// no usable Via, or if the reply would not fit into a datagram.
+/// Writes a reply to `message`, which was received as `received`, with at most five of `headers`.
+/// Returns `None` if the message has no usable Via, or if the reply would not fit into a datagram.
 ///
 /// RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
 /// and MUST behave as described in Section 8.2."

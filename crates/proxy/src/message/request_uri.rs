@@ -6,7 +6,7 @@ use tidegate_sip::{Scheme, Uri};
 pub(crate) const PORT: u16 = 5060;
 
 /// Returns the Request-URI to forward if it differs from the received one. `is_own_maddr` is true
-/// if its `maddr` names us.
+/// if the `maddr` of `uri` names us.
 pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     let params = uri.params.text();
     if uri.scheme != Scheme::Sip {
@@ -17,8 +17,8 @@ pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
         // they MUST be removed." By table 1 of §19.1.1 that is `method`.
         name.eq_ignore_ascii_case(b"method") || is_own_maddr && name.eq_ignore_ascii_case(b"maddr")
     };
-    // By the same table headers are not allowed either. A received Request-URI with headers is
-    // rejected. One restored from the Route of a strict router loses them.
+    // By the same table, headers are not allowed either. A received Request-URI with headers is
+    // rejected. A URI from a Route or from a contact, which becomes the Request-URI, loses them.
     if uri.headers.is_none() && !uri.params.iter().any(|param| goes(param.name)) {
         return None;
     }

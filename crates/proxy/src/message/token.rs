@@ -7,9 +7,9 @@
 //! its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
 //! instance with the same secret. Because the MAC covers the Call-ID, a token from one call is not
 //! valid in another call. [After a day](AGE_MAX) the token alone proves nothing, because its call
-//! may be over. The token does not give permission: requests are forwarded only to configured back
-//! ends. Everything except version and key is encrypted ([`Keyed::veil`]), so that the addresses
-//! behind us stay hidden.
+//! may be over. A token that names a back end does not give permission: the request is forwarded
+//! only to a back end that is configured, or was until recently. Everything except version and key
+//! is encrypted ([`Keyed::veil`]), so that the addresses behind us stay hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 

@@ -3,8 +3,8 @@
 //! The branch has `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process,
 //! identity of the received request, tag of the target, hash for loop detection, MAC. Shard and
 //! identity determine the response context, and the tag determines its branch. The process shows
-//! whether the context can be one of ours. After a restart it does not exist, and the response is
-//! forwarded as if its request had been forwarded without state.
+//! whether the context can be one of ours. After a restart the context does not exist, and the
+//! response is forwarded as if its request had been forwarded without state.
 //!
 //! All parts can be derived again from a CANCEL of the request, from its target and from the
 //! process number. So a process can cancel a request that its predecessor sent (see `lost`).

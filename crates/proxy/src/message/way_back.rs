@@ -18,9 +18,9 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
     }
 }
 
-/// Returns the addresses that [`way_back`] may have returned for a request with this Via, into which
-/// its receiver has written its source: the address for a datagram and, if the proxy `has_streams`,
-/// the address for a stream, unless they are equal.
+/// Returns the addresses that [`way_back`] may have returned for a request, given its Via with the
+/// source that the receiver has written into it. The first is the address for a datagram. The
+/// second is the address for a stream, if the proxy `has_streams` and this address differs.
 pub(crate) fn ways_back(via: &Via<'_>, has_streams: bool) -> impl Iterator<Item = SocketAddr> {
     let datagram = response_target(via);
     let stream = move || {

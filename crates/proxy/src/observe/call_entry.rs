@@ -45,9 +45,10 @@ pub enum CallState {
     Single,
     /// The INVITE was forwarded and has no final response.
     Trying,
-    /// The INVITE has a 2xx, and no ACK has arrived.
+    /// The INVITE has a 2xx, and the ACK has been awaited for less than 64·T1.
     Unacknowledged,
-    /// The ACK to the 2xx has arrived, and no BYE is pending.
+    /// The INVITE has a 2xx, and no BYE is pending. The ACK has arrived, or did not arrive within
+    /// 64·T1.
     Established,
     /// A BYE was forwarded and has no final response.
     Ending,

@@ -87,7 +87,7 @@ pub struct Counters {
     pub client_transactions: Counter,
     /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
-    /// Calls moved to another back end because their own is down.
+    /// Calls moved to another back end because their own was down or did not take them.
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,
@@ -111,7 +111,7 @@ pub struct Counters {
     pub transaction_bytes: Counter,
     /// Maximum number of bytes that transactions may use.
     pub transaction_bytes_max: Counter,
-    /// Messages that wait in the class queues now.
+    /// Messages that wait for service now.
     pub queued: Counter,
     /// Requests that wait for a DNS answer or a look-up now.
     pub parked: Counter,
@@ -136,7 +136,8 @@ impl Default for ByReason {
 }
 
 impl Counters {
-    /// Returns the counter of received messages of a class. Messages count before any is rejected.
+    /// Returns the counter of received messages of a class. A message counts even if it is then
+    /// rejected or dropped.
     pub fn received(&self, class: Class) -> &Counter {
         &self.received[class as usize]
     }

@@ -16,7 +16,8 @@ use crate::message::class::Class;
 pub struct Gauges {
     /// The time of publication, in ns since the start of the driver.
     pub published: Counter,
-    /// Busy time of the processor since the start of the driver, in ns.
+    /// Time since the start of the driver for which the processor was occupied, in ns. The
+    /// configuration of the gate selects the clock: busy time or CPU time.
     pub occupied: Counter,
     /// Fill level of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
@@ -95,6 +96,7 @@ pub struct Gauges {
 /// The gauges that publish an [`Allowance`].
 #[derive(Debug, Default)]
 pub struct LimitGauges {
+    /// The kind of the allowance: 0 open, 1 fraction, 2 rate, 3 window, 4 closed.
     kind: Counter,
     /// The value of the allowance, in millionths.
     value: Counter,

@@ -42,7 +42,7 @@ pub struct Refusal {
     pub uri: Box<[u8]>,
     /// The reason for the rejection.
     pub reason: ReplyReason,
-    /// The cause in words: the text of the Warning, if there was one.
+    /// The cause in words: the text of the Warning, or the description of `reason`.
     pub cause: &'static str,
     /// The name of the pool to which the request had been routed, if any.
     pub pool: Option<Box<str>>,

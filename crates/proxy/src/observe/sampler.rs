@@ -40,8 +40,8 @@ impl Sampler {
         Self { settings, counters, kept: [(0, 0); _] }
     }
 
-    /// Keeps a rejection if it is selected. Only then are the headers read, and `load` called to
-    /// compute the class and the load.
+    /// Keeps a rejection if it is selected. For a selected rejection only, reads the headers and
+    /// calls `load` for the class and the load.
     pub(crate) fn note(
         &mut self,
         rejected: &Rejected<'_>,

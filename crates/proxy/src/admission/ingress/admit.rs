@@ -178,8 +178,8 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
-        // A message from another shard has passed the gate there. The gate knows later copies of
-        // the answer to a challenge.
+        // A message from another shard has passed the gate there. A retransmitted answer to a
+        // challenge needs no check, because the gate remembers its decision on the first copy.
         sender.is_admitted =
             received.handoffs > 0 || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
@@ -236,7 +236,8 @@ impl Ingress {
     ) -> Result<bool, Unadmitted> {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let category = match bucket {
-            // The first request has used a part of the share.
+            // The challenged request, or this request at another shard, has already used a part of
+            // the share.
             _ if sender.is_admitted => Category::Ongoing,
             Bucket::Single => Category::Single,
             _ if sender.has_priority => Category::Priority,

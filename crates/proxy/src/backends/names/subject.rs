@@ -162,6 +162,7 @@ fn learn_servers(service: &Service, answer: &QueryAnswer) -> Result<Learned, Fai
         // that transport."
         _ => {
             let domain: Arc<[_]> = [domain_itself(service)].into();
+            // If other servers are known, this answer counts as a failure, and they stay in use.
             let known = service.servers();
             if known.is_some_and(|known| known != domain) {
                 return Err(Failure::NotFound);

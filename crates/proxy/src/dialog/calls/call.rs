@@ -83,13 +83,14 @@ pub(crate) struct Call {
     /// Generation of the back end's address when the call came to the back end.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// Whether the back end has sent a response in this call.
+    /// Whether the back end has sent a response since a request to it last began the call.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served.
     pub(crate) tier: Tier,
     /// Whether the last initial request of the call had priority.
     pub(crate) has_priority: bool,
-    /// Source of the first request, or 0 if unknown.
+    /// Source of the first request, as [`caller_of`](crate::network::caller_of) encodes it, or 0 if
+    /// unknown.
     pub(crate) caller: u64,
     /// Bytes received and sent back in a call without transactions.
     pub(crate) budget: Budget,
@@ -98,6 +99,7 @@ pub(crate) struct Call {
     pub(super) share: Option<Bucket>,
     /// Time of the driver's clock at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
+    /// Time at which the entry is removed.
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
     /// timer.
@@ -151,7 +153,7 @@ impl Call {
         }
     }
 
-    /// Returns the time when the entry was created, in whole seconds.
+    /// Returns the time when the entry was created, rounded down to a whole second.
     pub(crate) fn began(&self) -> Timestamp {
         Timestamp::ZERO + Duration::from_secs(self.began_s.into())
     }
@@ -231,11 +233,11 @@ impl Call {
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." If the UAS knows the first copy, it answers this copy with 482. The first copy is
-    /// at the same back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1. A
-    /// later copy is not another call either, since that would have another From-tag (RFC 3261
-    /// §19.3). The number of copies is limited to the number of transactions that a call
-    /// distinguishes.
+    /// forking." The copy goes to the back end of the first one. If the UAS there knows the first
+    /// copy, it answers this copy with 482. RFC 6026 §7.1 keeps the transaction of an answered
+    /// INVITE for 64·T1. A later copy is not another call either, since another call would have
+    /// another From-tag (RFC 3261 §19.3). The number of copies is limited to the number of
+    /// transactions that a call distinguishes.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }

@@ -33,6 +33,7 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
+    /// Returns whether the message counts as a transaction of its own. An ACK and a CANCEL do not.
     pub(super) fn stands_alone(self) -> bool {
         !matches!(self.method, Method::Ack | Method::Cancel)
     }
@@ -93,6 +94,7 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     /// Whether the request has a To-tag.
     pub(super) has_to_tag: bool,
+    /// Time at which the transaction is forgotten without a final response.
     pub(super) until: Timestamp,
     /// Lease for the work on the back end, if the back end has to answer the request.
     pub(super) lease: Option<TransactionLease>,

@@ -144,7 +144,7 @@ impl Call {
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         match position {
             Some(i) => self.close(i),
-            // A late response. Copies of its request belong to the call as well.
+            // The response is late. Copies of its request still belong to the call.
             None => self.remember(transaction),
         }
         let was_established = self.phase == Phase::Established;
@@ -225,6 +225,8 @@ impl Call {
         }
     }
 
+    /// Extends the lifetime of the call after a request. If the call is established, also records
+    /// an ACK or a BYE.
     fn touch(
         &mut self,
         now: Timestamp,
