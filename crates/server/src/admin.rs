@@ -63,7 +63,7 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// The admin interface. It ends when dropped.
+/// A running admin interface. Dropping it closes the listener and ends the thread.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -194,7 +194,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     guard(pages, hosts)
 }
 
-/// Returns the router of `pages`, which accepts these host names and limits commands.
+/// Adds the checks of [`guarded`] to all `pages`. `hosts` are the accepted host names.
 fn guard(pages: Router, hosts: Vec<String>) -> Router {
     let hosts: Arc<[String]> = hosts.into();
     let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
@@ -204,8 +204,8 @@ fn guard(pages: Router, hosts: Vec<String>) -> Router {
     }))
 }
 
-/// Returns a page that `write` writes on another thread, because a page with thousands of back ends
-/// takes time.
+/// Runs `write`, which writes a page, on another thread, because a page with thousands of back ends
+/// takes time. Waits until `turns` has a permit.
 async fn written<T: Send + 'static>(
     turns: Arc<Semaphore>,
     write: impl FnOnce() -> T + Send + 'static,
@@ -249,8 +249,8 @@ fn policies() -> impl IntoResponse {
 }
 
 fn no_such_page() -> impl IntoResponse {
-    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /overload /laws \
-                 /rejections /calls/CALL-ID /bans /keys\n";
+    let pages = "Pages: /healthz /readyz /metrics /status /policies /backends /reload /overload \
+                 /laws /rejections /calls/CALL-ID /bans /keys\n";
     (StatusCode::NOT_FOUND, pages)
 }
 
@@ -267,7 +267,8 @@ mod tests {
 
     use super::*;
 
-    /// A client that closed its connection after each command started any number of them.
+    /// Without a limit, a client could start any number of commands by closing its connection after
+    /// each command.
     #[test]
     fn commands_whose_clients_are_gone_are_limited() {
         let started = Arc::new(AtomicU64::new(0));

@@ -29,7 +29,7 @@ use crate::status::Instruments;
 /// The state that all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
-    /// The configuration that the cores keep.
+    /// A copy of the configuration, which the cores and the runtime control share.
     kept: Arc<Config>,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
@@ -95,7 +95,7 @@ impl<'a> Assembly<'a> {
         &self.bans
     }
 
-    /// Returns the restrictions that the back ends of the process have asked for.
+    /// Returns the overload restrictions that the back ends have asked for (RFC 7339).
     pub fn next_hops(&self) -> &proxy::NextHops {
         &self.next_hops
     }

@@ -19,7 +19,7 @@ static UNBANNED: Family = Family::counter(
 
 static UNKNOWN_TO_KERNEL: Family = Family::gauge(
     "bans_beyond_kernel",
-    "Banned IPv4 addresses without calls for which the kernel's list has no room",
+    "Banned IPv4 addresses without calls that are missing in the kernel's list because it is full",
 );
 
 /// Adds three metrics: the bans in force, the bans for which the list had no room, and the bans in

@@ -157,7 +157,8 @@ impl Config {
         document::read(path)
     }
 
-    /// Reads `bytes`, the content of the file `path`. The path is used only in messages.
+    /// Reads `bytes`, the content of the file `path`. Does not open the file: `path` is for
+    /// messages, and a reload reads that file.
     ///
     /// # Errors
     /// Returns all errors in the file.
@@ -171,8 +172,9 @@ impl Config {
     }
 }
 
-/// Returns the transport to back ends for which no transport is configured, given the transports of
-/// all listeners in the file.
+/// Returns the transport to the back ends of a pool without a configured transport. It is UDP if
+/// any of `listeners`, the transports of all listeners, is UDP. Otherwise it is the transport of
+/// the first listener without WebSockets, or UDP if there is none.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);

@@ -54,13 +54,13 @@ pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the state directory: the `configured` one, or else the first of these that applies. They
-/// are the first entry of `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` if
-/// the user is root, and `$HOME/.local/state/tidegate`. A variable that is not set, or whose path
-/// is relative, is skipped. The directory need not exist.
+/// Returns the state directory: the `configured` one, or else the first of these that is available:
+/// the first entry of `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` if the
+/// user is root, `$HOME/.local/state/tidegate`. A variable that is not set or has a relative path
+/// is skipped. The directory need not exist.
 ///
 /// # Errors
-/// Returns an error if none of these applies.
+/// Returns an error if no directory is available.
 pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
     let is_root = rustix::process::geteuid().is_root();
     configured
@@ -138,7 +138,7 @@ fn change(
 ) -> Result<KeyRing, NotKept> {
     let path = state_dir.join(FILE_NAME);
     let unwritable = |error: io::Error| {
-        let remedy = "allow this user to write there";
+        let remedy = format!("allow this user to write to {}", state_dir.display());
         StartError::new(path.display(), format!("cannot be changed: {error}"), remedy)
     };
     let lock = OpenOptions::new()
@@ -164,8 +164,7 @@ fn change(
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
-            "allow this user to write there, or set another directory: `[server] state_dir` (now \
-             {})",
+            "allow this user to write to {}, or set another directory: `[server] state_dir`",
             state_dir.display()
         );
         StartError::new(path.display(), format!("cannot be created: {error}"), remedy)

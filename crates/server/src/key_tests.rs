@@ -206,7 +206,7 @@ fn a_draft_replaces_no_existing_file_and_its_absence_is_an_error() {
 fn the_reason_for_no_new_key_is_reported() {
     let wrong = || StartError::new("here", "what is wrong", "what to do");
     for (why, said) in [
-        (NotKept::Busy, "another process is changing the keys".to_owned()),
+        (NotKept::Busy, "another process is changing the keys; try again".to_owned()),
         (NotKept::Entropy("none".to_owned()), "cannot get random numbers: none".to_owned()),
         (wrong().into(), wrong().to_string()),
     ] {

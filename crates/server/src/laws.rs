@@ -47,7 +47,7 @@ pub(crate) fn with_values(values: &Values) -> Value {
     })
 }
 
-/// Returns the name of the law whose index in the registry, counted from 1, is in `place`, or
+/// Returns the name of a law. `place` contains its index in the registry, counted from 1. Returns
 /// `None` if `place` is 0.
 pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
     let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;

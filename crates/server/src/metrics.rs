@@ -87,7 +87,7 @@ impl Unit {
 /// The value of a metric.
 #[derive(Clone, Debug)]
 pub enum Value {
-    /// A number of things or events.
+    /// An integer, such as a count.
     Whole(u64),
     /// A number that is not a count, such as a fraction.
     Real(f64),
@@ -303,7 +303,7 @@ fn encode(kind: Kind, value: &Value, encoder: &mut MetricEncoder<'_>) -> fmt::Re
             encoder.encode_histogram::<NoLabelSet>(*sum, count, buckets, None)
         }
         (Kind::Histogram, _) | (_, Value::Buckets(..)) => {
-            unreachable!("a histogram's value is one of buckets, and nobody else's is")
+            unreachable!("a histogram has buckets, and no other kind has them")
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::config::{self, Config, Endpoint, HostPort, Selection};
 
 /// Returns the pools of a configuration with their back ends, in the form of the balancer.
 pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
-    let post = |backend: &config::Backend, learning| {
+    let backend_spec = |backend: &config::Backend, learning| {
         Some(BackendSpec {
             name: backend.name.clone(),
             endpoint_address: endpoint_address(&backend.endpoint)?,
@@ -25,7 +25,7 @@ pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     let pool_spec = |pool: &config::Pool| PoolSpec {
         name: pool.name.clone(),
         slow_start: pool.health.slow_start,
-        backends: pool.backends.iter().filter_map(|b| post(b, pool.learning)).collect(),
+        backends: pool.backends.iter().filter_map(|b| backend_spec(b, pool.learning)).collect(),
         services: pool.domains().map(|domain| (domain.into(), config.transport(pool))).collect(),
     };
     config.pool.iter().map(pool_spec).collect()

@@ -1,7 +1,7 @@
 //! Identifies the previous process by a number that it leaves in the state directory.
 //!
-//! With this number, a CANCEL can be forwarded for a call that the previous process has forwarded
-//! (`proxy::lost`).
+//! With this number, this process can forward the CANCEL of an INVITE that the previous process has
+//! forwarded (module `stateless::lost` of the proxy).
 
 use std::fs;
 use std::io::Write;
@@ -16,8 +16,8 @@ pub const FILE_NAME: &str = "process";
 /// Maximum length of the file in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the previous process. A file that does not exist or cannot be read does not
-/// prevent the start, because everything else works without it.
+/// Returns the seed of the previous process, or `None` if the file does not exist or cannot be
+/// read. This does not prevent the start, because everything else works without the seed.
 pub fn read(state_dir: &Path) -> Option<Seed> {
     let text = fs::read_to_string(state_dir.join(FILE_NAME)).ok();
     let text = text.filter(|text| text.len() <= BYTES_MAX);

@@ -35,15 +35,15 @@ pub(crate) struct Reading {
     text: Box<[u8]>,
     pub(crate) config: Arc<Config>,
     pub(crate) found: Arc<Found>,
-    /// The configuration, in which the servers are included as back ends.
+    /// `config` with the servers in `found` added as back ends.
     pub(crate) expanded: Config,
     /// The back ends in `expanded`.
     pub(crate) pool_specs: Vec<PoolSpec>,
 }
 
 impl Reading {
-    /// Creates the reading of a command: the parsed configuration and servers, and the text of the
-    /// command.
+    /// Creates the reading of a command from its `text`, and from the configuration and servers
+    /// that were parsed.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }
@@ -51,8 +51,8 @@ impl Reading {
 }
 
 impl Prepared {
-    /// Leaves a configuration for the shards, for the command with that number, and forgets the
-    /// configurations of commands that all shards have received.
+    /// Stores the reading of the command with the number `command` for the shards. Forgets the
+    /// readings of commands that all shards have received, which `was_heard` tells by the number.
     pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();
@@ -66,7 +66,7 @@ impl Prepared {
         drop(forgotten);
     }
 
-    /// Returns the reading of the command with that number and text, if it is kept.
+    /// Returns the reading of the command with this number and text, or `None` if it is not kept.
     ///
     /// The number must match too, because the meaning of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {

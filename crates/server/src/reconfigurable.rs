@@ -45,7 +45,7 @@ impl Reconfigurable {
         &self.proxy
     }
 
-    /// Executes a command. Returns `false` if it is impossible.
+    /// Executes a command. Returns `false` if the proxy has no room for the back ends of a reload.
     fn apply(&mut self, now: Timestamp, command: Command) -> bool {
         match command {
             Command::Laws(laws) => {

@@ -136,12 +136,12 @@ pub fn run(
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
     let tls = Tls::new(tls);
-    // Errors that can be found without the listeners come first, and the addresses that other
-    // processes may have. A start that fails because of them takes no traffic of a shared address,
-    // and leaves the state directory as it was. The head of a recording contains the listeners, so
-    // an error in its path is found later.
+    // The usual errors of a start are found before a shared address is opened. A process that fails
+    // then has taken no traffic of a shared address, and has not changed the list of removed back
+    // ends. An error in the path of a recording is found later, because the head of a
+    // recording contains the listeners.
     let failed = |what: &str, error: std::io::Error| {
-        StartError::new(what, error.to_string(), "raise the limits of this process")
+        StartError::new(what, format!("cannot start: {error}"), "raise the limits of this process")
     };
     let resolver = match Resolver::start(&config.name_servers) {
         Ok(resolver) => Some(resolver),
@@ -317,7 +317,7 @@ pub fn run(
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    // The time of the shards begins when the configuration has been read.
+                    // The time limit of the shards begins after `reload`, which may read for long.
                     let reload = runtime_control.reload();
                     let failed = hangups.add(clock.now(), reload);
                     failed.into_iter().for_each(|entry| tell(Event::Acted(entry)));
@@ -365,7 +365,8 @@ fn environment(
 }
 
 fn unwritable(removed: &RemovedBackends, error: &std::io::Error) -> StartError {
-    let remedy = "allow this user to write there, or set another `[server] state_dir`";
+    let remedy = "allow this user to read and replace this file, or set another directory: \
+                  `[server] state_dir`";
     StartError::new(removed.path().display(), error.to_string(), remedy)
 }
 
@@ -459,7 +460,7 @@ impl Thread {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
         let ended = match ended {
             Ok(summary) => summary.map_err(|error| error.to_string()),
-            Err(_) => Err("it panicked; its message is above".to_owned()),
+            Err(_) => Err("its thread panicked; the message is above".to_owned()),
         };
         // The receiver is gone only if the process is ending.
         let _ = done.send(ended);

@@ -37,8 +37,8 @@ pub struct RuntimeControl {
     registry: BackendRegistry,
     /// The wanted state, as set by the last command or by the configuration.
     wanted: Mutex<Wanted>,
-    /// This lock is held during a reload, so that of two reloads the later one reads the later
-    /// version of the file.
+    /// This lock is held during a reload. So the second of two reloads reads the file after the
+    /// first one.
     reloading: Mutex<()>,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
@@ -48,8 +48,8 @@ pub struct RuntimeControl {
     stores: Stores,
     /// The certificates and keys that listeners and pools use.
     tls: Option<Tls>,
-    /// Maximum length of a configuration in bytes.
-    order_max: usize,
+    /// Maximum length of a command in bytes.
+    command_max: usize,
 }
 
 impl RuntimeControl {
@@ -84,7 +84,7 @@ impl RuntimeControl {
             prepared,
             stores,
             tls: None,
-            order_max: COMMAND_MAX,
+            command_max: COMMAND_MAX,
         }
     }
 
@@ -109,7 +109,7 @@ impl RuntimeControl {
     /// Sends only commands that fit in a recording.
     #[must_use]
     pub(crate) fn recorded(self) -> Self {
-        Self { order_max: recording::COMMAND_MAX, ..self }
+        Self { command_max: recording::COMMAND_MAX, ..self }
     }
 
     fn wanted(&self) -> MutexGuard<'_, Wanted> {
@@ -195,8 +195,8 @@ impl RuntimeControl {
         if !restart.is_empty() {
             return Err(ControlError::Refused(Refused::Restart(restart)));
         }
-        if source.len() > self.order_max {
-            return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
+        if source.len() > self.command_max {
+            return Err(ControlError::TooLong { bytes: source.len(), limit: self.command_max });
         }
         let had = &wanted.config.overload.gate;
         let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
@@ -220,9 +220,11 @@ impl RuntimeControl {
         let now = key::unix_time();
         let warnings = certificates.filter_map(|certificate| certificate.warning(now));
         let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
-        // This comes before the command, after which shards may connect to new back ends.
+        // The certificates are replaced before the command is sent, because a shard that has the
+        // command may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
-        // This comes before the command, after which shards forget the old answers.
+        // The users are replaced before the command is sent, because a shard that has the command
+        // forgets the answers of earlier look-ups and asks again.
         users::serve(&self.stores, &config);
         let config = std::mem::replace(&mut wanted.config, config);
         let replaced = Replaced { command: wanted.given + 1, config, tls, warnings };
@@ -305,9 +307,9 @@ impl RuntimeControl {
         }
         let (text, found) = (found.text(), Arc::new(found));
         let lines = found.changes_since(&wanted.found).collect();
-        if text.len() > self.order_max {
+        if text.len() > self.command_max {
             wanted.too_long = Arc::into_inner(found);
-            return Err(ControlError::TooLong { bytes: text.len(), limit: self.order_max });
+            return Err(ControlError::TooLong { bytes: text.len(), limit: self.command_max });
         }
         let config = Arc::clone(&wanted.config);
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));

@@ -55,8 +55,8 @@ impl Signals {
     }
 
     fn catch_all(hangup_stops: bool) -> io::Result<Self> {
-        let with_resolver = [SIGTERM, SIGINT, SIGQUIT, SIGHUP];
-        let all = with_resolver.into_iter().chain(IGNORED.map(|(number, _)| number));
+        let requests = [SIGTERM, SIGINT, SIGQUIT, SIGHUP];
+        let all = requests.into_iter().chain(IGNORED.map(|(number, _)| number));
         let mut signals = iterator::Signals::new(all)?;
         let handle = signals.handle();
         let (stop, stops) = bounded(WAITING_MAX);

@@ -136,8 +136,8 @@ fn connections(shard: &ShardCounters) -> Value {
     })
 }
 
-/// Returns the outcomes of messages since the start. Counts with labels appear only if they are not
-/// zero.
+/// Returns the outcomes of messages since the start. Counts by class, reason or status appear only
+/// if they are not zero.
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));

@@ -22,7 +22,7 @@ static VALID_TO: Family = Family::gauge(
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
-    /// Addresses of removed back ends, whose dialogs continue.
+    /// Addresses of removed back ends. Requests of existing dialogs still go there.
     removed: Arc<Mutex<Vec<SocketAddr>>>,
 }
 

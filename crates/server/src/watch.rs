@@ -138,7 +138,7 @@ struct Counted {
     count: fn(&ShardCounters) -> u64,
 }
 
-/// The watched counters. The first is that of the law.
+/// The watched counters. The text of the first one follows the name of the law.
 static COUNTED: [Counted; 16] = [
     Counted {
         begins: "rejects new requests",
@@ -338,8 +338,8 @@ impl Watch {
         }
     }
 
-    /// Checks the outcomes of the DNS queries for the domains in pools. Another function reports
-    /// their servers when the shards get them.
+    /// Checks the outcomes of the DNS queries for the domains in pools. A change of their servers
+    /// is reported when the shards get the servers (`RuntimeControl::follow_domains`).
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));

@@ -93,8 +93,8 @@ pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError>
             StartError::new(place, error.to_string(), remedy(&error))
         })
     };
-    // The kernel sends a part of the traffic to a further socket at a shared address at once. So
-    // these addresses come last, when the others are open.
+    // As soon as a socket is bound to an address that processes share, the kernel sends a part of
+    // the traffic to this socket. So these addresses are opened last.
     let mut order: Vec<_> = config.listen.iter().enumerate().collect();
     order.sort_by_key(|(_, listen)| listen.shared == Sharing::Processes);
     let opened = order

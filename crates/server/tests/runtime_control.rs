@@ -200,10 +200,11 @@ fn every_operator_request_is_logged_with_its_result() {
         told(&running),
         [
             "law pi c_t=0.75, shadow codel: done",
-            "another law: failed: error: `law` cannot be `pie`",
+            "law: failed: error: `law` cannot be `pie`",
             "drain 127.0.0.1:9: done",
             "enable 127.0.0.1:9: done",
-            "disable nobody: failed: no back end of that name or address: 127.0.0.1:9",
+            "disable nobody: failed: no back end has this name or address; the back ends are \
+             127.0.0.1:9",
             "reload: failed: error: cannot be read: No such file or directory (os error 2)",
             "unban 192.0.2.1: failed: 192.0.2.1 is not banned",
         ]
@@ -232,7 +233,7 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
     let (status, said) = put("/backends/127.0.0.1/drain");
     assert_eq!(status, 400);
     assert!(
-        said.contains("several back ends are at that address: give the name, one, two"),
+        said.contains("several back ends have this address; give one of their names: one, two"),
         "{said}"
     );
     let (status, said) = put("/backends/127.0.0.1:11/drain");

@@ -129,7 +129,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
 }
 
 impl LawArgs {
-    /// Returns the JSON with which the admin interface is asked for this law.
+    /// Returns the body of the request that installs this law.
     fn command(&self) -> Value {
         let params = self.params.iter().map(|(name, value)| (name.clone(), Value::from(*value)));
         let mut law = json!({ "law": self.name });

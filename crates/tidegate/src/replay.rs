@@ -35,7 +35,7 @@ pub struct Args {
     dump: Option<PathBuf>,
 }
 
-/// An opened recording, with the configuration in its header.
+/// An open recording, with the configuration in its head.
 pub struct Source<'a> {
     args: &'a Args,
     /// The recording.
@@ -46,7 +46,7 @@ pub struct Source<'a> {
 
 /// Comparison of a recording with its replay.
 pub struct Compared {
-    /// Outcome of the replay.
+    /// The result of the replay.
     pub replayed: Replayed,
     /// The results of the comparison, for `--json`.
     pub figures: Value,

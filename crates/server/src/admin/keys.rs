@@ -30,8 +30,8 @@ pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
     Router::new().route("/keys", get(show)).route("/keys/next", post(rotate))
 }
 
-/// Makes the next key, and shows all keys. This takes some milliseconds, because the function waits
-/// until the file is on disk.
+/// Makes the next key. Returns the page of all keys, or the error. This takes some milliseconds,
+/// because the function waits until the file is on disk.
 fn rotate(keeper: &Keeper, audit_log: &AuditLog, asked: AuditedRequest) -> Response {
     let now = unix_time();
     let rotated = keeper.rotate(now);

@@ -26,6 +26,7 @@ use crate::{bans, laws};
 const BODY_MAX: usize = 16 * 1024;
 /// Maximum time in which the body of a request must arrive.
 const BODY_WAIT: Duration = Duration::from_secs(5);
+
 /// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Controls) -> Router {
     let keys = |keeper| keys::router(keeper, controls.audit_log.clone());
@@ -64,15 +65,19 @@ pub(super) fn router(controls: Controls) -> Router {
 async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
     let body = match timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long\n"),
+        Ok(Err(_)) => {
+            let why = format!("the request is longer than {} KiB\n", BODY_MAX / 1024);
+            return text(StatusCode::PAYLOAD_TOO_LARGE, why);
+        }
         Err(_) => {
-            return text(StatusCode::REQUEST_TIMEOUT, "the request is incomplete");
+            let why = format!("the request did not arrive within {} s\n", BODY_WAIT.as_secs());
+            return text(StatusCode::REQUEST_TIMEOUT, why);
         }
     };
     let command = controls.runtime_control.steer(&body);
     let what = match &command {
         Ok((_, overload)) => in_words(overload),
-        Err(_) => "another law".to_owned(),
+        Err(_) => "law".to_owned(),
     };
     let command = command.map(|(number, _)| number);
     match await_applied(controls, AuditedRequest::by_admin(peer, what), command).await {

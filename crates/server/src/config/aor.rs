@@ -48,7 +48,8 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
 pub(super) fn contact(text: &str) -> Result<String, Wrong> {
     let uri = sip_uri(text)?;
     if text.len() > CONTACT_MAX {
-        return Err(format!("{} characters", text.chars().count()).into());
+        let help = format!("write at most {CONTACT_MAX} bytes");
+        return Err(Wrong::with_help(format!("{} bytes", text.len()), help));
     }
     if uri.headers.is_some() {
         return Err("has headers, which a Request-URI cannot have".into());
@@ -144,7 +145,7 @@ mod tests {
             ("sip:0.0.0.0", "peers cannot send to the wildcard address"),
             ("sip:b.example:0", "peers cannot send to port 0"),
             ("<sip:a@b>", "not a SIP URI"),
-            (&long, "526 characters"),
+            (&long, "526 bytes"),
         ] {
             assert_eq!(contact(wrong).unwrap_err().label, label, "{wrong}");
         }

@@ -15,7 +15,7 @@ use super::shape::Real;
 /// A time in microseconds: one number for all classes of message, or a table by class.
 pub struct ByClass;
 
-/// Bounds of the number. The maximum is an hour, which is more than any message needs.
+/// Bounds in microseconds. The maximum is an hour, which is more than any message needs.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);
 
 /// The key whose value applies to every class without a key of its own.

@@ -9,10 +9,10 @@
 //! - `found`, the servers of domains;
 //! - `[overload]`, the laws.
 //!
-//! A command about laws is the text of the table `[overload]`. It can change `law` with
-//! `[overload.params]`, and `[overload.shadow]`, while calls are served. Keys that do not change
-//! may be omitted. If the command contains any other key, this key must have its current value,
-//! because a different value needs a restart.
+//! A command about laws is the text of the table `[overload]`. It can change the law (`law` and
+//! `[overload.params]`) and the shadow law (`[overload.shadow]`) while calls are served. It may
+//! omit keys that do not change. Any other key in the command must have its current value, because
+//! a different value needs a restart.
 //!
 //! The reader of the configuration also reads commands, and reports the same errors. Shards get the
 //! resulting laws as a whole, including the keys that do not change.

@@ -149,7 +149,8 @@ impl Found {
 
 impl Domain {
     /// Returns one back end for each server. Each is a copy of `backend`, except for name, address,
-    /// weight and priority. `port` is the port of a server that is the domain itself.
+    /// weight and priority. `port` is the default port of the transport. A domain without SRV
+    /// records is its own server at this port.
     fn backends(
         &self,
         backend: &Backend,
@@ -200,9 +201,12 @@ impl Names {
         }
     }
 
-    /// Returns the name of a server of the domain. `backend` is the entry of the domain in the
-    /// configuration. Only the domain itself at this port has the name of the entry, so a name does
-    /// not depend on the other servers, and two back ends have different names.
+    /// Returns the name of a server of `domain`. `backend` is the entry of the domain in the
+    /// configuration. If the entry has a name of its own, the domain itself at `port` gets this
+    /// name, and any other server gets this name with host and port. Otherwise a server is named by
+    /// host and port. If the configuration has a back end of that name, the name of the entry is
+    /// put in front. So a name does not depend on the other servers of the domain, and no two back
+    /// ends have the same name.
     fn of_server(
         &mut self,
         server: &Server,

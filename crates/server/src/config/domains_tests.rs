@@ -123,7 +123,8 @@ fn a_server_does_not_get_the_name_of_another_back_end() {
     assert_eq!(names, ["example.com:a.example.com:5070", "a.example.com:5070"]);
 }
 
-/// Only the names of back ends with an address counted.
+/// A server got the name of a back end with a host name, because only the names of back ends with
+/// an address were taken into account.
 #[test]
 fn a_server_does_not_get_the_name_of_a_back_end_with_a_host_name() {
     let config = config(&[(

@@ -72,7 +72,8 @@ pub struct Key<T: 'static, S: Shape> {
 }
 
 impl<T: 'static, S: Shape> Key<T, S> {
-    /// Creates the key `knob` of a table with this class of reload. Its value is at `place`.
+    /// Creates the key `knob` of a table. `reload` says when a changed value applies. `place` gets
+    /// and sets the value.
     pub const fn new(knob: Knob<S>, reload: Reload, place: Place<T, S::Value>) -> Self {
         Self { knob, place, reload, only: None }
     }
@@ -84,7 +85,7 @@ impl<T: 'static, S: Shape> Key<T, S> {
         self
     }
 
-    /// Returns the key with another class of reload.
+    /// Returns the key with this `reload` instead of that of its table.
     #[must_use]
     pub const fn reload(mut self, reload: Reload) -> Self {
         self.reload = reload;

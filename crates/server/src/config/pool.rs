@@ -165,7 +165,8 @@ impl BackendDraft {
         given.min_by_key(|span| span.start)
     }
 
-    /// Reports contradictions to an earlier pool that names the same server.
+    /// Reports contradictions to `first`, an earlier entry of the same server. `is_one_pool`: both
+    /// entries are in one pool.
     fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
         let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {

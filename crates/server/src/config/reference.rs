@@ -78,7 +78,7 @@ pub fn describe(table: &Table, out: &mut String) {
     }
 }
 
-/// Returns the class of reload that most of these keys have.
+/// Returns the [`Reload`] that most of these keys have, or `None` if no key has one.
 fn usual_reload(knobs: &[&dyn Documented]) -> Option<Reload> {
     let count = |class: &Reload| knobs.iter().filter(|knob| knob.reload() == Some(*class)).count();
     let classes = [Reload::Live, Reload::NewCalls, Reload::Restart];

@@ -133,7 +133,7 @@ impl RouteDraft {
 
 /// Kinds of sources that routes distinguish, with one bit for each.
 mod kind {
-    pub(super) const MEMBER: u8 = 1;
+    pub(super) const BACKEND: u8 = 1;
     pub(super) const TRUSTED: u8 = 2;
     pub(super) const STRANGER: u8 = 4;
 }
@@ -147,8 +147,8 @@ fn shadow<'d>(
 ) -> Option<&'d RouteDraft> {
     let wanted = match later.senders()? {
         Senders::Any => kind::TRUSTED | kind::STRANGER,
-        Senders::Trusted => kind::TRUSTED | kind::MEMBER,
-        Senders::Pool => kind::MEMBER,
+        Senders::Trusted => kind::TRUSTED | kind::BACKEND,
+        Senders::Pool => kind::BACKEND,
         Senders::Net(net) => {
             let strangers = kind::TRUSTED | kind::STRANGER;
             let may_be_in = |backend: &BackendDraft| {
@@ -156,16 +156,16 @@ fn shadow<'d>(
                 let address = endpoint.and_then(Endpoint::address);
                 address.is_none_or(|address| net.contains(&address.ip()))
             };
-            let has_members = pools.iter().flat_map(|pool| &pool.backends).any(may_be_in);
-            if has_members { strangers | kind::MEMBER } else { strangers }
+            let has_backends = pools.iter().flat_map(|pool| &pool.backends).any(may_be_in);
+            if has_backends { strangers | kind::BACKEND } else { strangers }
         }
     };
     let mut matched = 0;
     earlier.iter().filter(|draft| draft.matches_all_of(later)).find(|draft| {
         matched |= match (draft.senders(), later.senders()) {
             (Some(Senders::Any), _) => kind::TRUSTED | kind::STRANGER,
-            (Some(Senders::Trusted), _) => kind::TRUSTED | kind::MEMBER,
-            (Some(Senders::Pool), _) => kind::MEMBER,
+            (Some(Senders::Trusted), _) => kind::TRUSTED | kind::BACKEND,
+            (Some(Senders::Pool), _) => kind::BACKEND,
             (Some(Senders::Net(own)), Some(Senders::Net(net))) if own.contains(&net) => wanted,
             (Some(Senders::Net(_)) | None, _) => 0,
         };

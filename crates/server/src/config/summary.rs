@@ -12,9 +12,9 @@ use super::{Config, Listen, Pool, Sharing};
 impl fmt::Display for Config {
     /// Writes a line for each listener, pool, back end and route, and one line each for overload
     /// control, the admin interface and the server. One further line shows the number of users, and
-    /// lines below a pool show probes and learned limits. A table of [`written::config`] that is
-    /// not repeated has a line with those of its other keys that differ from their defaults. There
-    /// is no newline at the end.
+    /// lines below a pool show probes and learned limits. At the end, each table of
+    /// [`written::config`] that is not repeated gets a line with the keys that differ from their
+    /// defaults and are not in `SHOWN`. There is no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -90,7 +90,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Keys of which the lines above already show the values.
+/// The keys that have a line of their own in the summary.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 

@@ -48,9 +48,10 @@ pub struct TlsFiles {
 pub struct PoolClient {
     /// The TLS settings.
     pub config: Arc<ClientConfig>,
-    /// The name that every certificate must contain: the configured one, or the domain of a pool
-    /// that has one domain and nothing else. `None`: the name is the domain that lists a back end, or
-    /// the host in the URI of the back end.
+    /// The name that the certificates of all back ends must contain: the configured name, or the
+    /// domain if the pool consists of one domain. `None`: the certificate of a back end must
+    /// contain the domain that lists the back end in its SRV records, or else the host in the URI
+    /// of the back end.
     ///
     /// RFC 5922 §4: the identity of a server of a domain is the domain, not its host name.
     pub name: Option<ServerName<'static>>,

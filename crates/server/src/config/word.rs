@@ -73,12 +73,17 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     }
 }
 
+/// Returns the error for a text of more than `max` bytes.
+fn too_long(text: &str, max: usize) -> Wrong {
+    Wrong::with_help(format!("{} bytes", text.len()), format!("write at most {max} bytes"))
+}
+
 /// Reads a host name of a URL. Returns the name in lower case and without the dot of the root.
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     match text.chars().find(|c| !fits(*c)) {
         _ if text.is_empty() => Err("empty".into()),
-        _ if text.len() > 253 => Err(format!("{} characters", text.chars().count()).into()),
+        _ if text.len() > 253 => Err(too_long(text, 253)),
         Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
         None => Ok(text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase()),
     }
@@ -119,7 +124,7 @@ pub(super) fn origin(text: &str) -> Result<String, Wrong> {
 pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     let uri = Uri::parse(text.as_bytes()).ok().filter(|uri| uri.scheme == Scheme::Sip);
     match text.chars().find(|c| !c.is_ascii_graphic() || "<>;?\"".contains(*c)) {
-        _ if text.len() > 255 => Err(format!("{} characters", text.chars().count()).into()),
+        _ if text.len() > 255 => Err(too_long(text, 255)),
         Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
         None if uri.is_none() => Err("not a SIP URI".into()),
         None => Ok(text.to_owned()),

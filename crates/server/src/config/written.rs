@@ -79,7 +79,7 @@ impl fmt::Display for WrittenKey {
 }
 
 /// Returns these tables of a configuration: `[server]`, `[admin]`, `[resolver]`, `[[listen]]`,
-/// `[overload]` with its inner tables, and `[emulate]`.
+/// `[connections]`, `[overload]` with its inner tables, and `[emulate]`.
 pub(super) fn config(config: &Config) -> Vec<Written> {
     let Config { server, admin, listen, connections, overload, emulate, name_servers, .. } = config;
     let servers = (!name_servers.is_empty()).then(|| name_servers.clone());

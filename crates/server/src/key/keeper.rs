@@ -44,10 +44,11 @@ pub struct Keeper {
     state_dir: PathBuf,
     rotation: Rotation,
     commands: CommandSender,
-    /// This lock is held while the file is read or written, which takes as long as the file system
-    /// takes. See [`trouble`](Self::trouble).
+    /// The keys. The lock is held while the file is read or written, and the file system may be
+    /// slow.
     state: Mutex<State>,
-    /// A lock of its own, so that the readers of the trouble never wait for the file.
+    /// The result of the last check of the file. It has its own lock, so that its readers never
+    /// wait for the file.
     trouble: Mutex<Trouble>,
 }
 
@@ -135,8 +136,8 @@ impl Keeper {
         self.tell(&mut state, now);
     }
 
-    /// Returns a line for the log if the last check of the file had another result than the check
-    /// before the last call. Does not wait for a check that is running.
+    /// Returns a line for the log if the result of the last check of the file is not the one that
+    /// the previous call has seen. Does not wait for a check that is running.
     pub fn changed_trouble(&self) -> Option<String> {
         let mut trouble = self.trouble();
         let Trouble { last, told } = &mut *trouble;
@@ -252,7 +253,7 @@ impl fmt::Display for NotKept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRotated(why) => why.fmt(f),
-            Self::Busy => f.write_str("another process is changing the keys"),
+            Self::Busy => f.write_str("another process is changing the keys; try again"),
             Self::File(error) => error.fmt(f),
             Self::Entropy(error) => write!(f, "cannot get random numbers: {error}"),
         }
@@ -268,7 +269,8 @@ mod tests {
     use super::super::load_or_create;
     use super::*;
 
-    /// While the file system of the state directory hung, signals had no effect.
+    /// The thread that handles signals reads the trouble, so signals had no effect while the file
+    /// system hung.
     #[test]
     fn readers_of_the_trouble_do_not_wait_for_the_file() {
         let dir = tempfile::tempdir().unwrap();

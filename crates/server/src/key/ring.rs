@@ -288,7 +288,7 @@ fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),
         Some(at) => format!("character {} is not a hexadecimal digit", at + 1),
-        None => format!("{} digits", field.len()),
+        None => format!("{} digits instead of 64", field.len()),
     }
 }
 

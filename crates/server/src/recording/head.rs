@@ -28,7 +28,7 @@ pub const VERSION_MIN: u32 = 5;
 /// The beginning of every recording.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
 
-/// Length of the parts before the text of the head: magic, version, length, checksum.
+/// Length in bytes of the parts before the text of the head: magic, version, length, checksum.
 const FRAME: usize = 32;
 
 /// Maximum length of the text in bytes. A configuration may become six times as long when characters
@@ -133,7 +133,7 @@ impl Head {
             let to = value[0].as_str()?.parse().ok()?;
             Some(EgressRoute { to, listener: value[1].as_u64()? as usize })
         };
-        // Recordings of early versions contain no environment.
+        // Recordings of early versions do not contain all of these fields.
         let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,

@@ -10,7 +10,7 @@ use super::block::{HEADER, Header, MARK, PAYLOAD_MAX, checksum};
 use super::head::{Head, read_exact_at};
 use super::layout::{Layout, SLOTS};
 
-/// A recording whose blocks were all checked.
+/// An open recording. The checksums of all its blocks have been checked.
 #[derive(Debug)]
 pub struct Recording {
     file: File,

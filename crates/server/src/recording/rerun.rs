@@ -19,7 +19,8 @@ pub struct Inputs {
     pub timeouts: u64,
     /// Failed deliveries.
     pub failures: u64,
-    /// Connection events (opened, closed, writable again), and messages that another shard sends.
+    /// Connection events (opened, closed, writable again), and messages of other shards for
+    /// connections of this shard.
     pub connections: u64,
     /// Readings of the load.
     pub loads: u64,

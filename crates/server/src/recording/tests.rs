@@ -136,7 +136,7 @@ fn recorded_inputs_are_replayed_exactly() {
     assert_eq!(other.difference, Some(difference));
 }
 
-/// A process recorded for days, and nothing could read the file.
+/// The recorder wrote such a file, but no reader opened it.
 #[test]
 fn a_recording_with_the_longest_configuration_opens() {
     let dir = tempfile::tempdir().unwrap();

@@ -68,7 +68,7 @@ mod tests {
     use crate::assembly::Assembly;
     use crate::config::Config;
 
-    /// The log said `done` as soon as the reload had been sent.
+    /// The log said `done` as soon as the reload had been sent, even if a shard rejected it later.
     #[test]
     fn the_outcome_of_a_reload_is_that_of_the_shards() {
         let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\

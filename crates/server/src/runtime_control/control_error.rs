@@ -44,12 +44,13 @@ impl fmt::Display for ControlError {
                 write!(f, "{} {what}", keys.join(", "))
             }
             Self::Unknown(backends) => {
-                write!(f, "no back end of that name or address: {}", some_of(backends))
+                let known = some_of(backends);
+                write!(f, "no back end has this name or address; the back ends are {known}")
             }
             Self::Ambiguous(names) => {
                 write!(
                     f,
-                    "several back ends are at that address: give the name, {}",
+                    "several back ends have this address; give one of their names: {}",
                     some_of(names)
                 )
             }
@@ -61,7 +62,7 @@ impl fmt::Display for ControlError {
                      restart to apply the configuration"
                 )
             }
-            Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::State(path, error) => write!(f, "cannot update {}: {error}", path.display()),
             Self::NoRoom => f.write_str(
                 "cannot reload: there are too many back ends, because removed ones still have calls; \
                  try again later, or restart to apply the configuration",

@@ -126,7 +126,7 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     in_force.commands_rejected.add(2);
     in_force.last_rejected.set(2);
     assert_eq!([given(start), given(start + FOUND_PAUSE)], [2, 3]);
-    // A shard rejects these and the next ones. Then the DNS lists these again.
+    // A shard rejects these servers and the next ones. Then the DNS lists the first ones again.
     find("b.example.com.");
     assert_eq!(given(start + FOUND_PAUSE), 4);
     find("c.example.com.");
@@ -140,7 +140,7 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     assert_eq!([3_u32, 4].map(|pauses| given(start + pauses * FOUND_PAUSE)), [6, 6]);
 }
 
-/// They were logged even if a shard then rejected the reload.
+/// The warnings were logged even if a shard then rejected the reload.
 #[test]
 fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,8 +168,8 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     assert!(control.take_warnings().is_empty());
 }
 
-/// If a shard rejected both, only the servers counted as rejected. The configuration of the reload
-/// then counted as applied.
+/// If a shard rejected a reload and then the servers, only the servers counted as rejected. The
+/// configuration of the reload counted as applied.
 #[test]
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();

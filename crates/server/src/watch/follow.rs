@@ -77,6 +77,7 @@ impl Episodes {
         Self { total, episode: None }
     }
 
+    /// Takes the count at `now`. Returns the reason for a line, if one is due.
     pub fn see(&mut self, now: Timestamp, total: u64) -> Option<Edge> {
         let before = std::mem::replace(&mut self.total, total);
         let grows = total > before;

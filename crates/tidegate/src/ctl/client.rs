@@ -98,7 +98,8 @@ impl Client {
         match status {
             StatusCode::OK => serde_json::from_str(&text).map_err(|_| self.foreign()),
             StatusCode::ACCEPTED => {
-                Err(Trouble::failure("sent, but not every shard has applied it yet"))
+                let what = "the command was sent, but not every shard has applied it yet";
+                Err(Trouble::failure(what))
             }
             StatusCode::BAD_REQUEST | StatusCode::CONFLICT => Err(Trouble::usage(said)),
             status => Err(Trouble::failure(format!("{address}: {status}: {said}"))),

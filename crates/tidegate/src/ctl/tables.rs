@@ -192,7 +192,7 @@ fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>
     table_within(terminal_width(), heads, left, rows)
 }
 
-/// Formats a table, with cells wrapped to `width` columns if there is one.
+/// Formats a table that fits `width` columns, by wrapping its cells. `None`: any width.
 fn table_within(
     width: Option<u16>,
     heads: &[&str],

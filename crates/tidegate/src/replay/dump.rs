@@ -13,7 +13,7 @@ use crate::trouble::Trouble;
 pub struct Dump {
     path: PathBuf,
     out: BufWriter<File>,
-    /// First failed write. Nothing is written after it.
+    /// The error of the first failed write. Nothing is written after an error.
     failed: io::Result<()>,
 }
 

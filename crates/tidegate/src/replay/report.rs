@@ -25,7 +25,7 @@ impl<'r> Report<'r> {
         Self { recording, law: config.overload.gate.law.entry().name, replayed }
     }
 
-    /// Returns whether everything that could be compared was equal.
+    /// Returns false if the recording is complete and a packet differs.
     pub fn holds(&self) -> bool {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }
@@ -121,7 +121,7 @@ impl<'r> Report<'r> {
                 if program == PROGRAM {
                     return Ok(());
                 }
-                writeln!(f, "  tidegate {program} recorded it, and this is tidegate {PROGRAM}")
+                writeln!(f, "  recorded by tidegate {program}, replayed by tidegate {PROGRAM}")
             }
         }
     }
@@ -142,8 +142,8 @@ impl fmt::Display for Report<'_> {
         )?;
         writeln!(
             f,
-            "{:<12}{}: {} datagrams, {} serves, {} timers, {} loads, {} failures, {} orders, \
-             {} answers, {} connection events, {} drains",
+            "{:<12}{}: {} datagrams, {} turns of service, {} timers, {} readings of the load, {} \
+             failed deliveries, {} commands, {} answers, {} connection events, {} drains",
             "inputs",
             inputs.total(),
             inputs.datagrams,

@@ -143,7 +143,7 @@ fn a_back_end_drained_by_an_operator_loses_no_call_and_gets_none() {
     }
     let (status, said) = ctl(&stage, &tidegate, &["drain", "nobody"]);
     assert_eq!(status, Some(2));
-    assert!(said.contains("no back end of that name") && said.contains(&name), "{said}");
+    assert!(said.contains("no back end has this name") && said.contains(&name), "{said}");
     for callee in callees {
         callee.finish();
     }

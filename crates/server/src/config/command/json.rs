@@ -26,7 +26,7 @@ fn put_value(toml: &mut String, value: &Value) -> Result<(), String> {
     };
     match value {
         Value::Null => {
-            Err("`null` is not a value: leave out the keys that are not to change".to_owned())
+            Err("`null` is not a value: leave out the keys that should not change".to_owned())
         }
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             toml.push_str(&value.to_string());

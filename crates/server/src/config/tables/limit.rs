@@ -113,8 +113,8 @@ keys! {
     /// Milliseconds from one adjustment of the rate to the next. If fewer than ten requests arrive
     /// in that time, the interval grows to at most two seconds.
     key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
-    /// The fraction by which the rate grows in a second in which requests use at least nine tenths
-    /// of it. After every four such seconds without a rejection the fraction doubles, up to 1.
+    /// The fraction by which the rate grows each second while requests use at least nine tenths of
+    /// it. After every four such seconds without a rejection the fraction doubles, up to 1.
     key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS_RATE);
     /// The limit after a rejection, as a fraction of the rate that the back end accepted.
     key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS_RATE);

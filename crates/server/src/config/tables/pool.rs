@@ -73,9 +73,9 @@ table! {
         ],
         reserved: &[],
     }, Default("\"transaction\"");
-    /// Milliseconds after which Tidegate sends a new request to another back end if it has had no
-    /// response. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
-    /// §17.1.1.2). This key applies only with transactions.
+    /// Milliseconds without a response after which Tidegate sends a new request to another back
+    /// end. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261 §17.1.1.2).
+    /// This key applies only with transactions.
     failover_after("failover_after_ms"): Duration =
         millis(100..=32_000), Default("4_000"), only(&WITH_TRANSACTIONS);
     /// The largest number of back ends that Tidegate tries for a new request, one after the other.
@@ -111,12 +111,13 @@ table! {
     /// pool. Back ends answer on the connection, and send their own requests by UDP as before.
     large_over_tcp("large_requests"): bool =
         Choice { words: &[("udp", false), ("tcp", true)], reserved: &[] }, Default("\"udp\"");
-    /// A registrar behind Tidegate can call a phone on the very connection or address from which
-    /// the phone registered: Tidegate adds a Path (RFC 3327) to a REGISTER, the registrar stores
-    /// it, and writes it into the Route of requests for that phone. `supported`: Tidegate adds a
-    /// Path if the phone lists `path` in Supported, or has a `reg-id` in its Contact (RFC 5626).
-    /// `always`: Tidegate adds a Path to every REGISTER. The registrar has to accept a Path that
-    /// the phone does not support. `never`: Tidegate adds no Path.
+    /// With a Path (RFC 3327), requests of a registrar behind Tidegate reach a phone on the
+    /// connection or at the address from which the phone registered. Tidegate adds the Path to a
+    /// REGISTER. The registrar stores the Path and writes it into the Route of requests for that
+    /// phone. `supported`: Tidegate adds a Path if the phone lists `path` in Supported, or has a
+    /// `reg-id` in its Contact (RFC 5626). `always`: Tidegate adds a Path to every REGISTER. The
+    /// registrar has to accept a Path that the phone does not support. `never`: Tidegate adds no
+    /// Path.
     path: PathMode = Choice {
         words: &[
             ("supported", PathMode::Supported),
@@ -205,7 +206,7 @@ table! {
     ///
     /// A server may be in several pools, such as one pool for calls and one for registrations. It
     /// is then one back end, with one health state and one count of calls. The keys in the first of
-    /// these pools apply. So do the probes, `slow_start_s` and `[pool.limit]` of that pool.
+    /// these pools apply, and also the probes, `slow_start_s` and `[pool.limit]` of that pool.
     endpoint("uri"): Endpoint = Text {
         what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
         parse: endpoint::server,

@@ -53,8 +53,8 @@ table! {
     /// number with 503. With the default, the limit is usually `message_memory_max_mb`.
     transactions_max: usize = Whole(1000..=10_000_000), Default("10_000_000");
     /// Megabytes of memory for stored messages. Three quarters are for transactions: about 2 KiB
-    /// for each until its final response, and .7 KiB for the 32 seconds after it, and more for long
-    /// messages. One quarter is for messages longer than 2 KiB that wait for service.
+    /// for each until its final response, and 0.7 KiB for the 32 seconds after it, and more for
+    /// long messages. One quarter is for messages longer than 2 KiB that wait for service.
     message_memory_max("message_memory_max_mb"): usize | None = As {
         of: Whole(16..=1_048_576_usize),
         read: |mb| mb << 20,
@@ -73,10 +73,11 @@ table! {
     call_idle("call_idle_seconds"): Duration = seconds(60..=86_400), Default("10_800");
     /// Seconds for which requests within a dialog still reach a back end that was removed from the
     /// configuration. They also reach it while Tidegate counts calls there. Tidegate stores the
-    /// address of the back end in `state_dir`, so that requests reach it after a restart too, for at
-    /// most this time from the restart. If the back end had a host name, Tidegate forgets it at a
-    /// restart. Tidegate stores five addresses of a host name: the current one and the four before
-    /// it. An older address counts as a removed back end.
+    /// address of the back end in `state_dir`, so that requests reach it after a restart too, for
+    /// at most this time from the restart. At a restart, Tidegate forgets the addresses of removed
+    /// back ends with a host name. While a host name is configured, Tidegate remembers five of its
+    /// addresses: the current one and the four before it. An older address counts as a removed back
+    /// end.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
     /// The number of messages that may wait for service in each queue. There is one queue each for

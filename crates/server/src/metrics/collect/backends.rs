@@ -75,7 +75,8 @@ static FINALS: Family = Family::counter(
 );
 static RESPONSE_TIME: Family = Family::histogram(
     "backend_response_time",
-    "Time from an INVITE that begins a call to the first response other than 100, except 5xx",
+    "Time from an INVITE that begins a call to the first response other than 100. If this is a \
+     5xx, it does not count",
 )
 .in_unit(Unit::Seconds);
 static ALONE: [Number<Backend>; 6] = [

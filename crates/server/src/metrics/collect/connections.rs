@@ -69,8 +69,8 @@ static CLOSED: Family = Family::counter(
     "connections_closed",
     "Connections that Tidegate closed, by cause. garbled: a message was not SIP, or too long. \
      slow: a message was not complete in time. memory: there was no memory for incomplete \
-     messages. cut_off: messages to send were left. idle, evicted, stalled: limits of \
-     `[connections]`",
+     messages. cut_off: the peer did not read the last messages in time. idle, evicted, stalled: \
+     limits of `[connections]`",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
@@ -143,10 +143,9 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
         ),
         |c| c.overflow.get().into(),
     ),
-    (
-        Family::counter("stream_returned", "Messages whose connection ended while they waited"),
-        |c| c.returned.get().into(),
-    ),
+    (Family::counter("stream_returned", "Messages that waited when their connection ended"), |c| {
+        c.returned.get().into()
+    }),
     (
         Family::counter(
             "stream_unsent",

@@ -92,14 +92,14 @@ static ALONE: [Number<Counters>; 26] = [
     (
         Family::counter(
             "registered_flow_requests",
-            "Requests sent to a phone on the connection or address from which it registered",
+            "Requests sent to a phone on the connection or address from which the phone registered",
         ),
         |c| c.registered_flows.get().into(),
     ),
     (Family::counter("stun_bindings", "STUN binding requests answered on UDP listeners"), |c| {
         c.bindings_answered.get().into()
     }),
-    (Family::counter("retransmissions", "Retransmissions of requests received"), |c| {
+    (Family::counter("retransmissions", "Received retransmissions of requests"), |c| {
         c.retransmissions.get().into()
     }),
     (

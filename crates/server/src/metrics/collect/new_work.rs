@@ -13,7 +13,8 @@ use super::ShardCounters;
 /// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples kept, if a thread takes them more often than the watch does.
+/// Maximum number of samples kept. Samples more frequent than those of the watch shorten the
+/// interval.
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
@@ -22,6 +23,8 @@ const SAMPLES_MAX: usize = 64;
 /// arrived = offered + repeated + in_kernel
 /// offered = admitted + rejected + undecided
 /// ```
+///
+/// Work is undecided while it waits in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NewWork {
     /// Pieces of work that Tidegate has read, each counted once.

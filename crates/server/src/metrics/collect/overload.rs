@@ -167,7 +167,7 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "sessions_per_second",
-            "Estimated calls a second whose service begins (or that end, with `check = \"full\"`)",
+            "Estimated calls a second that begin to be served (that end, if `check` is `full`)",
         ),
         |g| thousandths(&g.session_rate).into(),
     ),

@@ -4,7 +4,8 @@ use std::fs;
 
 use crate::metrics::{Family, Samples, Unit};
 
-/// USER_HZ, the unit of time in proc(5): 100 on every architecture that Linux runs on today.
+/// USER_HZ, the number of clock ticks in a second in proc(5): 100 on every architecture that Linux
+/// runs on today.
 const TICKS: f64 = 100.0;
 
 static CPU: Family =

@@ -63,7 +63,7 @@ pub struct Args {
 /// The mode of the measured proxy: with or without transactions.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(super) enum Kept {
-    /// RFC 3261 §16 in full
+    /// With transactions (RFC 3261 §16)
     Transaction,
     /// Without transactions, but with the call table
     Stateless,

@@ -117,8 +117,9 @@ fn table(costs: &Costs) -> String {
             of(&row.processing)
         );
     }
-    text + "\nThe column `control` shows the overload control of the server. none: no law. idle: \
-            the law `occupancy`, which measures only once a second. measures: the law \
+    text + "\nThe column `to` shows the destination. good: the server can route the message. bad: \
+            it cannot. The column `control` shows the overload control of the server. none: no \
+            law. idle: the law `occupancy`, which measures only once a second. measures: the law \
             `occupancy`, which measures at each message.\n"
 }
 

@@ -1,4 +1,4 @@
-//! The git history of the sources, from which results name their program.
+//! The git history of the sources, for the name of the commit in results.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

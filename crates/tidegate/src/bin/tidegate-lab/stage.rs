@@ -179,7 +179,8 @@ impl Stage {
             let (receiver, stop) = (signals.stops().clone(), self.stop.clone());
             move || watch(&receiver, &stop, progress)
         });
-        let watch = watch.map_err(|error| Trouble::failure(format!("no thread: {error}")))?;
+        let unstarted = |error| Trouble::failure(format!("cannot start a thread: {error}"));
+        let watch = watch.map_err(unstarted)?;
 
         let cpu = process_cpu();
         let began = self.clock.now();

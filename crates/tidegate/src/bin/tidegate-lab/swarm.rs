@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     first: bool,
 
-    /// Use TCP connections besides datagrams, some of which break, stall or are slow
+    /// Use TCP connections besides datagrams. Some connections break, stall or are slow
     #[arg(long)]
     streams: bool,
 

@@ -56,10 +56,10 @@ pub struct Args {
     jobs: Option<NonZeroUsize>,
 }
 
-/// The default law, whose rank is always printed.
+/// The default law. Its result is printed even if other laws are better.
 const OURS: &str = "tide";
 
-/// Runs the tournament, prints each bout, and writes its files.
+/// Runs the tournament, prints the result of each scenario and speed, and writes the files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let selection = Selection {
         laws: args.laws.clone(),
@@ -88,8 +88,8 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// Describes a bout: for each path, the best law, the laws tied with it, and the default law if it
-/// is worse.
+/// Describes the result of one scenario at one speed: for each path, the best law, the laws tied
+/// with it, and the default law if it is worse.
 fn line(bout: &Bout) -> String {
     let mut text = bout.name.clone();
     let has_entrants = |route: &Route| bout.cells.iter().any(|cell| cell.route == *route);

@@ -162,6 +162,7 @@ fn print_head(parameters: &Parameters, world: &str) {
     );
 }
 
+/// A watcher that prints each step of the search.
 struct Teller {
     names: Vec<&'static str>,
 }

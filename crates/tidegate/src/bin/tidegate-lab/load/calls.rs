@@ -29,7 +29,7 @@ pub struct Ended {
 }
 
 impl Calls {
-    /// Creates a part of the calls of `config`, on open sockets.
+    /// Prepares the part `share` of the calls of `config`, on the open sockets of `stage`.
     ///
     /// # Errors
     /// Returns an error if the configuration is invalid, or cannot be divided into that many parts.

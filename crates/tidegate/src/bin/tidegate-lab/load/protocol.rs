@@ -35,7 +35,7 @@ pub const PREPARATION: Duration = Duration::from_secs(60);
 /// Maximum number of words in a plan.
 const WORDS_MAX: usize = 256;
 
-/// Maximum number of characters of a reason.
+/// Maximum number of characters of a peer's text that are printed.
 const REASON_MAX: usize = 400;
 
 /// Maximum sum of all counts in a result, so that sums of the results of all followers do not

@@ -91,8 +91,8 @@ impl TlsArgs {
         given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
     }
 
-    /// Returns these options for a plan of another machine, which names no files. The plan can only
-    /// add `--tls-insecure`, and not even that if `--ca` is given here.
+    /// Returns these options with those of `plan`, which comes from another machine and names no
+    /// files. The plan can add `--tls-insecure`, unless `--ca` is given here.
     pub fn for_plan(&self, plan: &Self) -> Self {
         let tls_insecure = self.tls_insecure || (plan.tls_insecure && self.ca.is_none());
         Self { tls_insecure, ..self.clone() }
@@ -200,7 +200,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, Trouble> {
 /// Makes a certificate for an address. Only a peer that accepts every certificate accepts it.
 fn self_signed(address: SocketAddr) -> Result<Identity, Trouble> {
     let made = rcgen::generate_simple_self_signed([address.ip().to_string()])
-        .map_err(|error| Trouble::failure(format!("no certificate can be made: {error}")))?;
+        .map_err(|error| Trouble::failure(format!("cannot make a certificate: {error}")))?;
     let key =
         PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(Trouble::failure)?;
     Ok(Identity(vec![made.cert.der().clone()], key))
@@ -225,7 +225,7 @@ fn limits() -> ConnectionLimits {
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    // Without it, there are fewer connections.
+    // If the limit cannot be raised, there are fewer connections.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
 }

@@ -36,7 +36,7 @@ pub trait Message: Sized + Send + 'static {
 pub enum Broken {
     /// The peer closed the connection.
     Closed,
-    /// A message was too long.
+    /// A message was longer than this number of bytes.
     TooLong(usize),
     /// A message was invalid.
     Invalid(String),

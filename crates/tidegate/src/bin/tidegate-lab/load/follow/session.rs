@@ -238,7 +238,8 @@ impl<'a> Session<'a> {
         let (sender, gauges) = (self.wire.sender()?, calls.gauges());
         let mut is_reached = true;
         let ended = calls.run(start, move || {
-            // After an error the calls are stopped, because the connection is broken.
+            // After an error nothing more is sent: the connection is broken, and `watch` stops the
+            // calls.
             is_reached =
                 is_reached && sender.send(&FromFollower::Progress(gauges.progress())).is_ok();
         });

@@ -202,7 +202,7 @@ impl Follower {
         }
     }
 
-    /// Returns an error of a follower before the start.
+    /// Returns the error for a follower that fails before the start.
     fn trouble(&self, why: String) -> Trouble {
         Trouble::usage(format!("follower {}: {why}", self.name))
     }
