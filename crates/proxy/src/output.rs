@@ -12,7 +12,7 @@ use crate::message::reply::{rejection, reply};
 use crate::observe::counters::Counters;
 use crate::observe::sampler::{Rejected, Sampler};
 use crate::rejection::reply_reason::ReplyReason;
-use crate::rejection::{DropReason, Hints, status_of};
+use crate::rejection::{DropReason, Hints, ReplyHeaders, status_of};
 use crate::settings::{BackendRef, TraceSettings};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
@@ -152,7 +152,7 @@ impl Output {
         message: &Message<'_>,
         status: u16,
         cause: &Cause,
-        headers: &[(&str, &[u8])],
+        headers: &ReplyHeaders<'_>,
     ) {
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match reply(keys, name, buffers, received, message, status, headers) {

@@ -97,6 +97,12 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
     }
 }
 
+/// Maximum number of [`ReplyHeaders`].
+pub(crate) const HEADERS_MAX: usize = 5;
+
+/// Header fields that a reply has besides those of every reply.
+pub(crate) type ReplyHeaders<'a> = ArrayVec<(&'a str, &'a [u8]), HEADERS_MAX>;
+
 /// Header fields of a rejection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
@@ -108,10 +114,7 @@ pub(crate) struct Hints {
 
 impl Hints {
     /// Returns the header fields to add to the rejection.
-    pub(crate) fn headers<'a>(
-        &self,
-        digits: &'a mut itoa::Buffer,
-    ) -> ArrayVec<(&'static str, &'a [u8]), 3> {
+    pub(crate) fn headers<'a>(&self, digits: &'a mut itoa::Buffer) -> ReplyHeaders<'a> {
         let wait = self.retry_after_s.map(|seconds| digits.format(seconds).as_bytes());
         let wait = wait.map(|seconds| ("Retry-After", seconds));
         let warning = self.warning.map(|text| ("Warning", text.as_bytes()));

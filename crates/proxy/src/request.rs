@@ -12,7 +12,7 @@ use crate::message::way_back::check_way_back;
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
-use crate::rejection::{DropReason, Rejection, text_of};
+use crate::rejection::{DropReason, HEADERS_MAX, Rejection, ReplyHeaders, text_of};
 use crate::resolution::{self, Located, Resolution, Ticket};
 use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
@@ -348,11 +348,11 @@ fn try_match_parked(
         if invite.is_none() && !parked.was_cancelled(now, key) {
             return false;
         }
-        reply(step, received, request.message, 200, none, &[]);
+        reply(step, received, request.message, 200, none, &ReplyHeaders::new());
         if let Some(invite) = invite
             && let Ok(message) = Message::parse(&invite.received.bytes)
         {
-            reply(step, &invite.received, &message, 487, none, &[]);
+            reply(step, &invite.received, &message, 487, none, &ReplyHeaders::new());
         }
         return true;
     }
@@ -363,7 +363,7 @@ fn try_match_parked(
     step.counters().retransmissions.add(1);
     if !parked.contains(key) {
         // The copy has the same Call-ID and branch, so its response has the same To-tag.
-        reply(step, received, request.message, 487, none, &[]);
+        reply(step, received, request.message, 487, none, &ReplyHeaders::new());
     }
     true
 }
@@ -461,7 +461,7 @@ fn reject(
             }
             // RFC 3261 §20.43: warning 399 carries a text for people.
             let warning = ["399 tidegate \"", why, "\""].concat();
-            let headers = [("Warning", warning.as_bytes())];
+            let headers = ReplyHeaders::from_iter([("Warning", warning.as_bytes())]);
             let reason = ReplyReason::of(status, why);
             reply(step, received, message, status, (reason, why), &headers);
             return if status == 503 { Served::Refused } else { Served::Rejected };
@@ -478,12 +478,13 @@ fn reject(
             let lines = message.fields_of(name);
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
-            reply(step, received, message, 420, reason, &[("Unsupported", &asked)]);
+            let headers = ReplyHeaders::from_iter([("Unsupported", &*asked)]);
+            reply(step, received, message, 420, reason, &headers);
             return Served::Rejected;
         }
         Rejection::Capabilities => {
             let reason = (ReplyReason::None, ReplyReason::None.doc());
-            reply(step, received, message, 200, reason, &CAPABILITIES);
+            reply(step, received, message, 200, reason, &CAPABILITIES.into());
         }
     }
     Served::Here
@@ -495,7 +496,7 @@ fn reply(
     message: &Message<'_>,
     status: u16,
     (reason, text): (ReplyReason, &'static str),
-    headers: &[(&str, &[u8])],
+    headers: &ReplyHeaders<'_>,
 ) {
     let cause = Cause { reason, text, pool: step.pool };
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
@@ -503,7 +504,7 @@ fn reply(
 
 /// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy takes
 /// part in no session: methods other than OPTIONS pass through it.
-const CAPABILITIES: [(&str, &[u8]); 5] = [
+const CAPABILITIES: [(&str, &[u8]); HEADERS_MAX] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),
     ("Accept-Encoding", b"identity"),

@@ -33,7 +33,7 @@ use tidegate_world::{Counter, Query, QueryAnswer, QueryId, RecordType, Timestamp
 pub use locate::{Located, TARGETS_MAX, Target, Targets, Wanted};
 pub(crate) use records::Records;
 pub use transport::Transports;
-pub(crate) use transport::{default_port, of_param, service_prefix};
+pub(crate) use transport::{default_port, service_prefix, transport_of};
 
 use cache::{Age, Cache, View};
 use locate::{Found, Walk};

@@ -200,7 +200,10 @@ impl RuntimeControl {
         let lines = found.changes_since(&wanted.found).collect();
         if text.len() > self.command_max {
             wanted.too_long = Arc::into_inner(found);
-            return Err(ControlError::TooLong { bytes: text.len(), limit: self.command_max });
+            return Err(ControlError::TooManyServers {
+                bytes: text.len(),
+                limit: self.command_max,
+            });
         }
         let config = Arc::clone(&wanted.config);
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));

@@ -43,6 +43,9 @@ pub(crate) struct Connection {
     /// The flow, with the id of the connection. While the connection is being opened, the local
     /// address is that of the listener.
     pub(crate) flow: Flow,
+    /// The address of the listener for which the connection was opened, or that accepted it. The
+    /// local end of an opened connection has another port.
+    pub(crate) listener: SocketAddr,
     /// The target that the connection reaches, by which requests find it. An opened connection has
     /// a target until it is being closed, or until another connection becomes an alias of this
     /// target. An accepted connection has a target only while it is an alias. Requests do not find
@@ -72,9 +75,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Creates a connection. The local address of `flow` is that of the listener.
     pub(crate) fn new(now: Timestamp, flow: Flow, state: ConnectionState) -> Self {
         Self {
             flow,
+            listener: flow.local,
             target: None,
             state,
             since: now,
@@ -87,12 +92,6 @@ impl Connection {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
         }
-    }
-
-    /// Returns the address of the listener that the connection belongs to. The local end of an
-    /// opened connection has another port.
-    pub(crate) fn listener(&self) -> SocketAddr {
-        self.target.as_ref().map_or(self.flow.local, |target| target.local)
     }
 
     /// Returns whether a message to `remote` that names this connection may use it. After many

@@ -163,7 +163,6 @@ impl ConnectionTable {
             // Its id may be reused before the driver takes the request to close it.
             self.closes.retain(|closing| *closing != id);
         }
-        let local = self.local(id)?;
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
         self.opened -= usize::from(id.is_opened());
@@ -171,7 +170,7 @@ impl ConnectionTable {
         if !id.is_opened() {
             self.remotes.forget(connection.flow.remote);
         }
-        let flow = Flow { local, ..connection.flow };
+        let flow = Flow { local: connection.listener, ..connection.flow };
         connection.has_carried.then_some((flow, connection.serves_others))
     }
 
@@ -307,7 +306,7 @@ impl ConnectionTable {
     /// Returns the address of the listener for which a connection was opened, or that accepted it.
     /// Returns `None` if the table does not have the connection.
     pub fn local(&self, id: ConnectionId) -> Option<SocketAddr> {
-        self.connections.get(&id).map(Connection::listener)
+        self.connections.get(&id).map(|connection| connection.listener)
     }
 
     /// Returns whether the owner opened and named the connection ([`open`](Self::open)).

@@ -397,6 +397,23 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
     assert!(scene.closes().is_empty());
 }
 
+/// The core then got messages and the end of the connection at an address that no listener has.
+#[test]
+fn a_connection_without_a_target_still_belongs_to_its_listener() {
+    let mut scene = scene();
+    let listener = LISTENER.parse().unwrap();
+    let [closed, replaced] = [to(PEER), to("198.51.100.8:5060")].map(|flow| scene.opened(flow));
+    let [closed_id, replaced_id] = [closed, replaced].map(|flow| flow.connection.unwrap());
+    scene.table.close(closed_id);
+    let alias = scene.accepted(2, "198.51.100.8:51234").connection.unwrap();
+    assert!(scene.table.alias(alias, listener, 5060));
+    for (id, flow) in [(closed_id, closed), (replaced_id, replaced)] {
+        assert_eq!(scene.table.local(id), Some(listener));
+        let inside = Flow { local: listener, ..flow };
+        assert_eq!(scene.table.on_closed(id, CloseCause::Asked), Some((inside, false)));
+    }
+}
+
 #[test]
 fn timers_of_ended_connections_are_not_kept() {
     let mut scene = scene();

@@ -138,6 +138,22 @@ fn messages_on_an_opened_connection_have_the_address_of_its_listener() {
     assert_eq!(scene.streams.core.offered, [(inside, "SIP/2.0 100".into())]);
 }
 
+/// A connection that is being closed had the address of its socket, which is no listener.
+#[test]
+fn messages_on_a_connection_that_is_being_closed_have_the_address_of_its_listener() {
+    let mut scene = Scene::new();
+    scene.send(to(PEER), "INVITE");
+    let flow = scene.open();
+    scene.streams.core.closes.push_back(flow.connection.unwrap());
+    scene.streams.serve(scene.now);
+    assert_eq!(scene.streams.poll_close(), flow.connection);
+    scene.offer(flow, "SIP/2.0 100");
+    scene.streams.on_closed(scene.now, flow.connection.unwrap(), CloseCause::Asked);
+    let inside = Flow { local: at(LISTENER), ..flow };
+    assert_eq!(scene.streams.core.offered, [(inside, "SIP/2.0 100".into())]);
+    assert_eq!(scene.streams.core.failed, [(inside, Cause::Closed, String::new())]);
+}
+
 #[test]
 fn datagrams_pass_as_they_are() {
     let mut scene = Scene::new();

@@ -12,7 +12,7 @@ use tidegate_world::{Batching, Buffer, Flow, Pool, Received, Transmit};
 use crate::keys::Keys;
 use crate::keys::text64::{encode, text_len};
 use crate::message::batching::sequence_of;
-use crate::rejection::Hints;
+use crate::rejection::{HEADERS_MAX, Hints, ReplyHeaders};
 
 /// The prefix of the To-tags of stateless replies. An ACK whose To-tag has another prefix
 /// acknowledges another response, so no hash needs to be computed.
@@ -136,9 +136,9 @@ fn reply_flow(remote: SocketAddr, received: &Received) -> Option<Flow> {
     (remote.port() != 0 || flow.transport.is_reliable()).then_some(flow)
 }
 
-/// Writes a reply to `message`, which was received as `received`, with at most five of `headers`.
-/// Returns `None` if the message has no usable Via, if the reply would not fit into a datagram, or
-/// if it cannot be sent.
+/// Writes a reply to `message`, which was received as `received`, with these `headers`. Returns
+/// `None` if the message has no usable Via, if the reply would not fit into a datagram, or if it
+/// cannot be sent.
 ///
 /// RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
 /// and MUST behave as described in Section 8.2."
@@ -149,14 +149,14 @@ pub(crate) fn reply(
     received: &Received,
     message: &Message<'_>,
     status: u16,
-    headers: &[(&str, &[u8])],
+    headers: &ReplyHeaders<'_>,
 ) -> Option<Transmit> {
     let via = message.top_via().ok()?;
     let tag = tag(keys, message.call_id().unwrap_or_default(), via.branch().unwrap_or_default());
     let source = received.flow.remote;
     let flow = reply_flow(reply_target(&via, source), received)?;
-    let mut all = ArrayVec::<(&str, &[u8]), 6>::new();
-    all.extend(headers.iter().copied().take(all.remaining_capacity() - 1));
+    let mut all = ArrayVec::<(&str, &[u8]), { HEADERS_MAX + 1 }>::new();
+    all.extend(headers.iter().copied());
     all.extend(server(name));
     let reply = Reply {
         status,
@@ -246,7 +246,8 @@ mod tests {
     fn refused_in_full(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let message = Message::parse_head(text.as_bytes()).ok()?;
-        let transmit = reply(&keys(), SERVER, &pool, &received(&pool, text), &message, 503, &[])?;
+        let (received, none) = (received(&pool, text), ReplyHeaders::new());
+        let transmit = reply(&keys(), SERVER, &pool, &received, &message, 503, &none)?;
         Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
@@ -289,6 +290,21 @@ mod tests {
             assert!(answer.is_some(), "{to:?}");
             assert_eq!(answer, refused_in_full(&text), "{to:?}");
         }
+    }
+
+    #[test]
+    fn a_reply_has_all_its_headers() {
+        let pool = Pool::new();
+        let message = Message::parse_head(INVITE.as_bytes()).unwrap();
+        let names = ["Allow", "Accept", "Accept-Encoding", "Accept-Language", "Supported"];
+        let headers = ReplyHeaders::from(names.map(|name| (name, &b"x"[..])));
+        let received = received(&pool, INVITE);
+        let sent = reply(&keys(), SERVER, &pool, &received, &message, 200, &headers).unwrap();
+        let text = String::from_utf8(sent.bytes.to_vec()).unwrap();
+        for name in names {
+            assert!(text.contains(&format!("\r\n{name}: x\r\n")), "{name}: {text}");
+        }
+        assert!(text.contains(&format!("\r\nServer: {SERVER}\r\n")), "{text}");
     }
 
     #[test]

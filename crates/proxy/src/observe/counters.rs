@@ -90,7 +90,8 @@ pub struct Counters {
     pub client_transactions: Counter,
     /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
-    /// Calls moved to another back end because their own was down or did not take them.
+    /// Calls moved to another back end, by a failover or because their own back end took no new
+    /// work.
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,

@@ -37,7 +37,7 @@ pub enum ReplyReason {
     /// No route, listener or address leads to the address or the name in the request, or a SIPS
     /// target cannot be reached over TLS.
     NoRoute,
-    /// No back end sent a final response in time.
+    /// No target sent a final response in time.
     Timeout,
     /// The scheme of the Request-URI is not served.
     Scheme,
@@ -54,7 +54,7 @@ pub enum ReplyReason {
     Loop,
     /// Max-Forwards is used up.
     Hops,
-    /// Every back end that was tried sent a 503 or was unreachable, or the request could not be
+    /// Every target that was tried sent a 503 or was unreachable, or the request could not be
     /// rewritten because of an error in Tidegate.
     Failed,
     /// The forwarded request would be longer than a datagram, or the request has too many header
@@ -246,7 +246,7 @@ impl ReplyReason {
                 "No route, no listener or no address leads to the target, or the target of a SIPS \
                  URI cannot be reached over TLS."
             }
-            Self::Timeout => "No back end sent a final response in time.",
+            Self::Timeout => "No target sent a final response in time.",
             Self::Scheme => "Tidegate does not support the scheme of the Request-URI.",
             Self::Priority => {
                 "The request requires a resource priority that Tidegate does not know."
@@ -256,7 +256,10 @@ impl ReplyReason {
             Self::NoCall => "The request claims to belong to a call that Tidegate does not know.",
             Self::Loop => "The request has come back unchanged: a loop.",
             Self::Hops => "Max-Forwards is used up.",
-            Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
+            Self::Failed => {
+                "Every target that was tried answered 503 or could not be reached, or Tidegate \
+                 could not rewrite the request because of an error of its own."
+            }
             Self::TooLong => {
                 "The forwarded request would be longer than a datagram, or the request has too \
                  many header fields."

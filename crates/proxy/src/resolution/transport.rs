@@ -1,11 +1,12 @@
 //! Transport protocols, as URIs and DNS records name them.
 
 use arrayvec::ArrayVec;
+use tidegate_sip::{Scheme, Uri};
 use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
 
 /// Reads the transport parameter of a SIP URI, or of a SIPS URI if `secure` is true. Returns `None`
 /// if URIs with this scheme have no such transport.
-pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
+pub(super) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
     // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 defines `ws` for both schemes.
     // Some clients write `wss`.
@@ -18,6 +19,18 @@ pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     ];
     let (_, open, sips) = known.iter().find(|(name, ..)| value.eq_ignore_ascii_case(name))?;
     if secure { *sips } else { *open }
+}
+
+/// Returns the transport that a URI asks for, if it is a known one. RFC 3261 §16.6 item 6:
+/// "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to communicate with that
+/// proxy." The same applies to a SIPS URI in a Route (§26.2.2).
+pub(crate) fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
+    let is_secure = uri.scheme == Scheme::Sips;
+    match uri.transport() {
+        Some(name) => of_param(name, is_secure),
+        None if is_secure => Some(Tls),
+        None => Some(Udp),
+    }
 }
 
 /// Reads the service field of a NAPTR record. Returns `None` if it is not a known SIP service.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{AdminState, Named};
-use tidegate_sip::{Host, Scheme, Uri, Via};
+use tidegate_sip::{Host, Uri, Via};
 use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
 
 pub(crate) use self::own::Own;
 use crate::network::{canonical, may_be_sent_to};
-use crate::resolution::{default_port, of_param};
+use crate::resolution::{default_port, transport_of};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
@@ -506,18 +506,6 @@ impl Addresses {
         let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
         let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
         target == local || self.listeners.iter().any(own)
-    }
-}
-
-/// Returns the transport that a URI asks for, if it is a known one. RFC 3261 §16.6 item 6:
-/// "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to communicate with that
-/// proxy." The same applies to a SIPS URI in a Route (§26.2.2).
-fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
-    let is_secure = uri.scheme == Scheme::Sips;
-    match uri.transport() {
-        Some(name) => of_param(name, is_secure),
-        None if is_secure => Some(Transport::Tls),
-        None => Some(Transport::Udp),
     }
 }
 

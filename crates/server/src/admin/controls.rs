@@ -85,6 +85,7 @@ fn refused(why: ControlError) -> Response {
         | ControlError::Ambiguous(_) => StatusCode::BAD_REQUEST,
         ControlError::Refused(Refused::Restart(_))
         | ControlError::TooLong { .. }
+        | ControlError::TooManyServers { .. }
         | ControlError::NoRoom => StatusCode::CONFLICT,
         ControlError::Reloading
         | ControlError::Unsettled

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::Path;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{delete, get};
@@ -37,8 +37,8 @@ pub(super) fn router(controls: Controls) -> Router {
     let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
     let show =
         move || async move { json(StatusCode::OK, &shown.runtime_control.read(shown.clock.now())) };
-    let change = move |Extension(Peer(peer)): Extension<Peer>, body: Body| async move {
-        change(&changed, peer, body).await
+    let change = move |Extension(Peer(peer)): Extension<Peer>, request: Request| async move {
+        change(&changed, peer, request).await
     };
     let banned = move || async move {
         json(StatusCode::OK, &bans::to_json(&banned.bans, banned.clock.now()))
@@ -62,17 +62,10 @@ pub(super) fn router(controls: Controls) -> Router {
         .merge(keys)
 }
 
-async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
-    let body = match timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let why = format!("the request is longer than {} KiB\n", BODY_MAX / 1024);
-            return text(StatusCode::PAYLOAD_TOO_LARGE, why);
-        }
-        Err(_) => {
-            let why = format!("the request did not arrive within {} s\n", BODY_WAIT.as_secs());
-            return text(StatusCode::REQUEST_TIMEOUT, why);
-        }
+async fn change(controls: &Controls, peer: SocketAddr, request: Request) -> Response {
+    let body = match read_body(request).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
     };
     let command = controls.runtime_control.steer(&body);
     let what = match &command {
@@ -84,6 +77,27 @@ async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
         Ok(status) => json(status, &controls.runtime_control.read(controls.clock.now())),
         Err(refused) => refused,
     }
+}
+
+/// Reads the body of a request. Returns an error response if the body is too long, comes too slowly
+/// or cannot be read.
+async fn read_body(mut request: Request) -> Result<Bytes, Response> {
+    DefaultBodyLimit::max(BODY_MAX).apply(&mut request);
+    let (status, why) = match timeout(BODY_WAIT, Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => return Ok(body),
+        Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            (error.status(), format!("the request is longer than {} KiB\n", BODY_MAX / 1024))
+        }
+        Ok(Err(_)) => {
+            let why = "the body of the request is malformed or incomplete; send it again\n";
+            (StatusCode::BAD_REQUEST, why.to_owned())
+        }
+        Err(_) => {
+            let why = format!("the request did not arrive within {} s\n", BODY_WAIT.as_secs());
+            (StatusCode::REQUEST_TIMEOUT, why)
+        }
+    };
+    Err(text(status, why))
 }
 
 /// Formats the law and the shadow law of `overload` for the audit log. Only parameters that differ
@@ -113,5 +127,47 @@ fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     match lifted {
         Ok(()) => json(StatusCode::OK, &bans::to_json(&controls.bans, now)),
         Err((status, why)) => text(status, format!("{why}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use axum::body::{Body, HttpBody};
+    use hyper::body::Frame;
+    use tokio::runtime;
+
+    use super::*;
+
+    /// A body that cannot be read, such as one whose chunks are malformed.
+    struct Malformed;
+
+    impl HttpBody for Malformed {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+            Poll::Ready(Some(Err(io::ErrorKind::InvalidData.into())))
+        }
+    }
+
+    /// Every body that could not be read was called too long.
+    #[test]
+    fn only_a_body_above_the_limit_is_too_long() {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let status = |body: Body| match runtime.block_on(read_body(Request::new(body))) {
+            Ok(_) => StatusCode::OK,
+            Err(response) => response.status(),
+        };
+        assert_eq!(status(Body::from(vec![b'#'; BODY_MAX])), StatusCode::OK);
+        let long = Body::from(vec![b'#'; BODY_MAX + 1]);
+        assert_eq!(status(long), StatusCode::PAYLOAD_TOO_LARGE);
+        assert_eq!(status(Body::new(Malformed)), StatusCode::BAD_REQUEST);
     }
 }

@@ -46,8 +46,8 @@ impl<T: Number> Shape for Whole<T> {
         };
         let (least, most) = self.bounds();
         let label = match integer(written) {
-            Some(n) if n < i128::from(least) => format!("less than {}", grouped(least)),
-            Some(n) if n <= i128::from(most) => return u64::try_from(n).ok()?.try_into().ok(),
+            n if n < i128::from(least) => format!("less than {}", grouped(least)),
+            n if n <= i128::from(most) => return u64::try_from(n).ok()?.try_into().ok(),
             _ => format!("more than {}", grouped(most)),
         };
         out_of_bounds(self, key, value, label, report)
@@ -125,17 +125,22 @@ impl Shape for Real {
 
     fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<f64> {
         let number = match value.get_ref() {
-            DeValue::Integer(written) => integer(written).map(|n| n as f64),
+            DeValue::Integer(written) => Some(integer(written) as f64),
             DeValue::Float(written) => written.as_str().replace('_', "").parse().ok(),
             _ => return wrong_type(self, key, value, report),
         };
-        match number {
-            Some(number) if self.0.contains(&number) => Some(number),
-            Some(number) if number < *self.0.start() => {
-                out_of_bounds(self, key, value, format!("less than {}", self.0.start()), report)
+        let label = match number {
+            Some(number) if self.0.contains(&number) => return Some(number),
+            Some(number) if number < *self.0.start() => format!("less than {}", self.0.start()),
+            Some(number) if number > *self.0.end() => format!("more than {}", self.0.end()),
+            // TOML has the float `nan`.
+            _ => {
+                let help = format!("write {}", self.describe());
+                report.error(value.span(), format!("`{key}` is not valid"), "not a number", help);
+                return None;
             }
-            _ => out_of_bounds(self, key, value, format!("more than {}", self.0.end()), report),
-        }
+        };
+        out_of_bounds(self, key, value, label, report)
     }
 
     fn write(&self, value: &f64) -> String {
@@ -190,7 +195,7 @@ impl Shape for Positive {
 
     fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u32> {
         if let DeValue::Integer(written) = value.get_ref()
-            && integer(written) == Some(0)
+            && integer(written) == 0
         {
             let title = format!("`{key}` is out of bounds");
             report.error(value.span(), title, "less than 1", self.zero);
@@ -344,9 +349,11 @@ fn out_of_bounds<S: Shape>(
     None
 }
 
-/// Returns the integer, unless it has more than 128 bits.
-fn integer(written: &DeInteger<'_>) -> Option<i128> {
-    i128::from_str_radix(written.as_str(), written.radix()).ok()
+/// Returns the integer, or the nearest one of 128 bits.
+fn integer(written: &DeInteger<'_>) -> i128 {
+    let text = written.as_str();
+    let nearest = if text.starts_with('-') { i128::MIN } else { i128::MAX };
+    i128::from_str_radix(text, written.radix()).unwrap_or(nearest)
 }
 
 /// Returns the number with its digits in groups, in the form that TOML allows: `10_000_000`.
@@ -362,7 +369,42 @@ fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Returns the error about a value that the shape rejects.
+    fn error(shape: &impl Shape, text: &str) -> String {
+        let (value, mut report) = (DeValue::parse(text).unwrap(), Report::default());
+        assert!(shape.read("x", &value, &mut report).is_none(), "{text}");
+        report.into_diagnostics(Path::new("f"), text).to_string()
+    }
+
+    /// `nan` and an integer below every 128-bit integer counted as more than the maximum.
+    #[test]
+    fn the_error_says_on_which_side_of_the_bounds_a_number_is() {
+        let high = "9".repeat(50);
+        let low = format!("-{high}");
+        let (high, low) = (high.as_str(), low.as_str());
+        for (text, label) in [
+            ("2", "more than 1"),
+            ("inf", "more than 1"),
+            ("1e999", "more than 1"),
+            (high, "more than 1"),
+            ("-0.1", "less than 0"),
+            ("-inf", "less than 0"),
+            (low, "less than 0"),
+            ("nan", "not a number"),
+            ("-nan", "not a number"),
+        ] {
+            let shown = error(&Real(0.0..=1.0), text);
+            assert!(shown.contains(&format!("^ {label}\n")), "{shown}");
+        }
+        for (text, label) in [(high, "more than 9"), (low, "less than 1")] {
+            let shown = error(&Whole(1..=9_u64), text);
+            assert!(shown.contains(&format!("^ {label}\n")), "{shown}");
+        }
+    }
 
     #[test]
     fn long_numbers_are_grouped() {

@@ -16,9 +16,16 @@ pub enum ControlError {
     Unknown(Vec<String>),
     /// Several back ends are at this address. Contains their names.
     Ambiguous(Vec<String>),
-    /// The configuration, or the list of the servers of domains, is longer than a command may be.
+    /// The configuration is longer than a command may be.
     TooLong {
-        /// Length of the configuration or list, in bytes.
+        /// Length of the configuration in bytes.
+        bytes: usize,
+        /// The maximum number of bytes.
+        limit: usize,
+    },
+    /// The list of the servers of all domains is longer than a command may be.
+    TooManyServers {
+        /// Length of the list in bytes.
         bytes: usize,
         /// The maximum number of bytes.
         limit: usize,
@@ -45,6 +52,11 @@ impl fmt::Display for ControlError {
                             restart";
                 write!(f, "{} {what}", keys.join(", "))
             }
+            // A domain is no back end, but its servers are.
+            Self::Unknown(backends) if backends.is_empty() => f.write_str(
+                "there is no back end yet, because the DNS has listed no servers of the domains in \
+                 the pools; try again later",
+            ),
             Self::Unknown(backends) => {
                 let known = some_of(backends);
                 write!(f, "no back end has this name or address; the back ends are {known}")
@@ -62,6 +74,15 @@ impl fmt::Display for ControlError {
                     f,
                     "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
                      restart to apply the configuration"
+                )
+            }
+            // At a restart, the servers would be sent in such a command again.
+            Self::TooManyServers { bytes, limit } => {
+                let [bytes, limit] = [*bytes, *limit].map(grouped);
+                write!(
+                    f,
+                    "cannot apply the new servers: their list is {bytes} bytes, the limit is \
+                     {limit}; list fewer servers in the DNS, or use fewer domains in the pools"
                 )
             }
             Self::State(path, error) => write!(f, "cannot update {}: {error}", path.display()),
@@ -102,4 +123,26 @@ fn grouped(number: usize) -> String {
         out.push(digit);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_servers_that_is_too_long_is_not_called_a_configuration() {
+        let error = ControlError::TooManyServers { bytes: 786_433, limit: 786_432 }.to_string();
+        assert!(error.contains("their list is 786,433 bytes, the limit is 786,432"), "{error}");
+        for wrong in ["configuration", "reload", "restart"] {
+            assert!(!error.contains(wrong), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_back_end_among_none_is_explained() {
+        let error = ControlError::Unknown(Vec::new()).to_string();
+        assert!(error.starts_with("there is no back end yet"), "{error}");
+        let error = ControlError::Unknown(vec!["a".to_owned(), "b at 192.0.2.1:5060".to_owned()]);
+        assert!(error.to_string().ends_with("the back ends are a, b at 192.0.2.1:5060"));
+    }
 }

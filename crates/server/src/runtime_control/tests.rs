@@ -107,6 +107,22 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     assert_eq!([sent(start + FOUND_PAUSE), sent(start + 2 * FOUND_PAUSE)], [0, 0]);
 }
 
+/// The log called the list of servers a configuration, and advised a restart.
+#[test]
+fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
+    let config = with_domain();
+    let locals = vec![config.listen[0].address];
+    let keys = Secret::of([1; 32]);
+    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let control = assembly.runtime_control(CommandSender::to(0)).recorded();
+    let target = "a".repeat(200).into();
+    let server = SrvRecord { priority: 0, weight: 0, port: 5060, target };
+    assembly.registry().services()[0].set_servers(vec![server; 5000].into());
+    let error = control.follow_domains(Timestamp::ZERO).unwrap_err();
+    assert!(matches!(error, ControlError::TooManyServers { .. }), "{error}");
+    assert!(control.follow_domains(Timestamp::ZERO).unwrap().is_empty());
+}
+
 /// Only the last rejected command of a shard is known, so the servers counted as sent.
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {

@@ -112,8 +112,8 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "calls_moved",
-            "Calls that Tidegate moved to another back end because their \
-                                     back end was down",
+            "Calls that Tidegate moved to another back end, by a failover or because their own \
+             back end took no new work (down, draining, full or restricted)",
         ),
         |c| c.moved.get().into(),
     ),
