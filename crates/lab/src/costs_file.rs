@@ -42,7 +42,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
             Ok(emulate)
         }
         Some(Some(_)) if report.is_empty() => {
-            report.missing("a call costs nothing", "write what messages cost, in µs");
+            report.missing("a call costs nothing", "set the costs of messages, in µs");
             Err(document.refuse(report))
         }
         None if report.is_empty() => {

@@ -108,7 +108,7 @@ impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let calls: usize = self.crowds.iter().map(|crowd| crowd.moments.moments().len()).sum();
-        writeln!(f, "arrivals as recorded; what callers do after them is simulated:")?;
+        writeln!(f, "calls arrive as recorded; everything else is simulated:")?;
         writeln!(f, "  {calls} calls from {} addresses, by RFC 3261's timers", self.crowds.len())?;
         if let Some(patience) = self.patience {
             let patience = ms(patience);
@@ -132,10 +132,14 @@ impl fmt::Display for Scene {
         }
         match self.hold {
             Some(hold) => writeln!(f, "  calls are held {:.1} ms, the median observed", ms(hold))?,
-            None => writeln!(f, "  no call ended: they are held beyond the end")?,
+            None => writeln!(f, "  no call ended, so the simulated calls do not end")?,
         }
         if self.left_out > 0 {
-            writeln!(f, "  {} calls that no caller began are left out", self.left_out)?;
+            writeln!(
+                f,
+                "  {} calls are left out, because a callee or the proxy began them",
+                self.left_out
+            )?;
         }
         Ok(())
     }
