@@ -23,7 +23,7 @@ static ROOT: Table = Table {
 /// Reads the file of costs at `path`.
 ///
 /// # Errors
-/// Returns an error when the file cannot be read, or with all its errors.
+/// Returns an error if the file cannot be read. Otherwise returns all errors of the file.
 pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }

@@ -19,7 +19,7 @@ const CALLERS_MAX: usize = 256;
 pub struct Crowd {
     /// The callers' address.
     pub address: SocketAddr,
-    /// Target of the calls.
+    /// The proxy's address to which the calls go.
     pub target: SocketAddr,
     /// Request-URI of the calls.
     pub uri: String,
@@ -36,9 +36,11 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Behaviours of callees when a call reaches them, with the number of observations of each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Ringing time before an answer: the median of those observed, or 0 if none was observed.
+    /// Time from the forwarded INVITE to its 2xx: the median of the observed times, or 0 if none
+    /// was observed.
     pub ring: Duration,
-    /// Whether callees send a 180.
+    /// Whether callees send a 180. True if at least half of the calls with a final response of a
+    /// callee rang.
     pub rings: bool,
     /// Median patience of the callers, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
@@ -200,7 +202,7 @@ fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // Of waits of equal length, those that ended by a cancellation come first.
+    // Among waits of equal length, those that ended by a cancellation come first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;

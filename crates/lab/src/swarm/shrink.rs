@@ -99,8 +99,8 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Reduces the number of packets by halves, then one by one. Then removes the visible share, and
-/// after that the forged address.
+/// Reduces the number of packets by halves, then one by one. Then sets `sees` to 0, and after that
+/// the source to the attacker's own address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();
