@@ -9,13 +9,15 @@ use tidegate_server::config::{Selection, learning_toml, selection_toml};
 pub struct Balancing {
     /// The policy that selects the target of the next call.
     pub selection: Selection,
-    /// Maximum number of calls of each target, in the order of the targets. If there are more
+    /// Maximum number of calls at each target, in the order of the targets. If there are more
     /// targets than numbers, the list is repeated. No limit if the list is empty.
     pub calls_max: Vec<u64>,
-    /// Maximum number of requests a second of each target, in the order of the targets. If there
-    /// are more targets than numbers, the list is repeated. No limit if the list is empty.
+    /// Maximum number of new calls and single requests a second to each target, in the order of the
+    /// targets. If there are more targets than numbers, the list is repeated. No limit if the list
+    /// is empty.
     pub cps_max: Vec<f64>,
-    /// The limits that are learned.
+    /// The limits that the server learns: a rate from rejections, a maximum number of unanswered
+    /// requests from delay, or neither.
     pub learning: Learning,
 }
 

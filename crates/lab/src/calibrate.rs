@@ -1,7 +1,7 @@
 //! Measures the cost of messages on this machine, by class. A simulation uses these numbers to
 //! predict the machine.
 //!
-//! A Tidegate runs on a real socket in its own thread, between callers and answerers in other
+//! A server runs on a real socket in its own thread, between callers and answerers in other
 //! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
 //! CPU time is spent on sockets. The runs have different proportions of received and sent packets.
 //! From these, the cost of a received and of a sent packet can be computed ([`fit`]). The cost of a
@@ -21,8 +21,8 @@
 //!
 //! # Known bias
 //!
-//! A packet costs more in a server that is idle at times. The result states the difference between
-//! the sum of a call's costs and the CPU time of a whole call.
+//! A packet costs more in a server that is idle at times. The result states the sum of a call's
+//! costs beside the CPU time of a whole call.
 
 mod costs;
 mod fit;
@@ -70,8 +70,8 @@ pub struct Parameters {
     pub seconds: f64,
     /// Number of rounds of runs. The median over the rounds is used for each cost.
     pub rounds: u32,
-    /// The quota of the server whose messages will have these costs, or `None` if the server has a
-    /// whole core.
+    /// The quota of the server that the costs will emulate, or `None` if that server has a whole
+    /// core.
     pub quota: Option<Quota>,
     /// Seed of the first round.
     pub seed: u64,
@@ -80,11 +80,12 @@ pub struct Parameters {
 /// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
-    /// The machine on which it was measured.
+    /// The machine on which the costs were measured.
     pub machine: Machine,
     /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
-    /// The smallest part of its allowed CPU time that the server used in a run.
+    /// The part of its slices that the server used while calls were offered, in the run with the
+    /// smallest part.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
@@ -186,8 +187,8 @@ impl Round {
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
         let refused = &of_actions[Action::Refused as usize];
-        // The smallest cost of any class is common to all classes. The rest of a cost belongs to
-        // its class.
+        // All classes have the same cost of reception: the smallest cost of a received packet in
+        // any run. The rest of a cost belongs to its class.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
         let prices = of_actions.iter().fold(Prices::default(), Prices::or);
         let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);

@@ -32,7 +32,7 @@ pub struct Content {
     pub title: String,
     /// Number of parameter sets: each is one variant with one combination of the swept values.
     pub parameter_sets: usize,
-    /// Number of runs: those of all parameter sets together.
+    /// Number of runs of all parameter sets together.
     pub runs: usize,
     /// Total duration of all runs on real sockets, one after another, without the time to start
     /// them.
@@ -104,7 +104,7 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     text
 }
 
-/// Returns the entries as JSON, for programs. The durations are those of all runs, one after
+/// Returns the entries as JSON, for programs. Each duration is the total of all runs, one after
 /// another.
 pub fn json(entries: &[Entry]) -> Value {
     let entry = |entry: &Entry| match &entry.content {

@@ -65,11 +65,12 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
 /// The capacity of the servers under test. It is the load at which the first of them is fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// C: calls/s offered to all servers together at which this server is fully busy.
+    /// C: calls/s offered to all servers together at which the first of the servers under test is
+    /// fully busy.
     pub cps: f64,
-    /// s: the cost of a whole call at this server.
+    /// s: the cost of a whole call at that server.
     pub call: Duration,
-    /// Messages of a call at this server.
+    /// Messages of a call at that server.
     pub messages: usize,
 }
 

@@ -139,7 +139,7 @@ pub struct Costs {
     pub batch: u32,
     /// One row for each kind, destination and state.
     pub rows: Vec<Row>,
-    /// Cost of a datagram that the server drops, or that the kernel drops for it.
+    /// Cost of a datagram that the server drops, and of one that the kernel gate drops.
     pub gate: Gate,
 }
 

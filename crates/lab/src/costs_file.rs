@@ -23,7 +23,7 @@ static ROOT: Table = Table {
 /// Reads the file of costs at `path`.
 ///
 /// # Errors
-/// Returns an error when the file cannot be read, or with all its errors.
+/// Returns an error if the file cannot be read. Otherwise returns all errors of the file.
 pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }
@@ -42,7 +42,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
             Ok(emulate)
         }
         Some(Some(_)) if report.is_empty() => {
-            report.missing("a call costs nothing", "write what messages cost, in µs");
+            report.missing("a call costs nothing", "set the costs of messages, in µs");
             Err(document.refuse(report))
         }
         None if report.is_empty() => {

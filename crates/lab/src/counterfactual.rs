@@ -8,8 +8,8 @@
 //! on an emulated processor.
 //!
 //! The first row of the result is the recording. The second row is the recorded law, simulated in
-//! the same way as the others, so it shows the accuracy. All rows are measured in the same way, by
-//! the packets at the proxy.
+//! the same way as the others. So the difference between these two rows shows the accuracy. All
+//! rows are measured in the same way, by the packets at the proxy.
 
 mod figures;
 mod observer;
@@ -31,7 +31,8 @@ pub use scene::Scene;
 /// A question about a recording.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Costs of messages that replace the recorded server's emulated costs.
+    /// Costs of messages that replace the recorded server's emulated costs, or `None` to keep the
+    /// recorded costs.
     pub costs: Option<Emulate>,
     /// Maximum set-up delay of a call that counts as set up in time.
     pub deadline: Duration,

@@ -11,10 +11,11 @@ use tidegate_world::Seed;
 pub struct Disturbance {
     /// The distribution of costs around their means.
     pub costs: Spread,
-    /// All costs are multiplied by this factor from this time after the start of the load.
+    /// A time after the start of the load, and the factor by which all costs are multiplied from
+    /// that time on. `None` if costs do not change.
     pub dearer: Option<(Duration, f64)>,
     /// Other processes use the processor at the end of each period. The first time is the length of
-    /// the period. The second is the time that the other processes use.
+    /// the period. The second is the time that the other processes use. `None` if they use no time.
     pub stolen: Option<(Duration, Duration)>,
     /// The occupancy that the servers read is multiplied by this factor.
     pub misread: f64,
@@ -31,7 +32,7 @@ pub enum Spread {
     /// Costs have a hyperexponential distribution, whose variance is ten times the square of the
     /// mean.
     Hyperexponential,
-    /// Costs have a Pareto distribution with infinite variance.
+    /// Costs have a Pareto distribution with α = 1.5, cut off at a hundred times the mean.
     Pareto,
 }
 

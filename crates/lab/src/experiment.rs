@@ -22,7 +22,7 @@ use crate::{export, plots, repetitions, shares};
 /// The results of a scenario.
 #[derive(Debug)]
 pub struct Experiment {
-    /// One row for each variant and set of conditions.
+    /// One row for each parameter set.
     pub rows: Vec<Row>,
     /// The verdicts on the expectations, and on repetitions that do not differ.
     pub verdicts: Vec<Verdict>,
@@ -30,7 +30,7 @@ pub struct Experiment {
     pub done: Vec<(RunSpec, Outcome)>,
     /// The runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
-    /// The program that made the runs.
+    /// Hash of the programs that made the runs.
     pub program: String,
     /// The machine on which the runs were made. `None` in simulated time, which is the same on
     /// every machine.

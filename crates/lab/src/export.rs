@@ -19,7 +19,7 @@ use crate::worlds::Kind;
 /// Writes a row for each run.
 ///
 /// # Errors
-/// Returns only errors of the vector that is written, which do not occur.
+/// Returns the errors of the CSV writer. None occurs, because it writes to memory.
 pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let swept: Vec<&str> = results
@@ -122,8 +122,9 @@ fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
     record
 }
 
-/// Returns everything about a scenario that was run in `world`. `program` names the code that ran.
-/// The runs without an outcome are listed apart, with their errors.
+/// Returns the content of `results.json` for a scenario that was run in `world`. `program` is the
+/// hash of the programs that made the runs. Runs without an outcome are listed under `failed`, with
+/// their errors.
 pub fn json(
     scenario: &Scenario,
     world: Kind,

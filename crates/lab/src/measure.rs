@@ -55,8 +55,8 @@ fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<
 }
 
 /// Writes the functions of a `Core` that only pass an input to the inner core, through a function
-/// of `self`. The functions `offer`, `serve` and `on_load` are not written. If the trait gets a new
-/// function, add it here.
+/// of `self`. The functions `offer`, `serve` and `on_load` are not written. If `Core` gets a new
+/// input, add it to this macro.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

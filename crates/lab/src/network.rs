@@ -43,7 +43,7 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// A server loses all its state, and starts again without it.
+    /// A server loses all its state. It starts again without state when the fault ends.
     Crash {
         /// Index of the server.
         node: usize,

@@ -1,22 +1,24 @@
-//! The course of an outage: what waits when its trigger ends, and how long the servers then need.
+//! The course of an outage: the work that waits when its trigger ends, and the time until goodput
+//! is back.
 
 use serde::{Deserialize, Serialize};
 
-/// Figures of an outage, over the whole run unless they say otherwise.
+/// Figures of an outage, over the whole run unless a field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited then, in seconds of work at full capacity. It consists of people who wait
-    /// for an answer, for the end of a call that they gave up, or to call again. It also includes
-    /// devices whose last REGISTER failed or that lost their registration.
+    /// Work that waited at the end of the trigger, in seconds of work at full capacity. It is the
+    /// work for people who wait for an answer, for the end of a call that they gave up, or to call
+    /// again. It also includes the work for devices whose last REGISTER failed or that lost their
+    /// registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
     /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
     /// whichever is smaller. `None` if goodput is not back at the end of the run.
     pub recovered_s: Option<f64>,
     /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
-    /// `None` without devices, or if that did not happen.
+    /// `None` without devices, or if fewer devices were registered at the end of the run.
     pub registered_s: Option<f64>,
     /// Calls set up in time per first attempt, in the last 30 s of the load.
     pub goodput_end: f64,
@@ -36,8 +38,8 @@ impl Outage {
     }
 
     /// Returns the time in which goodput should return: 1.1 times the backlog. The servers also
-    /// have to serve the calls that arrive meanwhile, so they cannot serve the whole backlog in
-    /// this time. But goodput can return while a part of the backlog still waits.
+    /// have to serve the calls that arrive during this time, so they cannot serve the whole
+    /// backlog. But goodput can return while a part of the backlog still waits.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

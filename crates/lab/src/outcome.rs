@@ -68,7 +68,8 @@ pub struct Outcome {
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
     pub tidegate_cpu_s: f64,
-    /// Number of attempts, including this one. A run is repeated if the generator was too slow.
+    /// Number of attempts, including this one. A run is repeated if the generator was too slow or
+    /// lost datagrams.
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
@@ -226,11 +227,11 @@ impl NodeOutcome {
         Self { node: node.to_owned(), ..Self::default() }
     }
 
-    /// Adds the counts in the server's `/status` at the end of one of its lives.
+    /// Adds the counts of one process of the server, from its last `/status`.
     ///
     /// # Errors
-    /// Returns an error if the status lacks a count. A count of 0 would be the best result for many
-    /// of them.
+    /// Returns an error if the status lacks a count. Taking a missing count for 0 would hide the
+    /// error, because 0 is the best result for many counts.
     pub fn add(&mut self, status: &Value) -> Result<(), String> {
         self.starts += 1;
         let lacking = |name: &str| format!("the status of {} lacks `{name}`", self.node);
@@ -243,7 +244,7 @@ impl NodeOutcome {
                 (&mut self.refused, "refused"),
                 (&mut self.replied, "replied"),
             ] {
-                // Counts of 0 are left out.
+                // `/status` leaves out counts of 0.
                 let labelled = &messages[name];
                 for key in labelled.as_object().ok_or_else(|| lacking(name))?.keys() {
                     *counts.entry(key.clone()).or_default() += count(labelled, key)?;

@@ -90,8 +90,9 @@ struct Shared {
     deadline_s: f64,
 }
 
-/// Returns the panels of a figure. Rows share a panel if their variants decide, queue and reject
-/// calls in the same way, and their other swept conditions have the same values.
+/// Returns the shared conditions and the curves of each panel of a figure. Rows share a panel if
+/// their variants decide, queue and reject calls in the same way, and their other swept conditions
+/// have the same values.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],
@@ -213,7 +214,7 @@ mod tests {
             "decided on arrival, queued by class, dropped in silence, deadline (ms) 500",
         ];
         assert_eq!(titles, expected);
-        // A refusal costs 0.3 ms of 6, a dropped call 0.2.
+        // A rejection costs 0.3 ms of the 6 ms of a call, a drop 0.2 ms.
         for (panel, ratio) in [0.05, 0.05, 1.0 / 30.0, 1.0 / 30.0].into_iter().enumerate() {
             let bound = (1.0 - 5.0 * ratio) / (1.0 - ratio);
             assert!((reference(goodput, panel, 5.0) - bound).abs() < 1e-9, "{panel}");

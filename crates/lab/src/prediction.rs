@@ -21,8 +21,8 @@ pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
 
-/// Returns the time that `run` takes in its world, in seconds: CPU time in simulated time, time of
-/// the clock on real sockets.
+/// Returns the predicted time of `run` in seconds: CPU time in simulated time, or elapsed time on
+/// real sockets.
 pub fn seconds(run: &RunSpec) -> f64 {
     match run.world {
         Kind::Sim => simulated(run).as_secs_f64(),

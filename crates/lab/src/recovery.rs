@@ -52,10 +52,10 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
 
 /// Returns the time from the start of `span`, when an overload ended or began, until the goodput
 /// became `steady`. Steady means that in each window within the time `stays`, the goodput is at
-/// least 90 % of the offered load or of `possible_cps`, whichever is smaller. A window without
-/// offered calls says nothing, and neither does a window that ends after `span`. `offered` and
-/// `good` are counts since the start, at the same times. Returns `None` if the goodput did not
-/// become steady within `span`.
+/// least 90 % of the offered load or of `possible_cps`, whichever is smaller. Windows without
+/// offered calls, and windows that end after `span`, do not count. `offered` and `good` are counts
+/// since the start, at the same times. Returns `None` if the goodput did not become steady within
+/// `span`.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],

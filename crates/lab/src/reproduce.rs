@@ -153,8 +153,8 @@ fn file(scenarios: &Path, setup: &Setup) -> PathBuf {
     scenarios.join(format!("{}.toml", setup.scenario))
 }
 
-/// Returns the keys of the scenario of `setup` with the changes of the set-up. `quick` adds those
-/// of the short form.
+/// Returns the keys of the scenario of `setup` with the changes of the set-up. If `quick` is true,
+/// the changes of the short form are added.
 fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, String> {
     let path = file(scenarios, setup);
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());

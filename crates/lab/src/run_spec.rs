@@ -144,8 +144,8 @@ impl RunSpec {
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
     }
 
-    /// Returns everything that the outcome of the run may depend on. `program` names the code that
-    /// runs.
+    /// Returns everything that the outcome of the run may depend on. `program` is the hash of the
+    /// programs that make the run.
     pub fn inputs(&self, program: &str) -> Value {
         let Conditions {
             load,
@@ -219,7 +219,7 @@ impl RunSpec {
         })
     }
 
-    /// Returns a name of the run, made from its inputs: 32 hexadecimal digits.
+    /// Returns the name of the run: a hash of its inputs, as 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
@@ -252,7 +252,7 @@ impl RunSpec {
         let emulate = emulate.map(|costs| at_speed(costs, node.speed));
         let pool = node.balancing.as_ref().or(self.variant.pool.as_ref());
         let pool = pool.filter(|_| topology.balances(place)).cloned().unwrap_or_default();
-        // TOML and Rust escape these characters in the same way.
+        // `{:?}` escapes quotation marks and backslashes in the path as TOML requires.
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
@@ -319,7 +319,7 @@ pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     }
 }
 
-/// Returns a name made from the times in the trace, or `None` if the arrivals are not a trace.
+/// Returns a hash of the times in the trace, or `None` if the arrivals are not a trace.
 fn trace(arrivals: &Process) -> Option<String> {
     let Process::Trace(trace) = arrivals else { return None };
     let bytes: Vec<u8> =
@@ -327,7 +327,7 @@ fn trace(arrivals: &Process) -> Option<String> {
     Some(fingerprint(&bytes))
 }
 
-/// Returns a name made of `bytes`: 32 hexadecimal digits.
+/// Returns a hash of `bytes`, as 32 hexadecimal digits.
 pub fn fingerprint(bytes: &[u8]) -> String {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);

@@ -9,8 +9,9 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
-/// Maximum number of attempts of a run. A run is repeated if the generator was too slow because the
-/// machine was busy with something else. Such a run is not a measurement of the server.
+/// Maximum number of attempts of a run. A run is repeated if the generator was too slow or lost
+/// datagrams, because the machine was busy with something else. Such a run does not measure the
+/// server.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// An observer of the progress of the runs. Several threads call it.
@@ -30,8 +31,8 @@ pub trait Observer: Sync {
 pub type Run = (RunSpec, Result<Outcome, String>);
 
 /// Returns the results of `runs`, in the same order. Results in `store` are taken from there. The
-/// other runs are made in `world`, `jobs` at once. Runs that were not started when `cancelled`
-/// became true are left out.
+/// other runs are made in `world`, `jobs` at once. After `cancelled` became true, runs that were
+/// not started and runs that failed are left out.
 pub fn run(
     runs: Vec<RunSpec>,
     store: &Store,
@@ -62,8 +63,8 @@ pub fn run(
     runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
 }
 
-/// Returns the results of `work` for each of `items`, in any order. The work runs on `jobs` threads
-/// until `cancelled` becomes true.
+/// Returns the results of `work` for each of `items`, in any order. Items for which `work` returns
+/// `None` are left out. The work runs on `jobs` threads until `cancelled` becomes true.
 pub(crate) fn each<I: Sync, T: Send>(
     items: &[I],
     jobs: usize,

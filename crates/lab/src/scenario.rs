@@ -53,9 +53,10 @@ pub struct Schedule {
     /// Interval between samples of servers and callers. If `None`, the default of the world
     /// applies.
     pub sample: Option<Duration>,
-    /// Number of runs of each set of conditions, at least 1.
+    /// Number of runs of each parameter set, at least 1.
     pub repetitions: u32,
-    /// Seed of the first run. The seeds of the following runs are the next numbers.
+    /// Seed of the first run of each parameter set. The seeds of its further runs are the next
+    /// numbers.
     pub seed: u64,
 }
 
@@ -79,10 +80,11 @@ pub struct Expectation {
     pub variant: String,
     /// Loads to which the expectation applies. If the list is empty, it applies to all loads.
     pub loads: Vec<f64>,
-    /// Minimum goodput of the variant, as a fraction of the greatest possible goodput. The goodput
-    /// is the median of the runs.
+    /// Minimum goodput of the variant, as a fraction of the greatest possible goodput, or `None` if
+    /// there is no minimum. The goodput is the median of the runs.
     pub goodput_of_bound_min: Option<f64>,
-    /// Maximum goodput of the variant, as a fraction of the greatest possible goodput.
+    /// Maximum goodput of the variant, as a fraction of the greatest possible goodput, or `None` if
+    /// there is no maximum.
     pub goodput_of_bound_max: Option<f64>,
 }
 
@@ -110,13 +112,13 @@ impl Variant {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// Returns the point at which the variant decides about new work, as the key `decide` writes
-    /// it.
+    /// Returns the point at which the variant decides about new work: the value of the key
+    /// `decide`.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// Returns how the variant queues admitted work, as the key `queue` writes it.
+    /// Returns how the variant queues admitted work: the value of the key `queue`.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

@@ -52,7 +52,7 @@ impl Spread {
     }
 }
 
-/// Returns half of the width of the confidence interval.
+/// Returns half of the width of the confidence interval, or `None` for a single value.
 fn reach(values: &[f64], mean: f64) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;

@@ -28,8 +28,7 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// The programs that produce outcomes, named by 32 hexadecimal digits that are computed from their
-/// bytes.
+/// A hash of the bytes of the programs that produce outcomes, as 32 hexadecimal digits.
 #[derive(Clone, Debug)]
 pub struct Programs(String);
 
@@ -57,8 +56,8 @@ impl Programs {
 
 impl Store {
     /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist.
-    /// Outcomes of different programs are separate, even if the programs differ only in the version
-    /// of their source.
+    /// Outcomes of different programs are separate: a program finds no outcomes of a program with
+    /// other bytes.
     ///
     /// # Errors
     /// Returns an error when the folder cannot be created.
@@ -67,7 +66,7 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), program: programs.0.clone() })
     }
 
-    /// Returns the name of the programs: 32 hexadecimal digits that are computed from their bytes.
+    /// Returns the hash of the bytes of the programs, as 32 hexadecimal digits.
     pub fn program(&self) -> &str {
         &self.program
     }

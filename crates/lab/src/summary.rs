@@ -1,4 +1,4 @@
-//! Combines the runs of one set of conditions, for tables and figures.
+//! Combines the runs of each parameter set, for tables and figures.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
 pub use crate::spread::Spread;
 
-/// The runs of one variant under one set of conditions.
+/// The runs of one parameter set: one variant under one set of conditions.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The variant.
@@ -32,7 +32,7 @@ pub struct Row {
     pub refused: Spread,
     /// Median set-up delay, or `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded.
+    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
     /// Time to recover from an overload that ended, or `None` if no overload ended, or if no run
     /// recovered.
@@ -66,11 +66,11 @@ pub struct OutageRow {
     pub redials: Spread,
     /// Work that waits at the end of the trigger, in seconds of work at full capacity.
     pub backlog_s: Spread,
-    /// Time until the goodput is back, in the runs that recovered.
+    /// Time until the goodput is back, in the runs that recovered, or `None` if no run recovered.
     pub recovered_s: Option<Spread>,
     /// Number of runs that recovered.
     pub recovered: usize,
-    /// Goodput at the end.
+    /// Calls set up in time per first attempt, in the last 30 s of the load.
     pub goodput_end: Spread,
     /// The share of registered devices at the end, or `None` without devices.
     pub registered_end: Option<Spread>,
@@ -97,12 +97,12 @@ impl OutageRow {
     }
 }
 
-/// Returns a row for each variant and set of conditions that was run, in the order of `results`.
+/// Returns a row for each parameter set that was run, in the order of `results`.
 pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -> Vec<Row> {
     groups(results).iter().map(|group| row(group)).collect()
 }
 
-/// Returns the runs of each variant and set of conditions, in the order of `results`.
+/// Returns the runs of each parameter set, in the order of `results`.
 pub(crate) fn groups<'a>(
     results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>,
 ) -> Vec<Vec<(&'a RunSpec, &'a Outcome)>> {

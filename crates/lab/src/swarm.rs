@@ -1,5 +1,5 @@
 //! Makes whole worlds from seeds. They are drawn, run in simulated time, watched by every checker,
-//! and made smaller when an assertion fails.
+//! and made smaller if a checker finds a violation.
 //!
 //! A [`World`] is a value: a topology of proxies, callers, answerers, links, and faults. It is
 //! [drawn](draw::draw) from a seed, and can be written to a file that [`run`](run::run) runs again.

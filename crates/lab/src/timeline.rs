@@ -188,10 +188,11 @@ impl Timeline {
 
     /// Formats the timeline as CSV, with a row for each time, each server or group of callers, and
     /// each quantity. Rates are means since the previous time. For a server that was restarted
-    /// meanwhile, the counts since its start are divided by the time since the previous time.
+    /// since the previous time, the counts since its start are divided by the time since the
+    /// previous time.
     ///
     /// # Errors
-    /// Returns only errors of the vector that is written, which do not occur.
+    /// Returns the errors of the CSV writer. None occurs, because it writes to memory.
     pub fn csv(&self) -> io::Result<Vec<u8>> {
         let mut table = Table::new()?;
         for track in &self.servers {

@@ -286,7 +286,7 @@ mod tests {
         let mut alone = tree();
         alone[1].to.pop();
         assert_eq!(Topology::new(alone), Err(TopologyError::Idle(3)));
-        // Their shares became NaN, and the topology was valid.
+        // Shares must not become NaN, which would make the topology valid.
         let mut without_calls = tree();
         without_calls.iter_mut().for_each(|node| node.share = 0.0);
         assert_eq!(Topology::new(without_calls), Err(TopologyError::Idle(0)));

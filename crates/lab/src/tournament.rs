@@ -4,8 +4,9 @@
 //! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
 //! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
 //! these paths. The difference between the two paths comes from a cheaper rejection or from another
-//! queue, not from the law. A few laws have parameters of their source on their own path, so for
-//! them this is not known. With the same seed, all laws get the same calls.
+//! queue, not from the law. A few laws also have parameters of their source on their own path, so
+//! their difference may come from the parameters too. With the same seed, all laws get the same
+//! calls.
 
 mod report;
 mod score;

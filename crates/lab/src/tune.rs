@@ -94,7 +94,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the parameters of `start` that are tuned by default: the numbers above 0.
+    /// Returns the parameters of `start` that are tuned by default: those above 0 that are not
+    /// switches (0 or 1).
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
         let is_number = |param: &Param| param.range != Range::Whole(0, 1);
         let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));

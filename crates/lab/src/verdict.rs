@@ -58,7 +58,7 @@ pub fn judge<'a>(
         let complete = expected.loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
         let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
         let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
-        // NaN is above every number, so it is the greatest but not the least.
+        // `total_cmp` orders NaN above every number, so the minimum would hide it.
         let judged = rows.iter().all(|row| row.of_bound.is_some()) && complete;
         let doubted = rows.iter().filter_map(|row| doubt(row, repetitions as usize));
         let doubts: Vec<String> = doubted.chain(lacking).collect();

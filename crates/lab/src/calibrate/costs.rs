@@ -21,8 +21,9 @@ const ALIKE: [(Class, Class); 3] = [
 /// CPU time by class of message, in µs, of one run. [`Prices::median`] combines several runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
-    /// Time to take a packet from its socket. The rest of the time to examine a message is in
-    /// `offer_us`.
+    /// Time to take a packet from its socket. This is 0 before
+    /// [`receiving_for`](Self::receiving_for), because `offer_us` and `dispose_us` then include the
+    /// time.
     pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
     pub serve_us: [Option<f64>; Work::CLASSES_MAX],
@@ -65,7 +66,7 @@ impl Prices {
         }
     }
 
-    /// Limits the costs of examining an INVITE and an ACK to the costs in `refused`, the runs in
+    /// Limits the costs of examining an INVITE and an ACK to the costs in `refused`, the run in
     /// which calls are rejected. Examining an admitted message costs more, because the message
     /// enters a queue and causes cache misses. The function adds this difference to the cost of
     /// serving the message, so the sum does not change.

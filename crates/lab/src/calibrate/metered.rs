@@ -1,4 +1,4 @@
-//! A core whose work is timed by kind.
+//! Measures the CPU time of a core's work, separately for each kind of work.
 
 use std::collections::VecDeque;
 
@@ -89,7 +89,7 @@ pub(super) enum Metering {
     Hardly,
 }
 
-/// Number of inputs between two readings of a clock that is rarely read.
+/// Number of inputs for each reading of the clock, with [`Metering::Hardly`].
 const SELDOM: u32 = 16;
 
 /// A core whose work is timed by the CPU clock of its thread. So other work on the processor does
@@ -97,7 +97,7 @@ const SELDOM: u32 = 16;
 pub(super) struct Metered<C> {
     core: C,
     metering: Metering,
-    /// Number of inputs since the last reading of the clock, if it is rarely read.
+    /// Number of inputs since the last reading of the clock, with [`Metering::Hardly`].
     unread: u32,
     out: VecDeque<Transmit>,
     tally: Tally,
@@ -212,7 +212,7 @@ fn clock_cost() -> (u64, u64) {
             let outer = thread_ns();
             let inner = thread_ns();
             let seen = thread_ns() - inner;
-            // Three readings lie between the outermost reading and the last one.
+            // This interval has the length of three readings.
             ((thread_ns() - outer) * 2 / 3, seen)
         })
         .collect();

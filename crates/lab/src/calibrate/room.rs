@@ -1,5 +1,6 @@
-//! Measures the number of datagrams that can wait at a listener. The kernel counts more bytes for a
-//! datagram than it contains.
+//! Measures the number of datagrams that can wait at a listener. The size of the receive buffer
+//! does not determine this number, because the kernel counts more bytes for a datagram than it
+//! contains.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};

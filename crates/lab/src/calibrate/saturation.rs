@@ -1,8 +1,8 @@
 //! Finds a rate of calls at which the server is never idle.
 //!
 //! A packet costs less if more packets come at once, so the capacity can be measured only at
-//! saturation. The search starts at a low load. The cost of a call in each run gives the load for
-//! the next run, in which calls cost less again.
+//! saturation. The search starts at a low load. The cost of a call in one run determines the load
+//! of the next run. Under this higher load a call costs less, so the search takes several runs.
 
 use std::io;
 

@@ -22,8 +22,9 @@ impl Slice {
     /// processor.
     const USUAL: Self = Self { runs: Duration::from_millis(1), period: Duration::from_millis(5) };
 
-    /// Returns the slice of a busy server. Linux throttles such a server only at a tick, and then
-    /// for as many periods as the excess costs.
+    /// Returns the slice of a busy server with this quota, or the usual slice without a quota.
+    /// Linux stops a busy server only at a tick of the kernel, so the server runs at least until a
+    /// tick. It then pauses for longer, so that its share of the core stays the same.
     pub fn of(quota: Option<Quota>) -> Self {
         let Some(Quota { period, runtime, tick }) = quota else { return Self::USUAL };
         let runs = runtime.max(tick);
@@ -63,8 +64,7 @@ impl Slices {
             return;
         }
         let passed = self.began.elapsed();
-        // A thread that used more than its slice for several periods starts the next one afresh,
-        // with neither credit nor debt.
+        // If the period is already over, the next one starts at once, with neither credit nor debt.
         if let Some(left) = self.slice.period.checked_sub(passed) {
             thread::sleep(left);
         }

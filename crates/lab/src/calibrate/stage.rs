@@ -66,7 +66,8 @@ impl Action {
             Self::Calls | Self::Refused => open_max,
             // These calls last as long as the patience of their callers, whatever the server does.
             Self::GivenUp => 2 * open_max,
-            // The callers of these calls wait for half a minute, and retransmit meanwhile.
+            // The callers of these calls wait for half a minute, and retransmit. So a limit would
+            // stop the load.
             Self::Dropped => usize::MAX,
         }
     }

@@ -16,10 +16,10 @@ use tidegate_world::{Pool, Shedding};
 use super::Cost;
 use crate::measure::thread_ns;
 
-/// Bytes of a common INVITE.
+/// Length of a typical INVITE, in bytes.
 const INVITE: usize = 500;
 
-/// Number of batches over which each value is the mean.
+/// Number of batches. Each measured value is the mean over these batches.
 const BATCHES: u32 = 4;
 
 /// The cost of a datagram, in µs, divided into sending and reading.

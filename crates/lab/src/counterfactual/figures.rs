@@ -10,14 +10,15 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// The outcomes of the calls whose deadline was not after the end. Other calls are not counted.
+/// The outcomes of the calls whose deadline had passed when the observations ended. Other calls are
+/// not counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// Number of calls started.
     pub offered: u64,
     /// Number of calls set up within the deadline.
     pub in_time: u64,
-    /// Number of calls rejected by the proxy.
+    /// Number of calls that the proxy itself rejected.
     pub refused: u64,
     /// Number of retransmitted INVITEs per call started.
     pub retransmission_ratio: f64,

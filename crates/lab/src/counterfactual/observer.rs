@@ -21,9 +21,9 @@ pub struct Call {
     pub cseq: u32,
     /// Number of retransmissions of its INVITEs.
     pub repeated: u32,
-    /// Time at which the latest INVITE was first forwarded.
+    /// Time at which the proxy first forwarded the latest INVITE, if it did.
     pub forwarded: Option<Timestamp>,
-    /// Whether a ringing response of a callee was observed.
+    /// Whether a callee sent a provisional response other than 100.
     pub rang: bool,
     /// Status and arrival of the first final response that a callee sent to the latest INVITE, if
     /// any.

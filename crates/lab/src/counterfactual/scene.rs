@@ -19,7 +19,7 @@ const CALLERS_MAX: usize = 256;
 pub struct Crowd {
     /// The callers' address.
     pub address: SocketAddr,
-    /// Target of the calls.
+    /// The proxy's address to which the calls go.
     pub target: SocketAddr,
     /// Request-URI of the calls.
     pub uri: String,
@@ -36,9 +36,11 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Behaviours of callees when a call reaches them, with the number of observations of each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Ringing time before an answer: the median of those observed, or 0 if none was observed.
+    /// Time from the forwarded INVITE to its 2xx: the median of the observed times, or 0 if none
+    /// was observed.
     pub ring: Duration,
-    /// Whether callees send a 180.
+    /// Whether callees send a 180. True if at least half of the calls with a final response of a
+    /// callee rang.
     pub rings: bool,
     /// Median patience of the callers, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
@@ -108,7 +110,7 @@ impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let calls: usize = self.crowds.iter().map(|crowd| crowd.moments.moments().len()).sum();
-        writeln!(f, "arrivals as recorded; what callers do after them is simulated:")?;
+        writeln!(f, "calls arrive as recorded; everything else is simulated:")?;
         writeln!(f, "  {calls} calls from {} addresses, by RFC 3261's timers", self.crowds.len())?;
         if let Some(patience) = self.patience {
             let patience = ms(patience);
@@ -132,10 +134,14 @@ impl fmt::Display for Scene {
         }
         match self.hold {
             Some(hold) => writeln!(f, "  calls are held {:.1} ms, the median observed", ms(hold))?,
-            None => writeln!(f, "  no call ended: they are held beyond the end")?,
+            None => writeln!(f, "  no call ended, so the simulated calls do not end")?,
         }
         if self.left_out > 0 {
-            writeln!(f, "  {} calls that no caller began are left out", self.left_out)?;
+            writeln!(
+                f,
+                "  {} calls are left out, because a callee or the proxy began them",
+                self.left_out
+            )?;
         }
         Ok(())
     }
@@ -196,7 +202,7 @@ fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // Of waits of equal length, those that ended by a cancellation come first.
+    // Among waits of equal length, those that ended by a cancellation come first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;

@@ -57,7 +57,7 @@ impl Side {
         }
     }
 
-    /// Returns a phrase for how this side treats overload.
+    /// Returns a short description of this side's overload control.
     pub const fn manner(self) -> &'static str {
         match self {
             Self::Unprotected => "no overload control, one queue for all",
@@ -116,12 +116,12 @@ impl Plan {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
         let phases = MULTIPLES.len() as u32;
-        // One second is for the start. Each load waits until the deadline of its last call.
+        // One second is for the start. After each load, the deadline of its last call must pass.
         let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
         Self { load, warm_up: load / 5, pause }
     }
 
-    /// Returns the expected total duration.
+    /// Returns the expected duration, without the start of the servers.
     pub fn total(&self) -> Duration {
         let phases = MULTIPLES.len() as u32;
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)

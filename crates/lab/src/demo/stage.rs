@@ -17,7 +17,7 @@ pub(super) struct Stage {
     tidegate: Tidegate,
     answerers: Answerers,
     callers: Option<Callers>,
-    /// Folder of the configuration and the key. It is deleted when this is dropped.
+    /// Folder of the configuration and the key. Dropping this field deletes the folder.
     _folder: TempDir,
 }
 

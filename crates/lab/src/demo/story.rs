@@ -18,7 +18,7 @@ pub struct Story {
     pub plan: Plan,
     /// Time since the start of the first load.
     pub elapsed: Duration,
-    /// The load or pause that the demonstration is at.
+    /// The current load or pause.
     pub act: Act,
     /// Observations of the two servers, in the order of [`Side`].
     pub sides: [Seen; 2],
@@ -87,11 +87,11 @@ pub struct Phase {
     /// Set-up delay that 1 % of the calls that were set up exceed, in ms, or `None` if no call was
     /// set up.
     pub set_up_p99_ms: Option<f64>,
-    /// The part of a core that the caller uses, 0 to 1.
+    /// The part of a core that the thread of callers used, 0 to 1.
     pub generator_load: f64,
-    /// Number of datagrams lost at the caller's sockets or that it could not send.
+    /// Number of datagrams that the callers' socket lost or could not send.
     pub generator_drops: u64,
-    /// The reason why the caller could not offer its load, or `None` if it could.
+    /// The reason why the callers could not offer their load, or `None` if they could.
     pub too_slow: Option<String>,
 }
 
@@ -187,12 +187,12 @@ impl Seen {
             self.counted.clear();
         }
         self.counted.push(counted);
-        // Rates are differences to the last reading that is at least a second old.
+        // Rates are differences from the latest reading that is at least a second old.
         let begin = counted.at.saturating_sub(WINDOW);
         let old = self.counted.iter().filter(|then| then.at <= begin).count();
         self.counted.drain(..old.saturating_sub(1));
         let then = self.counted[0];
-        // A shorter time is too short for a rate.
+        // A time of less than a second is too short for a rate, and counts as a second.
         let passed = counted.at.saturating_sub(then.at).max(WINDOW).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / passed;
         let shard = &status["shards"][0];
@@ -271,7 +271,7 @@ mod tests {
         let now = seen.now;
         assert!((now.goodput_cps - 1000.0).abs() < 1e-6, "{now:?}");
         assert!((now.occupancy - 1.0).abs() < 1e-6, "{now:?}");
-        assert!(seen.counted.len() <= 6, "what is too old is forgotten");
+        assert!(seen.counted.len() <= 6, "old counts are removed");
     }
 
     #[test]

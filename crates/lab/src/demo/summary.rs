@@ -171,8 +171,8 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "\n  goodput: calls set up within 500 ms; bound: goodput as a part of the greatest \
-             possible;\n  p50, p99: set-up delay of the calls that were set up; repeated: INVITEs sent again \
-             for each first one.\n  seed {}",
+             possible;\n  p50, p99: set-up delay of the calls that were set up; repeated: INVITEs \
+             retransmitted per INVITE first sent.\n  seed {}",
             self.seed
         )
     }

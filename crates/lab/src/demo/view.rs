@@ -103,7 +103,7 @@ fn draw_side(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     draw_backends(seen, side, frame, backends);
 }
 
-/// Draws the rates on the left, and their causes on the right.
+/// Draws the rates on the left, and the state of the server on the right.
 fn draw_figures(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
     let now = &seen.now;
     let rate = |name: &'static str, cps: f64, style: Style| {

@@ -75,7 +75,8 @@ pub fn retransmissions(heading: Heading, facets: &[Facet]) -> Figure {
     figure(heading, facets, &y, |_| None)
 }
 
-/// Builds a panel for each facet, with the reference line that `reference` returns for it, if any.
+/// Builds a panel for each facet. `reference` returns the reference line for the index of a facet,
+/// or `None` for no such line.
 fn figure(
     heading: Heading,
     facets: &[Facet],

@@ -23,7 +23,7 @@ use crate::real::{CoreThread, Socket};
 /// core.
 const HOLD: &[u8] = b"\r\n\r\n";
 
-/// Longest time for a batch. Loopback loses nothing while there is room in the buffers.
+/// Time limit for a batch. If a batch takes longer, datagrams were lost or the server has ended.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
 /// Number of empty batches. Their median time is subtracted.
@@ -42,7 +42,7 @@ enum Told {
     /// The server is held. Contains its CPU time since its release, and the number of messages that
     /// it did not admit.
     Held { ns: f64, refused: u64 },
-    /// The server has nothing more to serve.
+    /// The server has handled the whole batch.
     Done,
 }
 
@@ -52,8 +52,8 @@ struct Held {
     commands: Receiver<Command>,
     told: Sender<Told>,
     begun_ns: u64,
-    /// Number of messages that are still to come, or `None` once the server has reported that it is
-    /// done.
+    /// Number of messages of the batch that have not arrived yet, or `None` after the server has
+    /// reported the end of the batch.
     expected: Option<usize>,
 }
 
@@ -145,7 +145,7 @@ impl Loopback {
             caller: caller.group.local(),
             backend: backend.group.local(),
         };
-        // There is one command at a time, followed by its answer.
+        // At most two commands wait: a `Rest`, which has no answer, and a `Go`.
         let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {
@@ -155,7 +155,8 @@ impl Loopback {
             begun_ns: 0,
             expected: None,
         };
-        // Batches of equal messages would be cheaper than those of a real server.
+        // With GSO, the equal messages of a batch would cost less than the different messages of a
+        // real server.
         let limits = Limits { gso: false, ..Limits::default() };
         let server = CoreThread::start("server", socket, limits, make, drop).map_err(failed)?;
         let buffer = vec![0; 65_536];
@@ -216,14 +217,14 @@ impl Loopback {
 
 impl Way for Loopback {
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
-        // Messages retransmitted meanwhile are ignored.
+        // Discards retransmissions that came since the last batch.
         for peer in [&self.caller, &self.backend] {
             peer.take(&mut self.buffer);
         }
         let (ns, refused) = self.turn(from, batch)?;
         let mut sent = Vec::new();
         for (side, peer) in [(Side::Caller, &self.caller), (Side::Backend, &self.backend)] {
-            // On a busy machine a packet may be retransmitted.
+            // On a busy machine a packet may be retransmitted. Each packet counts once.
             let mut once = peer.take(&mut self.buffer);
             once.sort_unstable();
             once.dedup();

@@ -1,7 +1,7 @@
 //! Writes the messages of callers and back ends: requests as user agents write them, and their
 //! answers.
 //!
-//! A call is a number. All texts of a call follow from its number and from the received messages.
+//! Each call has a number. The number and the received messages determine all texts of the call.
 
 use std::net::SocketAddr;
 
@@ -39,7 +39,7 @@ struct Request<'a> {
 }
 
 impl Parties {
-    /// Returns a request outside a call: if `good`, to a target that the server's rules select,
+    /// Returns a request outside a dialog: if `good`, to a target that the server's rules select,
     /// otherwise to an address to which the server does not relay.
     pub fn initial(&self, method: &str, call: u64, good: bool) -> Vec<u8> {
         let body = if method == "INVITE" { BODY } else { "" };

@@ -34,7 +34,7 @@ pub(crate) struct Law {
 /// The configuration of a server that determines its state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Whether it keeps transactions.
+    /// Whether the server keeps transactions.
     pub mode: Mode,
     /// The law, or `None` for a server without control.
     pub law: Option<Law>,
@@ -114,7 +114,7 @@ impl Subject {
         let now = self.last + REST;
         self.tell(now);
         self.handle_timeout(now - self.ahead);
-        // The core tells when it must be called next. Nothing is due before that.
+        // Discards the packets that the expired timers send.
         while self.poll_transmit().is_some() {}
     }
 

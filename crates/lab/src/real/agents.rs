@@ -24,7 +24,7 @@ fn limits() -> Limits {
     Limits { coalesce: SLACK, gso: false, ..Limits::default() }
 }
 
-/// A caller's counts, readable while it calls.
+/// The counts of a group of callers, readable while they call.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// Calls that have become due.
@@ -135,7 +135,7 @@ impl Callers {
     }
 }
 
-/// Servers that answer calls, each at an address of its own.
+/// Called parties that answer calls, each at an address of its own.
 pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {

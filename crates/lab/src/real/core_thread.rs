@@ -56,7 +56,7 @@ pub(crate) struct CoreThread<S> {
 
 impl<S: Send + 'static> CoreThread<S> {
     /// Drives the core that `make` returns, in a new thread, within `limits`, until the thread is
-    /// stopped. The core is then not drained.
+    /// stopped. The thread then ends at once, without draining the core.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,

@@ -1,4 +1,4 @@
-//! Runs a Tidegate as a child process.
+//! Runs Tidegate as a child process.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -84,7 +84,7 @@ impl Tidegate {
                 Ok(Self { child, address, admin, agent, said })
             }
             Err(why) => {
-                // The process has ended, or will end soon.
+                // Killing the process fails if it has ended already, which does not matter.
                 let _ = child.kill();
                 let _ = child.wait();
                 let what = match why {
@@ -185,7 +185,8 @@ impl Drop for Tidegate {
     }
 }
 
-/// Reads the standard error of a Tidegate, keeps its last lines, and reports the addresses in it.
+/// Reads the standard error of the process, and keeps its last lines. Sends the addresses in it to
+/// `ready` when the process reports that it is ready.
 fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
     let (mut address, mut admin) = (None, None);
     let mut waiting = Some(ready);

@@ -50,7 +50,8 @@ mod tests {
 
     use super::*;
 
-    /// Nothing told the driver of such a caller that it was done, so the run never ended.
+    /// Only the first call of `look` shows that such a caller is done. Without this call, a run
+    /// would never end.
     #[test]
     fn a_caller_without_calls_is_seen_to_be_done() {
         let address = ([127, 0, 0, 1], 5060).into();

@@ -21,7 +21,7 @@ pub struct Comparison {
     pub name: String,
     /// The subject of the scenario, in one line.
     pub title: String,
-    /// One row for each variant and set of conditions that was run in both worlds.
+    /// One row for each parameter set that was run in both worlds.
     pub rows: Vec<Compared>,
     /// The rows of both worlds, for figures.
     both: Vec<(Row, Row)>,

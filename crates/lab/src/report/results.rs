@@ -27,11 +27,11 @@ pub struct Results {
     pub scenario: String,
     /// The subject of the scenario, in one line.
     pub title: String,
-    /// Seed of the first run.
+    /// Seed of the first run of each parameter set.
     pub seed: u64,
-    /// The program that ran.
+    /// Hash of the programs that made the runs.
     pub program: String,
-    /// The machine on which it ran, if that matters.
+    /// The machine on which the runs were made, or `None` in simulated time.
     #[serde(default)]
     pub machine: Option<Machine>,
     /// The rate in calls/s that keeps the emulated processor fully busy.
@@ -43,9 +43,9 @@ pub struct Results {
     pub deadline_ms: Option<f64>,
     /// The world of the rows and runs that do not name their own. `None` means real sockets.
     pub world: Option<Kind>,
-    /// One row for each variant and set of conditions.
+    /// One row for each parameter set.
     pub rows: Vec<Row>,
-    /// The expectations of the scenario.
+    /// The verdicts on the expectations of the scenario, and on repetitions that do not differ.
     pub conditions: Vec<Condition>,
     /// All runs.
     #[serde(default)]
@@ -87,17 +87,19 @@ pub struct Row {
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the greatest possible goodput.
+    /// Goodput as a part of the greatest possible goodput, or `None` if no goodput is possible in
+    /// one of the runs.
     pub goodput_of_bound: Option<Spread>,
     /// Number of INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: Spread,
     /// The part of the calls that was rejected.
     pub refused: Spread,
-    /// Median set-up delay.
+    /// Median set-up delay, or `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded.
+    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Seconds from the end of the overload until the goodput had recovered.
+    /// Seconds from the end of the overload until the goodput had recovered, or `None` if no
+    /// overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
     /// The part of a core that the busiest thread of the generator used.
     #[serde(default)]
@@ -129,7 +131,7 @@ pub struct Spread {
 pub struct Condition {
     /// The expectation and the result, in one line.
     pub condition: String,
-    /// Whether it was met.
+    /// Whether the expectation was met.
     pub held: bool,
     /// Whether the results describe the server, and not the generator. Older results lack this and
     /// count as valid.
@@ -223,8 +225,8 @@ impl Results {
 /// other calls have to be rejected. All `rows` must belong to one panel and have the same swept
 /// conditions. The line ends at the capacity if no row has a load above it and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
-    // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load
-    // determines ρ.
+    // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with a load above the
+    // capacity determines ρ.
     let told = |row: &Row| (row.load > 1.0 && row.bound > 0.0).then_some((row.load, row.bound));
     let ratio = rows.into_iter().find_map(told).map(|(load, bound)| (1.0 - bound) / (load - bound));
     let mut corners = vec![(0.0, 0.0), (last.min(1.0), last.min(1.0))];

@@ -23,7 +23,7 @@ pub struct Paper {
     /// The set-ups: scenarios as the claims use them.
     #[serde(default, rename = "setup")]
     pub setups: Vec<Setup>,
-    /// The claims that this command judges.
+    /// The claims that `tidegate-lab reproduce` judges.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
     /// The claims that another command measures and judges.
@@ -75,7 +75,7 @@ pub struct Claim {
     pub verdict: Grade,
     /// `fitted` or `by construction` if the conditions or the servers make the claim hold.
     pub label: Option<Label>,
-    /// The reason why the claim is not reproduced or only in part, and the evidence for this
+    /// The reason why the claim is not reproduced, or only in part, and the evidence for this
     /// reason.
     pub because: Option<String>,
     /// The values in the paper. For these values, the rule must give the verdict "reproduced".
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(table, expected);
     }
 
-    /// The second table was ignored.
+    /// The second table of the change must not be ignored.
     #[test]
     fn a_change_of_a_table_that_the_scenario_lacks_is_an_error() {
         let mut table: Table = "[t]\n[[t.n]]\nx = 1\n".parse().unwrap();

@@ -65,7 +65,7 @@ impl fmt::Display for Range {
         };
         let text = |value: f64| {
             let text = format!("{value:.digits$}");
-            // A small negative number that rounds to 0 leaves nothing but its sign.
+            // A negative number that rounds to 0 is shown without its sign.
             match text.strip_prefix('-') {
                 Some(rest) if !rest.contains(|digit| ('1'..='9').contains(&digit)) => {
                     rest.to_owned()

@@ -82,7 +82,8 @@ pub(super) static MEASURES: [Measure; 28] = [
     // capacity.
     one("reached", reached),
     one("reached_of_capacity", |point| reached(point) * point.run.conditions.load),
-    // Responses of the callee that the servers did not pass on, as a part of those that it sent.
+    // Responses of the callee that the servers under test did not pass on, as a part of those sent
+    // to them.
     one("lost_180", |point| lost(point, "180 INVITE")),
     one("lost_200", |point| lost(point, "200 INVITE")),
     // Seconds from the time at which the server's processor is first full until it is no longer
@@ -101,17 +102,17 @@ pub(super) static MEASURES: [Measure; 28] = [
     }),
     // The number of open transactions that 99.9 % of new ones did not exceed at their server.
     one("met_by_999", |point| met_by(&point.outcome.occupancy, 0.999)),
-    // People who were answered, as a part of those who came.
+    // People whose call was answered, as a part of those who made a first attempt.
     one("persons_served", |point| point.outcome.served_part()),
-    // Calls that were not their person's first attempt, as a part of all.
+    // Redials, as a part of the offered calls.
     one("redial_part", |point| part(point.outcome.redials() as f64, point.outcome.offered as f64)),
-    // Calls set up in time per person who came, in the last 30 s.
+    // Calls set up in time per first attempt, in the last 30 s.
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
     // Seconds from the end of the trigger until goodput has recovered, and the limit for this time.
-    // If the run ends before that, the value is ten times the rest of the run, which exceeds every
-    // limit.
+    // If goodput has not recovered at the end of the run, the value is ten times the rest of the
+    // run, so that it exceeds the limit.
     one("recovered_s", |point| {
         let end_s = point.run.measured_until().as_secs_f64();
         outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end_s - o.trigger_ended_s)))
@@ -136,8 +137,8 @@ pub(super) static MEASURES: [Measure; 28] = [
     part_of("jain_success", |point, part| {
         jain(&pairs(point, part).map(|(offered, good)| good / offered).collect::<Vec<_>>())
     }),
-    // Calls rejected although the processor had idle time shortly before, as a part of the offered
-    // calls.
+    // Calls rejected although the processor had idle time in the last 0.1 s, as a part of the
+    // offered calls.
     one("early_part", |point| {
         let early: u64 = point.outcome.nodes.iter().map(|node| node.early).sum();
         part(early as f64, point.outcome.counted("offered"))
@@ -222,8 +223,8 @@ fn lost(point: &Point, message: &str) -> f64 {
     1.0 - part(sent(&|flow| is_tested(&flow.from)), came)
 }
 
-/// Returns the samples of a quantity until the end of the measured time. Later samples describe a
-/// server whose load ends.
+/// Returns the samples of a quantity until the end of the measured time. Later samples are left
+/// out, because the load ends soon after the measured time.
 fn samples(point: &Point, node: &str, quantity: &str) -> impl Iterator<Item = (f64, f64)> + use<> {
     let end_s = point.run.measured_until().as_secs_f64();
     series(&point.folder, node, quantity).into_iter().take_while(move |(at, _)| *at <= end_s)

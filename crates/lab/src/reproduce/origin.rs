@@ -44,7 +44,8 @@ impl Origin {
             "reproduced": in_one_line(&claim.reproduced),
             "values": claim.values,
         });
-        // The keys are in the order of the alphabet, whatever the features of the JSON crate are.
+        // The keys above are in alphabetical order. So the text is the same whether the JSON crate
+        // sorts keys or keeps their order.
         let hash = |value: serde_json::Value| fingerprint(value.to_string().as_bytes());
         Ok(Self {
             scenarios: hash(json!({ "format": FORMAT, "setups": setups })),

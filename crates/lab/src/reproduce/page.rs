@@ -54,7 +54,8 @@ impl Page {
     }
 
     /// Adds `findings` to the record, with the `commit` of the program that made them. Then it
-    /// judges all recorded values by the present rules, and writes the tables again.
+    /// judges all recorded values by the present rules, and writes the tables again. Findings of
+    /// claims that no longer exist are removed from the record.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written, or if a rule is wrong.
@@ -115,9 +116,9 @@ impl Page {
         Ok(())
     }
 
-    /// Returns the rows whose findings say nothing about the present claims: their scenarios or
-    /// rules have changed since, or their commit is lost. `has_commit` says whether a commit is in
-    /// the history. `scenarios` is the folder of the scenarios.
+    /// Returns the stale rows. In a stale row, the scenarios or the rule have changed since the
+    /// finding, the finding has no origin, or its commit is not in the history. `has_commit` says
+    /// whether a commit is in the history. `scenarios` is the folder of the scenarios.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or if a claim is wrong.

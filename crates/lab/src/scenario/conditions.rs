@@ -36,7 +36,7 @@ pub struct Conditions {
     pub patience_s: f64,
     /// Longest set-up delay of a call that counts as goodput, in ms.
     pub deadline_ms: f64,
-    /// The event with which a call counts as set up.
+    /// The event at which a call counts as set up.
     pub goodput: Goodput,
     /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
@@ -192,8 +192,8 @@ impl Axis {
         self.0.title
     }
 
-    /// Sets this condition in `conditions` to `value`, which was read by one of the functions
-    /// below.
+    /// Sets this condition in `conditions` to `value`, which must be valid for the key in a
+    /// scenario.
     pub fn set(self, conditions: &mut Conditions, value: f64) {
         (self.0.set)(conditions, value);
     }

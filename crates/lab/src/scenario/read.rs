@@ -40,8 +40,8 @@ type Base = Vec<(Axis, f64)>;
 const POINTS_MAX: usize = 100_000;
 
 /// Help text for a missing cost.
-const COSTS: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
-                     `refuse_us = 100`: loads are multiples of the capacity that follows";
+const COSTS: &str = "set the costs of messages, such as `offer_us = 100`, `serve_us = 700`, \
+                     `refuse_us = 100`: they determine the capacity, and loads are multiples of it";
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> {
     let document = Document::parse(path, bytes)?;

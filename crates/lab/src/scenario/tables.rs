@@ -68,8 +68,10 @@ pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
     count: 0..=1,
-    doc: "The conditions to vary: keys of `[workload]`, `[server]` and `[farm]`, each with a list \
-          of values. `lab run` runs every combination of the values.",
+    doc: "The conditions to vary, each with a list of values: `load`, `hold_s`, `patience_s`, \
+          `deadline_ms`, `t1_ms` and `answerers` of `[workload]`, `queue_max` and `invite_to_bye` \
+          of `[server]`, and `nodes`, `pause_ms` and `pause_every_s` of `[farm]`. `lab run` runs \
+          every combination of the values.",
     knobs: Vec::new,
     tables: &[],
     has_free_keys: true,

@@ -75,7 +75,7 @@ fn a_right_scenario_is_read_with_its_defaults() {
     assert_eq!(names, ["none (service, fifo)", "tuned (arrival, class)"]);
     assert_eq!(scenario.variants[1].overload.gate.law.entry().name, "pi");
     let Schedule { warm_up, measured, repetitions, seed, sample: None } = scenario.schedule else {
-        panic!("nobody said how often to look")
+        panic!("the scenario has no `sample_ms`")
     };
     assert_eq!((warm_up.as_secs(), measured.as_secs(), repetitions, seed), (4, 8, 5, 1));
     assert_eq!(scenario.expectations[0].goodput_of_bound_min, Some(0.8));
@@ -279,7 +279,7 @@ fn a_trace_determines_the_load() {
     assert!(said.contains("remove `load` from `[sweep]`"), "{said}");
     let text = text.replace("load = [2, 0.5, 2]", "").replace("loads = [2]", "");
     let conditions = parse(&text).unwrap().conditions;
-    // A call a second; 4 x 800 µs and 2 x 900 are 4.9 ms.
+    // A call a second. An INVITE of 900 µs and 5 messages of 800 µs are 4.9 ms.
     let s = 6.0 * 0.0008 + 0.0001;
     assert!((conditions.load - s).abs() < 1e-9, "{}", conditions.load);
     let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
@@ -306,7 +306,7 @@ fn a_workload_has_people_who_redial_and_devices_that_register() {
     assert_eq!(emergency, 0.01);
     let none = parse(RIGHT).unwrap().conditions;
     assert_eq!((none.redial, none.devices, none.emergency), (None, None, 0.0));
-    // What they do is part of the name of a run.
+    // The name of a run depends on these keys.
     let id = |text: &str| runs(&parse(text).unwrap(), Kind::Sim)[0].id("p");
     for (from, to) in [("wait_s = 20", "wait_s = 21"), ("lost = 0.5", "lost = 0.6")] {
         assert_ne!(id(PEOPLE), id(&PEOPLE.replace(from, to)), "{to}");

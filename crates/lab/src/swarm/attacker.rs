@@ -199,7 +199,8 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// Returns the next packet with its source, or `None` for [`Attack::Icmp`].
+    /// Returns the next packet with its source, or `None` for [`Attack::Icmp`], because the run
+    /// itself delivers ICMP errors.
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)
@@ -207,7 +208,8 @@ impl Hostile {
             .flatten();
         let (n, target) = (self.sent, self.target);
         let nonce = self.stream.next_u64();
-        // Several requests have one Call-ID. The first of them is an ordinary one.
+        // With `Tags` and `Copies`, several requests have one Call-ID. The first of them is an
+        // ordinary INVITE.
         let of_call = n % PER_CALL;
         let known = format!("call-{}@{}", n / PER_CALL, self.local);
         let new = Request::new("INVITE", "service", source, nonce);

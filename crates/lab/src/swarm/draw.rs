@@ -1,9 +1,9 @@
 //! Draws a world from a seed.
 //!
-//! Every choice is a draw from one stream, so a seed gives the same world until this file changes.
-//! Worlds that should be kept are saved as files. Worlds are small, so that a run takes a second or
-//! two of CPU time: they have a few hundred calls, tables and queues that become full, and a
-//! capacity that is exceeded.
+//! Every choice is a draw from a random stream of the seed, so a seed gives the same world until
+//! this module changes. Worlds that should be kept are saved as files. Worlds are small, so that a
+//! run takes a second or two of CPU time: they have a few hundred calls, tables and queues that
+//! become full, and a capacity that is exceeded.
 
 mod strangers;
 
@@ -27,7 +27,8 @@ const CALLS: [u64; 2] = [20, 1500];
 /// ACK, BYE, 200.
 const MESSAGES: f64 = 7.0;
 
-/// The number of the stream of these draws. No node and no plan of faults uses this number.
+/// Numbers of the random streams for the world, for its connections and for its shards. No node and
+/// no plan of faults uses these numbers.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 const ELEMENT_OF_SHARDS: u32 = u32::MAX - 102;
@@ -191,8 +192,9 @@ fn look_after(dice: &mut Dice, world: &mut World) {
         world.absences.push(OutOfService {
             proxy,
             behind,
-            // Calls from before a crash are not counted, so a back end that is removed loses them,
-            // and gets them back later.
+            // After a crash the proxy does not count the calls from before the crash. So it forgets
+            // a removed back end that still has such calls, and cannot route them until the back
+            // end is configured again.
             by: if crashes { Means::Drain } else { by },
             begins_ms: dice.0.below(room.as_millis() as u64),
             lasts_ms: dice.between([1, 30_000]),

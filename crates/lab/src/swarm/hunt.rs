@@ -1,4 +1,5 @@
-//! Runs the worlds of consecutive seeds, and reduces each world in which an assertion fails.
+//! Runs the worlds of consecutive seeds, and reduces each world in which a checker finds a
+//! violation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

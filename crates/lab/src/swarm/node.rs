@@ -32,7 +32,7 @@ use super::world::{Place, Proxy, World, address};
 /// Maximum number of open calls of a group of callers.
 const OPEN_MAX: usize = 100_000;
 
-/// A number of transactions or calls that is larger than in any world.
+/// A number of transactions or calls that no world reaches.
 const ROOMY: usize = 10_000;
 
 /// Maximum number of calls of an answerer, by default.
@@ -41,7 +41,7 @@ const HELD_MAX: usize = 100_000;
 /// A time longer than any call takes from its first ringing to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
-/// Number of queues of a proxy's ingress.
+/// Number of queue classes of a proxy.
 const LANES: usize = 7;
 
 /// A core, with the instruments from which its [`Book`] is read.
@@ -59,7 +59,7 @@ pub(super) struct Instruments {
     /// Names of its back ends at the start.
     backends: Vec<String>,
     limits: Limits,
-    /// True if this proxy has assigned all calls of each back end.
+    /// Whether the proxy sends each call to one back end only, so that no call counts at two.
     gives_each: bool,
 }
 
@@ -78,7 +78,7 @@ struct Limits {
 pub type Wrap<'a> = &'a dyn Fn(usize, Server) -> Box<dyn Core>;
 
 impl Node {
-    /// Creates the node `place` for its life number `life`, counted from 0.
+    /// Creates the node `place`. `life` is the number of its earlier starts.
     ///
     /// # Errors
     /// Returns an error if the node cannot be built.
@@ -114,14 +114,15 @@ impl Node {
                     Source::Own | Source::Nobody => None,
                 };
                 let ends = [address(place), target];
-                // Each draws by its own number, so that other callers and servers do not affect it.
+                // Each attacker draws by its own number, so that other callers and servers do not
+                // change its draws.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
                 Ok(Self::Attacker(Box::new(hostile)))
             }
             Place::Proxy(index) => {
                 let config = configuration::config(world, index)?;
-                // The key is the same in every life of the process.
+                // The key is the same after each restart.
                 let mut key = [0; 32];
                 key[..8].copy_from_slice(&world.seed.to_le_bytes());
                 key[8] = index as u8;
@@ -270,8 +271,8 @@ fn caller(world: &World, index: usize) -> CallerConfig {
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,
-        // A BYE at the time of a 2xx means that the caller had lost patience. So no call may have a
-        // holding time of 0: see `calls` in the checkers.
+        // For the checker `calls`, a BYE at the time of the 2xx means that the caller had lost
+        // patience. So no call may have a holding time of 0.
         hold: span(crowd.hold_ms.max(1)),
         patience: span(crowd.patience_ms),
         routing: if crowd.follow_routes { Routing::Follow } else { Routing::Ignore },
@@ -416,7 +417,7 @@ impl Instruments {
             client_transactions: sum(&|proxy| proxy.client_transactions.get()),
             open: sum(&|proxy| proxy.transactions_open.get()),
             queued: fill(sum(&|proxy| proxy.queued.get()), limits.queued),
-            // Work that is decided at service is published a little later.
+            // The count of work that is decided at service is published a little later.
             admitted: limits.counts_at_once.then(|| {
                 sum(&|proxy| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum())
             }),

@@ -12,9 +12,9 @@ pub struct OutOfService {
     pub behind: usize,
     /// The method by which the operator takes it out of service.
     pub by: Means,
-    /// Start of that time, in milliseconds.
+    /// Start of the time out of service, in milliseconds after the start of the run.
     pub begins_ms: u64,
-    /// Duration of that time, in milliseconds.
+    /// Duration of the time out of service, in milliseconds.
     pub lasts_ms: u64,
 }
 

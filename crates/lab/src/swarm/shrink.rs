@@ -32,7 +32,10 @@ pub fn shrink(
     find: impl Fn(&World) -> Vec<Finding>,
 ) -> Shrunk {
     let of = |findings: Vec<Finding>| findings.into_iter().find(|f| f.checker == checker);
-    let unknown = || Finding { checker: checker.to_owned(), what: "in its first run alone".into() };
+    let unknown = || Finding {
+        checker: checker.to_owned(),
+        what: "found in the first run of the world, but not in the second".into(),
+    };
     let mut best = Shrunk { finding: of(find(&world)).unwrap_or_else(unknown), world, tries: 1 };
     // Each round starts from the smallest world so far. The rounds end when nothing more can be
     // left out.
@@ -96,8 +99,8 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Reduces the number of packets by halves, then one by one. Then removes the visible share, and
-/// after that the forged address.
+/// Reduces the number of packets by halves, then one by one. Then sets `sees` to 0, and after that
+/// the source to the attacker's own address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();

@@ -15,7 +15,7 @@ fn shrunk(seed: u64, fails: impl Fn(&World) -> bool) -> Shrunk {
     shrink(world, "made-up", 2000, |world| if fails(world) { finding() } else { Vec::new() })
 }
 
-/// Returns the first seed with such a world.
+/// Returns the first seed with a world for which `fails` returns true.
 fn seed_of(fails: impl Fn(&World) -> bool) -> u64 {
     (1..1000).find(|&seed| fails(&draw(seed))).expect("an example among a thousand")
 }

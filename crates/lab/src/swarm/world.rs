@@ -366,16 +366,18 @@ impl World {
                 "a group of callers calls a proxy that is not in the outer layer"
             }
             _ if !self.callers.iter().all(Crowd::is_possible) => {
-                "the rate of a group of callers is impossible"
+                "a group of callers has a rate outside 0.01 to 1,000,000 calls/s, or calls for \
+                 more than a day"
             }
             _ if self.faults.iter().any(|episode| !self.can_have(&episode.trouble)) => {
                 "a fault names a node that does not exist, or crashes a group of callers"
             }
             _ if !self.strangers.iter().all(|stranger| self.can_have_stranger(stranger)) => {
-                "an attacker has an impossible rate, or names a node that does not exist"
+                "an attacker has a value outside its limits, or names a node that does not exist"
             }
             _ if !self.absences.iter().all(|absence| self.can_lack(absence)) => {
-                "a back end is out of service that does not exist, or too late, or for too long"
+                "an absence names a back end that does not exist, starts after more than a day, or \
+                 lasts more than a day"
             }
             _ => return Ok(()),
         };

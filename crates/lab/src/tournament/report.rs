@@ -21,7 +21,7 @@ pub(super) fn page(results: &Results) -> String {
             title: format!("Goodput ÷ bound, {}", route.name()),
             caption: format!(
                 "Mean of the runs, and beneath it its interval of 95 %; {what}. ▲ has the highest goodput, \
-                 = is not worse by a confidence of 95 % or by more than 0.005 of the capacity"
+                 = is worse by at most 0.005 of the capacity or not significantly (confidence 95 %)"
             ),
             table: by_bout(results, route, 1.0, 3, |cell| cell.kept),
         });

@@ -28,11 +28,14 @@ pub struct Score {
     /// 99th percentile of the set-up delay of the calls that were set up, or `None` if no call was
     /// set up.
     pub p99_ms: Option<f64>,
-    /// Seconds from the last rise of the load above the capacity until the goodput was steady.
+    /// Seconds from the last rise of the load above the capacity until the goodput was steady, or
+    /// `None` if the load did not rise above it or the goodput did not become steady.
     pub settled_s: Option<f64>,
-    /// The part of the calls that was rejected although the processor had idle time shortly before.
+    /// The part of the calls that was rejected although the processor had idle time within the last
+    /// 0.1 s.
     pub early: f64,
-    /// Jain's index of the fairness among the sources.
+    /// Jain's index of the fairness among the sources, or `None` if it is not defined
+    /// ([`Outcome::fairness`]).
     pub fairness: Option<f64>,
 }
 
@@ -68,9 +71,11 @@ pub struct Cell {
     pub p99_ms: Option<Spread>,
     /// Number of runs that settled, and the seconds until they did.
     pub settled: (usize, Option<Spread>),
-    /// The part of the calls that was rejected although the processor had idle time shortly before.
+    /// The part of the calls that was rejected although the processor had idle time within the last
+    /// 0.1 s.
     pub early: Spread,
-    /// Jain's index of the fairness among the sources.
+    /// Jain's index of the fairness among the sources, or `None` if it is not defined
+    /// ([`Outcome::fairness`]).
     pub fairness: Option<Spread>,
     /// The rank of the entrant among all entrants on its path.
     pub place: Place,
@@ -151,7 +156,7 @@ pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
         }
     }
     for route in Route::ALL {
-        // Among the entrants on their own paths are also the laws that have no path of their own.
+        // Laws without their own path also compete with the entrants on their own paths.
         let has_own =
             |cell: &Cell| cells.iter().any(|c| c.law == cell.law && c.route == Route::Own);
         let field: Vec<usize> = (0..cells.len())

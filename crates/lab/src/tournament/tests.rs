@@ -64,7 +64,7 @@ impl World for Stopped {
     }
 }
 
-/// It was an error if all runs of a bout had started.
+/// A stopped run is not a failed run, even if all runs of its bout had started.
 #[test]
 fn a_cancelled_tournament_has_no_results_and_no_error() {
     let one = tournament(selection(&["tide"], &["step"], 1)).unwrap();

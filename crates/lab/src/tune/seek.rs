@@ -1,4 +1,4 @@
-//! Extremum seeking: finds the minimum of a function of which only values are known.
+//! Extremum seeking: finds the minimum of a function whose slope is not known.
 //!
 //! Every coordinate is perturbed by a cosine with its own frequency. The mean product of the value
 //! and this perturbation is proportional to the slope along the coordinate. The estimate moves

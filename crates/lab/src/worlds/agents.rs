@@ -10,7 +10,7 @@ use crate::run_spec::RunSpec;
 /// The called URI. Its host is a name, so that no server takes it for an outside address.
 const CALLED: &str = "sip:service@example.com";
 
-/// Number of called users of a run in which callers must call several.
+/// Number of called users if a server learns its limits from rejections.
 const CALLEES: u32 = 100;
 
 /// Time after the deadline of the last call, in which messages in flight are counted.
@@ -99,7 +99,8 @@ fn profile(run: &RunSpec, index: usize) -> Profile {
     own.unwrap_or_else(|| run.conditions.profile.clone())
 }
 
-/// Returns the number of called users. A server that learns from rejections needs several of them.
+/// Returns the number of called users. A server learns its limits from rejections only if they
+/// concern several called users.
 fn callees(run: &RunSpec) -> u32 {
     let of_nodes =
         run.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());
@@ -129,7 +130,7 @@ pub(super) fn answerer_element(index: usize) -> u32 {
 
 /// Returns the number of a source of calls among all agents. `index` is the index of its server
 /// among the servers to which callers send. There are fewer than 65 answerers, and fewer than 65
-/// such servers.
+/// such servers, so all agents have different numbers.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {
         (0, 0) => 0,

@@ -1,4 +1,4 @@
-//! The world of real sockets. It runs Tidegates, callers and answerers on this machine.
+//! The world of real sockets. It runs Tidegate processes, callers and answerers on this machine.
 
 mod server;
 
@@ -32,7 +32,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Creates the world. `program` is the Tidegate that it starts.
+    /// Creates the world. `program` is the server program that it starts.
     pub fn new(program: PathBuf) -> Self {
         Self { program }
     }

@@ -22,7 +22,7 @@ const ENOUGH: f64 = 0.95;
 /// The share of devices that must be registered again.
 const REGISTERED: f64 = 0.99;
 
-/// Time at the end of a run that shows whether it is still collapsed.
+/// Time at the end of a run in which goodput shows whether the servers are still collapsed.
 const LAST: Duration = Duration::from_secs(30);
 
 /// Returns the outage of `run`. Returns `None` if neither people redial nor devices register, or if
@@ -207,7 +207,7 @@ mod tests {
         let relapse = timeline(|second| if second < 58 { 100 } else { 0 });
         assert_eq!(outage_of(&relapse).recovered_s, None);
         assert_eq!(outage_of(&bad_until(5)).recovered_s, Some(0.0));
-        // The end of the trigger leaves no window to look at.
+        // There is no whole window after the end of the trigger.
         let late = run(&DEVICES.replace("lost_at_s = 8", "lost_at_s = 55"));
         assert_eq!(outage(&late, &timeline(|_| 0), &stats()).unwrap().recovered_s, None);
     }

@@ -113,7 +113,7 @@ fn trace(file: &Path) -> Result<Trace, String> {
     let unread = |error: std::io::Error| error.to_string();
     let length = std::fs::metadata(file).map_err(unread)?.len();
     if length > TRACE_MAX {
-        return Err(format!("{length} bytes"));
+        return Err(format!("the file has {length} bytes, the limit is {TRACE_MAX}"));
     }
     let text = std::fs::read_to_string(file).map_err(unread)?;
     text.parse::<Trace>().map_err(|why| why.to_string())

@@ -29,8 +29,8 @@ pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
     absent: Absent::Default("\"constant\""),
     doc: "The distribution of the cost of each message around its mean. `hyperexponential`: the \
           variance is ten times the square of the mean, and one message in twenty takes ten times \
-          the mean. `pareto`: α is 1.5, so the most expensive hundredth of the messages takes a \
-          fifth of the time. No message takes more than a hundred times the mean.",
+          the mean on average. `pareto`: α is 1.5, so the most expensive hundredth of the \
+          messages takes a fifth of the time. No message takes more than a hundred times the mean.",
 };
 
 pub(in crate::scenario) static DEARER: Knob<Real> = Knob {

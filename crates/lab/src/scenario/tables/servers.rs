@@ -24,7 +24,8 @@ pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: MODES,
     absent: Absent::Default("\"stateless\""),
-    doc: "Whether the server keeps transactions.",
+    doc: "Whether the server keeps transactions: `mode` of `[[pool]]` in [the \
+          configuration](configuration.md).",
 };
 
 const MODES: Choice<Mode> = Choice {
@@ -110,7 +111,8 @@ pub(in crate::scenario) static NODE_MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: MODES,
     absent: Absent::Means("that of `[server]`"),
-    doc: "Whether the server keeps transactions.",
+    doc: "Whether the server keeps transactions: `mode` of `[[pool]]` in [the \
+          configuration](configuration.md).",
 };
 
 pub(in crate::scenario) static UNDER_TEST: Knob<Flag> = Knob {
@@ -145,7 +147,7 @@ fn name(text: &str) -> Result<String, Wrong> {
         "" => Err("the name is empty".into()),
         "callers" | "answerers" => Err("this name has another meaning".into()),
         _ if text.len() > 24 => Err(format!("{} characters", text.chars().count()).into()),
-        _ if !text.chars().all(known) => Err("the name has another character".into()),
+        _ if !text.chars().all(known) => Err("a character is not a letter, a digit or `-`".into()),
         _ => Ok(text.to_owned()),
     }
 }

@@ -36,7 +36,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Draws an attacker that sends as much noise as the proxies can drop, while calls are offered.
+/// Draws an attacker that sends noise while calls are offered, at most as much as the proxies can
+/// drop.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let dearest_us = world.proxies.iter().map(Proxy::noise_us).fold(1.0, f64::max);
     let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us;
@@ -81,7 +82,8 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     let proxy = &mut world.proxies[door];
     let calls_max = dice.between([2, 20]);
     let cps_max = (capacity_cps * dice.scale([0.1, 1.0]) / behind).ceil() as u64;
-    // The limit is above the rate of a caller group that sends each INVITE seven times.
+    // The limit is above the rate of all callers together, even if they send each INVITE seven
+    // times.
     let above_cps = (crowds * 8.0).ceil().max(100.0) as u64;
     let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
     let is_forged = matches!(stranger.source, Source::Crowd(_));

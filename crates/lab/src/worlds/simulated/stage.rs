@@ -246,11 +246,11 @@ impl<'p> Stage<'p> {
 impl ServerNode {
     /// Starts a server that has no state.
     fn start(&mut self, seed: Seed) -> Actor {
-        // Each server draws its own numbers, which also differ between its lives, so that a
-        // restarted process does not mistake the branches of the previous one for its own. No node
-        // here guesses keys.
+        // Each server draws its own numbers. They differ after each restart, so that the new
+        // process does not mistake the branches of the previous one for its own.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
+        // No node here guesses keys.
         let keys = Secret::of([1 + self.place as u8; 32]);
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());

@@ -265,7 +265,7 @@ mod tests {
             } else {
                 let invite = message("INVITE sip:b SIP/2.0", call_id, "INVITE");
                 traffic.sent(now, node, flow(0, 1), &invite);
-                // The server's request for it does not start another.
+                // The INVITE that the server forwards does not start another call.
                 traffic.sent(now, node, flow(1, 2), &invite);
             }
             traffic.good().unwrap()
