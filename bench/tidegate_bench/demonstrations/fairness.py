@@ -41,6 +41,7 @@ rate_cps = 50
 """
 FAIR = "[overload.sources]\nfair = true\n"
 SILENT = replace(LAW, disposal="drop")
+DEFAULT = Variant("tide", disposal="auto")
 # The law, and tables below it.
 VARIANTS = {
     "off": (LAW, ""),
@@ -49,6 +50,8 @@ VARIANTS = {
     "limit, refuse": (LAW, LIMIT),
     "limit, drop": (LAW, LIMIT + 'then = "drop"\n'),
     "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
+    "default": (DEFAULT, ""),
+    "default, fair": (DEFAULT, FAIR),
 }
 # The generator of the other calls.
 CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}

@@ -20,12 +20,17 @@
 //!   the total can exceed the amount that the throttle allows by this maximum.
 //! - Places in a queue or a window are shared by a threshold: a source may hold up to eight times
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
-//!   source that already holds a place never takes the last one. So a flooding source leaves a
+//!   source of weight 1 that already holds a place never takes the last one. So a flooding source leaves a
 //!   ninth of the places for all others. A source that needs fewer places than the threshold is not
 //!   affected. If only one source is known, it may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level and the
 //! places.
+//!
+//! *Heavy* sources are those that offer more than the level of all work that gets a place in the
+//! queue. Everything that the other sources offer could be served. So if work must be dropped before
+//! it is read, dropping that of the heavy sources is enough. What they offer is then seen only in
+//! part: their rates are divided by the share that is not dropped.
 //!
 //! **Cold start.** In the first 10 ms after the start, nothing is known about any source, and all
 //! sources are below the level. **Known bias.** A source that sends rarely is assumed to have no
@@ -53,6 +58,13 @@ const CREDIT_MIN: f64 = 4.0;
 
 /// Minimum time between two computations of the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Time for which a source stays [heavy](Fairness::heavy) after its rate was last above the level.
+const HEAVY_FOR: Duration = Duration::from_secs(2);
+
+/// The smallest share of the work of heavy sources that is assumed to be seen. The rate of a source
+/// of which almost nothing is seen would be a matter of chance.
+const SEEN_MIN: f64 = 1e-3;
 
 /// A source whose count has faded to this value is forgotten.
 const FORGOTTEN: f64 = 0.05;
@@ -96,6 +108,10 @@ pub struct Fairness {
     /// Pieces that all sources offered since the demands were last computed.
     offered: f64,
     credit: f64,
+    /// Pieces that got a place in the queue. Each piece counts less with its age.
+    entered: f64,
+    /// The demands from which the heavy sources were last determined.
+    undropped: MaxMin,
     /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
 }
@@ -112,11 +128,21 @@ struct Account {
     tokens: f64,
     filled: Timestamp,
     held: usize,
+    /// The source is [heavy](Fairness::heavy) before this time.
+    heavy_until: Timestamp,
 }
 
 impl Default for Account {
     fn default() -> Self {
-        Self { weight: 1, count: 0.0, period: 0, tokens: 0.0, filled: Timestamp::ZERO, held: 0 }
+        Self {
+            weight: 1,
+            count: 0.0,
+            period: 0,
+            tokens: 0.0,
+            filled: Timestamp::ZERO,
+            held: 0,
+            heavy_until: Timestamp::ZERO,
+        }
     }
 }
 
@@ -152,6 +178,8 @@ impl Fairness {
             looked: Timestamp::ZERO,
             offered: 0.0,
             credit: 0.0,
+            entered: 0.0,
+            undropped: MaxMin::default(),
             demands: Vec::new(),
         }
     }
@@ -237,12 +265,50 @@ impl Fairness {
         if self.sources.len() <= 1 || own == 0 {
             return free > 0;
         }
-        let times_free = TIMES_FREE.saturating_mul(weight as usize);
-        own < times_free.saturating_mul(free.saturating_sub(1))
+        // The last place is for a source that holds none. A source with a weight counts as many
+        // sources, of which one may hold none.
+        let each = free.saturating_mul(weight as usize).saturating_sub(1);
+        free > 0 && own < TIMES_FREE.saturating_mul(each)
+    }
+
+    /// Lists the heavy sources, in ascending order. `seen` is the share of their work that is not
+    /// dropped before it is read. A source stays heavy for two seconds after its rate was last above
+    /// the level. If there are more than `max` heavy sources, or if some of them have no entry in
+    /// the table, `heavy` gets no source.
+    pub fn heavy(&mut self, now: Timestamp, seen: f64, max: usize, heavy: &mut Vec<u128>) {
+        self.advance(now);
+        let (period, watched_s) = (self.period, self.watched(now));
+        let seen = seen.clamp(SEEN_MIN, 1.0);
+        for (_, account) in self.sources.iter_mut() {
+            account.fade(period);
+            let undropped =
+                if account.heavy_until > now { account.count / seen } else { account.count };
+            self.demands.push((undropped / watched_s, f64::from(account.weight)));
+        }
+        self.undropped.set(self.demands.iter().copied());
+        let level = self.undropped.level(self.entered / watched_s);
+        heavy.clear();
+        let mut are_all_known = true;
+        for ((source, account), (rate, weight)) in
+            self.sources.iter_mut().zip(self.demands.drain(..))
+        {
+            if rate > level * weight {
+                account.heavy_until = now + HEAVY_FOR;
+            }
+            if account.heavy_until > now {
+                are_all_known &= source.is_some();
+                heavy.extend(source);
+            }
+        }
+        if heavy.len() > max || !are_all_known {
+            heavy.clear();
+        }
+        heavy.sort_unstable();
     }
 
     /// Records that a piece of a source's work occupies a place in the queue.
     pub fn hold(&mut self, source: Source) {
+        self.entered += 1.0;
         self.sources.get_mut(source.0).held += 1;
     }
 
@@ -269,6 +335,7 @@ impl Fairness {
             // it twice, and so on.
             let whole = PERIOD.as_secs_f64() * KEPT * (1.0 - faded(passed)) / (1.0 - KEPT);
             self.watched_s = self.watched_s * faded(passed) + whole;
+            self.entered *= faded(passed);
             self.period = period;
         }
     }
@@ -287,7 +354,8 @@ impl Fairness {
         let demands = &mut self.demands;
         self.sources.sweep(|account| {
             account.fade(period);
-            let is_known = account.count > FORGOTTEN || account.held > 0;
+            let is_known =
+                account.count > FORGOTTEN || account.held > 0 || account.heavy_until > now;
             if account.count > FORGOTTEN {
                 demands.push((account.count / watched_s, f64::from(account.weight)));
             }

@@ -272,6 +272,90 @@ fn the_last_place_goes_only_to_a_source_without_any() {
 }
 
 #[test]
+fn a_source_with_a_weight_may_take_the_last_place() {
+    let mut fairness = fairness(10);
+    let [trunk, other] =
+        [(1, 1000), (2, 1)].map(|(source, weight)| fairness.on_arrival(at_us(0), source, weight));
+    for source in [trunk, other] {
+        fairness.hold(source);
+    }
+    assert!(fairness.may_hold(trunk, 3, 2) && !fairness.may_hold(other, 3, 2));
+    assert!(!fairness.may_hold(trunk, 2, 2));
+}
+
+/// Lets each source offer its rate (pieces a second) for a second from `from_s`. `places` pieces a
+/// second get a place, those of the sources in turn.
+fn offer(fairness: &mut Fairness, from_s: u64, rates: &[(u128, u32, u32)], places: u32) {
+    let start = Timestamp::ZERO + Duration::from_secs(from_s);
+    let mut places_taken = 0;
+    for ms in 0..1000u32 {
+        let now = start + Duration::from_millis(ms.into());
+        for &(source, weight, rate) in rates {
+            let due = |ms: u32| u64::from(ms) * u64::from(rate) / 1000;
+            for _ in due(ms)..due(ms + 1) {
+                let source = fairness.on_arrival(now, source, weight);
+                if places_taken * 1000 < places * (ms + 1) {
+                    places_taken += 1;
+                    fairness.hold(source);
+                    fairness.release(source);
+                }
+            }
+        }
+    }
+}
+
+fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
+    let mut heavy = vec![99];
+    fairness.heavy(at_us(at_ms * 1000), seen, 3, &mut heavy);
+    heavy
+}
+
+#[test]
+fn sources_above_the_level_of_what_gets_a_place_are_heavy() {
+    for (rates, places, expected) in [
+        // A source floods. All that the others offer could be served.
+        (&[(1, 1, 20), (2, 1, 9_000), (3, 1, 80)][..], 500, &[2][..]),
+        // There is room for all.
+        (&[(1, 1, 20), (2, 1, 300)], 500, &[]),
+        // The source stands for a thousand users.
+        (&[(1, 1000, 300), (2, 1, 300)], 400, &[2]),
+        // All offer the same.
+        (&[(3, 1, 300), (2, 1, 300), (1, 1, 300)], 400, &[1, 2, 3]),
+        // There are more than three.
+        (&[(1, 1, 300), (2, 1, 300), (3, 1, 300), (4, 1, 300)], 400, &[]),
+    ] {
+        let mut fairness = fairness(10);
+        offer(&mut fairness, 0, rates, places);
+        assert_eq!(heavy(&mut fairness, 1000, 1.0), expected, "{rates:?}");
+    }
+}
+
+#[test]
+fn a_source_of_which_little_is_seen_stays_heavy() {
+    let mut fairness = fairness(10);
+    offer(&mut fairness, 0, &[(1, 1, 9_000), (2, 1, 80)], 500);
+    assert_eq!(heavy(&mut fairness, 1000, 1.0), [1]);
+    // A tenth is seen, so that everything gets a place.
+    for second in 1..6 {
+        offer(&mut fairness, second, &[(1, 1, 400), (2, 1, 80)], 500);
+        assert_eq!(heavy(&mut fairness, second * 1000 + 1000, 0.1), [1]);
+    }
+    // The flood has ended.
+    for second in 6..10 {
+        offer(&mut fairness, second, &[(1, 1, 40), (2, 1, 80)], 500);
+        heavy(&mut fairness, second * 1000 + 1000, 1.0);
+    }
+    assert!(heavy(&mut fairness, 10_000, 1.0).is_empty());
+}
+
+#[test]
+fn no_source_is_heavy_if_some_that_are_have_no_entry() {
+    let mut fairness = fairness(1);
+    offer(&mut fairness, 0, &[(1, 1, 900), (2, 1, 9_000)], 500);
+    assert!(heavy(&mut fairness, 1000, 1.0).is_empty());
+}
+
+#[test]
 fn alone_a_source_may_hold_all() {
     let mut fairness = fairness(10);
     let source = fairness.on_arrival(at_us(0), 1, 1);

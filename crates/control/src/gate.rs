@@ -162,6 +162,16 @@ impl Gate {
         self.sources.fair(bucket)
     }
 
+    /// Lists the [heavy](Fairness::heavy) sources of sessions: at most `max`, or none. Lists none if
+    /// `fair` is not enabled. `seen` is the share of their work that is not dropped before it
+    /// arrives here.
+    pub fn heavy_sources(&mut self, now: Timestamp, seen: f64, max: usize, heavy: &mut Vec<u128>) {
+        match self.sources.fair_mut(Bucket::Session) {
+            Some(fair) => fair.heavy(now, seen, max, heavy),
+            None => heavy.clear(),
+        }
+    }
+
     /// Returns how often a source was counted together with others because a table was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()

@@ -108,6 +108,13 @@ impl<T: Default> SourceTable<T> {
         shared.chain(own.map(|entry| (entry.source, &entry.value)))
     }
 
+    /// Returns all entries with their sources, to change them. The shared entry comes first.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Option<u128>, &mut T)> {
+        let entries = self.entries.iter_mut().enumerate();
+        let used = entries.filter(|(index, entry)| *index == 0 || entry.source.is_some());
+        used.map(|(_, entry)| (entry.source, &mut entry.value))
+    }
+
     /// Visits all entries, including the shared one. Removes the sources for which `keep` returns
     /// false.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {

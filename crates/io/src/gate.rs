@@ -22,7 +22,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_world::Shedding;
+use tidegate_world::{Network, Shedding};
 
 use crate::sockopt;
 use crate::steer::{self, Layout, Share};
@@ -82,7 +82,8 @@ impl KernelGate {
     /// Sets the shedding for one shard, from now on. All shards should use the same key and the
     /// same spared networks: those of the first shard that [drops by hash](Shedding::has_share)
     /// apply to all shards. A source that one shard bans is banned for all shards, because its
-    /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped.
+    /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped,
+    /// and to a [heavy](Shedding::heavy) network.
     /// If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones
     /// in the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`]
     /// hashes, the first ones of each shard apply.
@@ -127,7 +128,7 @@ impl KernelGate {
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
-        let share = Share { key, thresholds, marks: in_turn(&wishes) };
+        let share = Share { key, thresholds, marks: in_turn(&wishes), heavy: heavy(&wishes) };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
@@ -147,6 +148,18 @@ impl KernelGate {
 fn in_turn(wishes: &[Shedding]) -> Vec<u32> {
     let nth = |place| wishes.iter().filter_map(move |wish| wish.marks().get(place).copied());
     distinct((0..Shedding::MARKS_MAX).flat_map(nth), Shedding::MARKS_MAX)
+}
+
+/// Returns the networks to which alone the shares of all shards apply: those that any of the shards
+/// with a share names, because the ports of a source are spread over all shards. Returns none if one
+/// of these shards names none, or if there are too many.
+fn heavy(wishes: &[Shedding]) -> Vec<Network> {
+    let mut shares = wishes.iter().filter(|wish| wish.has_share());
+    if shares.clone().any(|wish| wish.heavy().is_empty()) {
+        return Vec::new();
+    }
+    let all = distinct(shares.by_ref().flat_map(|wish| wish.heavy().iter().copied()), usize::MAX);
+    if all.len() > Shedding::HEAVY_MAX { Vec::new() } else { all }
 }
 
 /// Returns the first `max` different items.
@@ -176,6 +189,24 @@ mod tests {
         let many = [with_marks(0..16), with_marks(100..200)];
         let marks = in_turn(&many);
         assert_eq!((marks.len(), &marks[..4]), (Shedding::MARKS_MAX, &[0, 100, 1, 101][..]));
+    }
+
+    #[test]
+    fn the_heavy_networks_of_all_shards_with_a_share_apply() {
+        let wish = |share: f64, hosts: &[u8]| Shedding {
+            share,
+            heavy: hosts
+                .iter()
+                .map(|&host| Network { address: [192, 0, 2, host].into(), prefix: 32 })
+                .collect(),
+            ..Shedding::NONE
+        };
+        let hosts = |wishes: &[Shedding]| heavy(wishes).len();
+        assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.0, &[]), wish(0.1, &[2, 3])]), 3);
+        assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.1, &[])]), 0, "all sources of one shard");
+        let many: Vec<u8> = (0..100).collect();
+        assert_eq!(hosts(&[wish(0.5, &many[..50]), wish(0.5, &many[50..])]), 0, "too many");
+        assert_eq!(hosts(&[]), 0);
     }
 
     #[test]

@@ -12,9 +12,9 @@
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
 //! group, in the order of the shards. The program compares the source of each INVITE with the
-//! banned sources. Unless the INVITE calls an emergency service or comes from a spared network, the
-//! program also hashes the source address and the beginning of the INVITE, as [`Shedding::hash`]
-//! does. All other messages pass from any source, because they may end a call.
+//! banned sources. If the share [applies](Shedding::applies) to the INVITE, the program also hashes
+//! the source address and the beginning of the INVITE, as [`Shedding::hash`] does. All other
+//! messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
 
@@ -83,6 +83,8 @@ pub(crate) struct Share {
     pub(crate) thresholds: Vec<u64>,
     /// INVITEs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
+    /// If it is not empty, only INVITEs from these networks are shed.
+    pub(crate) heavy: Vec<Network>,
 }
 
 /// The filter of a sink. It keeps no bytes.
@@ -269,7 +271,7 @@ impl Program {
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
     /// INVITE. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
-        let Share { key, ref thresholds, ref marks } = *share;
+        let Share { key, ref thresholds, ref marks, ref heavy } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
@@ -279,6 +281,7 @@ impl Program {
         self.store_source(family);
         let spared: Vec<usize> =
             spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
+        let others = self.jump_unless_in_any(family, heavy);
         self.hash_beginning(family, key);
         for &mark in marks {
             self.branch(IF_EQUAL, mark, 0, SINK);
@@ -298,7 +301,7 @@ impl Program {
                 self.shed_below(threshold, first_sink);
             }
         }
-        for jump in spared {
+        for jump in spared.into_iter().chain(others) {
             self.land(jump);
         }
         self.land(emergency);
@@ -320,6 +323,21 @@ impl Program {
             self.branch(IF_EQUAL, word, 0, left + 1);
         }
         self.jump()
+    }
+
+    /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks. Returns
+    /// `None` if there are no networks.
+    fn jump_unless_in_any(&mut self, family: Family, networks: &[Network]) -> Option<usize> {
+        if networks.is_empty() {
+            return None;
+        }
+        let found: Vec<usize> =
+            networks.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
+        let others = self.jump();
+        for jump in found {
+            self.land(jump);
+        }
+        Some(others)
     }
 
     /// Adds a [jump](Self::jump) that is taken if the source is in a network. Returns `None` if no

@@ -65,6 +65,12 @@ fn the_longest_program_fits_into_the_option_memory_of_older_kernels() {
                 key: 0x1234_5678,
                 thresholds: (0..shards).map(threshold).collect(),
                 marks: vec![u32::MAX; Shedding::MARKS_MAX],
+                heavy: (0..Shedding::HEAVY_MAX as u32)
+                    .map(|number| Network {
+                        address: address(family, 2_000 + number),
+                        prefix: if family == Family::V4 { 32 } else { 64 },
+                    })
+                    .collect(),
             };
             size(&program(layout, &share, &spared, &banned))
         };

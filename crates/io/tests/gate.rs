@@ -162,6 +162,37 @@ fn the_share_does_not_apply_to_spared_networks() {
 }
 
 #[test]
+fn the_share_applies_only_to_heavy_networks() {
+    for (ip, networks, is_heavy) in [
+        ("127.0.0.1", &[("127.0.0.1", 32)][..], true),
+        ("127.0.0.1", &[("192.0.2.1", 32), ("127.0.0.1", 32), ("192.0.2.2", 32)], true),
+        ("127.0.0.1", &[("127.0.0.2", 32), ("::1", 128)], false),
+        ("127.0.0.1", &[("::", 64)], false),
+        ("::1", &[("2001:db8::", 64), ("::", 64)], true),
+        ("::1", &[("2001:db8::", 64), ("127.0.0.1", 32)], false),
+    ] {
+        let group = gated(ip, 2, true);
+        let network =
+            |&(address, prefix): &(&str, u8)| Network { address: address.parse().unwrap(), prefix };
+        let heavy: Vec<Network> = networks.iter().map(network).collect();
+        let gate = group.gate().unwrap();
+        gate.set(&Shedding { heavy, ..share(1.0) }).unwrap();
+        let peer = peer(ip);
+        for number in 0..20 {
+            peer.send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+            peer.send_to(b"BYE sip:a", group.local()).unwrap();
+        }
+        let waiting = waiting_for(&group, 0).len() + waiting_for(&group, 1).len();
+        let expected = if is_heavy { 20 } else { 40 };
+        assert_eq!(
+            (waiting, gate.filtered()),
+            (expected, 40 - expected as u64),
+            "{ip} {networks:?}"
+        );
+    }
+}
+
+#[test]
 fn the_longest_program_fits_into_the_kernels_option_memory() {
     let nth = |n: u32| IpAddr::from(Ipv6Addr::from_bits(1 << 127 | u128::from(n) << 64 | 1));
     let banned = (0..Shedding::BANNED_MAX as u32).map(nth).collect();
@@ -170,8 +201,11 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
         .collect();
     let group = gated("::1", 2, true);
     let gate = group.gate().unwrap();
-    gate.set_of(0, &share(0.5)).unwrap();
-    gate.set_of(1, &Shedding { banned, spared, ..share(0.6) }).unwrap();
+    let heavy: Vec<Network> = (0..Shedding::HEAVY_MAX as u32)
+        .map(|n| Network { address: nth(2_000 + n), prefix: 64 })
+        .collect();
+    gate.set_of(0, &Shedding { heavy: heavy.clone(), ..share(0.5) }).unwrap();
+    gate.set_of(1, &Shedding { banned, spared, heavy, ..share(0.6) }).unwrap();
 }
 
 #[test]

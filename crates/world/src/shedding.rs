@@ -32,6 +32,10 @@ pub struct Shedding {
     /// Networks whose datagrams the share does not apply to. Only the first
     /// [`SPARED_MAX`](Self::SPARED_MAX) networks count.
     pub spared: Vec<Network>,
+    /// If it is not empty, the share applies only to datagrams from these networks: those of the
+    /// sources that cause the overload. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX)
+    /// networks, it applies to all sources.
+    pub heavy: Vec<Network>,
 }
 
 /// A network of sources.
@@ -63,8 +67,14 @@ impl Network {
 
 impl Shedding {
     /// No datagram is dropped.
-    pub const NONE: Self =
-        Self { share: 0.0, marks: Vec::new(), key: 0, banned: Vec::new(), spared: Vec::new() };
+    pub const NONE: Self = Self {
+        share: 0.0,
+        marks: Vec::new(),
+        key: 0,
+        banned: Vec::new(),
+        spared: Vec::new(),
+        heavy: Vec::new(),
+    };
 
     /// Maximum number of hashes whose datagrams are dropped.
     pub const MARKS_MAX: usize = 16;
@@ -74,6 +84,9 @@ impl Shedding {
 
     /// Maximum number of spared networks.
     pub const SPARED_MAX: usize = 64;
+
+    /// Maximum number of networks to which alone the share applies.
+    pub const HEAVY_MAX: usize = 64;
 
     /// The beginning of the datagrams to which the share applies.
     pub const PREFIX: [u8; 4] = *b"INVI";
@@ -142,6 +155,12 @@ impl Shedding {
         &self.spared[..self.spared.len().min(Self::SPARED_MAX)]
     }
 
+    /// Returns the networks to which alone the share applies. It applies to all sources if there are
+    /// none.
+    pub fn heavy(&self) -> &[Network] {
+        if self.heavy.len() > Self::HEAVY_MAX { &[] } else { &self.heavy }
+    }
+
     /// Returns whether a datagram with this content from `source` is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !bytes.starts_with(&Self::PREFIX) {
@@ -175,8 +194,11 @@ impl Shedding {
 
     /// Returns whether the share applies to a datagram with this content from `source`.
     pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        let is_spared = || self.spared().iter().any(|network| network.contains(source));
-        bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared()
+        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(source));
+        bytes.starts_with(&Self::PREFIX)
+            && !is_emergency(bytes)
+            && !is_in(self.spared())
+            && (self.heavy().is_empty() || is_in(self.heavy()))
     }
 }
 
@@ -347,6 +369,29 @@ mod tests {
         }
         let all = Shedding { spared: vec![network("0.0.0.0", 0)], ..share(1.0) };
         assert!(!all.drops(ip("192.0.2.1"), b"INVITE") && all.drops(ip("2001:db8::1"), b"INVITE"));
+    }
+
+    #[test]
+    fn the_share_applies_only_to_heavy_networks_if_there_are_any() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let network = |text: &str, prefix| Network { address: ip(text), prefix };
+        let heavy = vec![network("192.0.2.7", 32), network("2001:db8:0:1::", 64)];
+        let spared = vec![network("2001:db8:0:1::7", 128)];
+        let shedding = Shedding { heavy, spared, banned: vec![ip("192.0.2.8")], ..share(1.0) };
+        for (source, dropped) in [
+            ("192.0.2.7", true),
+            ("::ffff:192.0.2.7", true),
+            ("192.0.2.6", false),
+            ("192.0.2.8", true),
+            ("2001:db8:0:1::8", true),
+            ("2001:db8:0:1::7", false),
+            ("2001:db8::8", false),
+        ] {
+            assert_eq!(shedding.drops(ip(source), b"INVITE sip:a"), dropped, "{source}");
+        }
+        let nth = |n: u8| Network { address: IpAddr::from([198, 51, 100, n]), prefix: 32 };
+        let many = Shedding { heavy: (0..65).map(nth).collect(), ..share(1.0) };
+        assert!(many.drops(ip("192.0.2.6"), b"INVITE sip:a"), "too many networks to list");
     }
 
     #[test]

@@ -13,7 +13,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
-use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit, Transport};
+use tidegate_world::{
+    Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
+};
 
 use super::challenges::Challenges;
 use super::decision::{Admitted, Decided, Decision, Read};
@@ -148,6 +150,12 @@ impl Ingress {
     /// Lists the sources whose INVITEs the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
+    }
+
+    /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
+    /// send more than their fair share.
+    pub(crate) fn heavy(&mut self, now: Timestamp, shedding: &mut Shedding) {
+        self.watchman.heavy(now, &mut self.gate, shedding);
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Proofs, Sender, Watch};
+use tidegate_control::{Ban, BanCause, BanList, BanView, Gate, Headroom, Proofs, Sender, Watch};
 use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
 use crate::network::{PREFIXES, canonical, network_of, networks_of, source_of};
-use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
+use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sources};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
@@ -19,6 +19,8 @@ pub(crate) struct SourcePolicy {
     sources: Sources,
     /// True if the gate needs the source of new work: for fair shares, or for a limit.
     needs_source: bool,
+    /// True if admitted work is shared fairly among sources.
+    is_fair: bool,
     /// Counts of the messages that [`on_message`](Self::on_message) handles, one for each size of
     /// network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
@@ -36,6 +38,10 @@ pub(crate) struct SourcePolicy {
     banned_due: Timestamp,
     /// The earliest time at which the spared networks are listed again.
     spared_due: Timestamp,
+    /// The earliest time at which the heavy sources are listed again.
+    heavy_due: Timestamp,
+    /// The heavy sources. Kept to reuse its memory.
+    heavy: Vec<u128>,
 }
 
 /// Time between two lists of the spared networks. They change only after a reload, or when a back
@@ -47,6 +53,9 @@ const SPARED_EVERY: Duration = Duration::from_secs(1);
 /// time, the kernel no longer drops the INVITEs of a source whose ban has ended. Searching a
 /// thousand bans takes more time than a reading of the load may take.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
+
+/// Time between two lists of the heavy sources. The rates of thousands of sources must be compared.
+const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
 impl SourcePolicy {
     /// Creates a policy that distinguishes up to `sources_max` sources. The keys of its tables are
@@ -67,12 +76,15 @@ impl SourcePolicy {
             excess: bans_excess.then(|| watch(HARM_CPS - 1, 1)),
             proofs: sources.may_ban().then(|| Proofs::new(sources_max, stream)),
             needs_source: is_fair || !sources.limits.is_empty(),
+            is_fair,
             sources,
             bans: BanView::new(bans),
             compared: None,
             listed: None,
             banned_due: Timestamp::ZERO,
             spared_due: Timestamp::ZERO,
+            heavy_due: Timestamp::ZERO,
+            heavy: Vec::new(),
         }
     }
 
@@ -147,9 +159,26 @@ impl SourcePolicy {
             .collect();
         let joined = IpNet::aggregate(&all);
         let listed = if joined.len() <= Shedding::SPARED_MAX { joined } else { all };
-        let network = |net: IpNet| Network { address: net.addr(), prefix: net.prefix_len() };
         spared.clear();
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
+    }
+
+    /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
+    /// the gate takes for heavy. Lists none if nothing is dropped. While the last list is recent, it
+    /// does not change.
+    pub(crate) fn heavy(&mut self, now: Timestamp, gate: &mut Gate, shedding: &mut Shedding) {
+        if !shedding.has_share() {
+            shedding.heavy.clear();
+            self.heavy_due = Timestamp::ZERO;
+            return;
+        }
+        if now < self.heavy_due {
+            return;
+        }
+        self.heavy_due = now + HEAVY_EVERY;
+        gate.heavy_sources(now, 1.0 - shedding.share, Shedding::HEAVY_MAX, &mut self.heavy);
+        shedding.heavy.clear();
+        shedding.heavy.extend(self.heavy.iter().map(|&source| network(network_of(source))));
     }
 
     /// Tells the other shards which banned sources have shown in this shard that they receive
@@ -265,8 +294,24 @@ impl SourcePolicy {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
+    /// Returns the weight of the sender of a message in fair shares. A back end or a trusted source
+    /// is known to the operator and stands for many users, so a few strangers must not displace it.
+    fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
+        let address = flow.remote.ip().to_canonical();
+        let configured = find_weight(&self.sources.weights, address);
+        configured.unwrap_or_else(|| {
+            let is_known = self.is_fair && addresses.origin(flow) != Origin::Stranger;
+            if is_known { KNOWN_WEIGHT } else { 1 }
+        })
+    }
+
     /// Returns the source of a request, and its priority claim. Only an INVITE can claim priority.
-    pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
+    pub(crate) fn sender(
+        &self,
+        received: &Received,
+        is_invite: bool,
+        addresses: &Addresses,
+    ) -> (Sender, Claim) {
         let address = received.flow.remote.ip().to_canonical();
         let claim = match &self.sources.priority {
             Some(priority) if is_invite => priority.claim(address, &received.bytes),
@@ -275,7 +320,7 @@ impl SourcePolicy {
         let mut limits = self.sources.limits.iter();
         let sender = Sender {
             source: self.needs_source.then(|| source_of(address)),
-            weight: self.weight_of(address),
+            weight: self.weight_in_shares(&received.flow, addresses),
             limit: limits.position(|limit| limit.from.contains(&address)),
             has_priority: claim == Claim::Priority,
             headroom: Headroom::Any,
@@ -321,10 +366,18 @@ impl SourcePolicy {
     }
 }
 
+fn network(net: IpNet) -> Network {
+    Network { address: net.addr(), prefix: net.prefix_len() }
+}
+
 /// Returns the weight of a source: the number of sources that it counts as.
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
-    let address = address.to_canonical();
-    weights.iter().find(|weight| weight.from.contains(&address)).map_or(1, |weight| weight.weight)
+    find_weight(weights, address.to_canonical()).unwrap_or(1)
+}
+
+/// Returns the configured weight of a source, if it has one.
+fn find_weight(weights: &[SourceWeight], address: IpAddr) -> Option<u32> {
+    weights.iter().find(|weight| weight.from.contains(&address)).map(|weight| weight.weight)
 }
 
 #[cfg(test)]

@@ -69,6 +69,9 @@ pub struct SourceWeight {
     pub weight: u32,
 }
 
+/// The weight of back ends and trusted sources in fair shares, if they have no configured weight.
+pub(crate) const KNOWN_WEIGHT: u32 = 1000;
+
 /// The treatment of requests above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {

@@ -50,6 +50,15 @@ fn the_kernel_drops_no_invite_of_a_back_end() {
     assert!(dropped.iter().any(|text| drops(TRUSTED, text)));
 }
 
+/// With fair shares, one source that floods does not make the kernel drop the INVITEs of others.
+#[test]
+fn the_kernel_drops_only_invites_of_the_source_that_floods() {
+    let (flood, dropped) = flooded(|settings| settings.overload.gate.sources.fair = true);
+    let drops = |from: &str| flood.drops(address(from).ip(), dropped[0].as_bytes());
+    assert_eq!([CALLER, TRUSTED].map(drops), [true, false]);
+    assert_eq!(flood.heavy.len(), 1);
+}
+
 #[test]
 fn an_address_that_others_share_is_not_spared() {
     // The proxy has the address of a back end, so a caller may have it too.

@@ -94,7 +94,7 @@ mod tests {
                 "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
                 &["[overload] disposal", "[overload] refusing_max"],
             ),
-            ("[overload]\n[overload.sources]\nfair = true\n", &["[overload.sources] fair"]),
+            ("[overload]\n[overload.sources]\nfair = false\n", &["[overload.sources] fair"]),
             (
                 "[[pool]]\nname = \"b\"\n[[pool.backend]]\nuri = \"sip:127.0.0.2\"\n\
               [[route]]\nto = \"b\"\n",

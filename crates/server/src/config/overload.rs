@@ -30,14 +30,17 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
 }
 
 /// Reads the table of an experiment. If it has no `disposal`, work that is not admitted gets a 503.
-/// So an experiment compares laws, not disposals.
+/// If it has no `sources`, admitted work is not shared among sources. So an experiment compares
+/// laws, not disposals or shares.
 pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
-    let overload = read(section, report)?;
-    let disposal = match section.place("disposal") {
-        Some(_) => overload.disposal,
-        None => Disposal::Reject,
-    };
-    Some(Overload { disposal, ..overload })
+    let mut overload = read(section, report)?;
+    if section.place("disposal").is_none() {
+        overload.disposal = Disposal::Reject;
+    }
+    if section.place("sources").is_none() {
+        overload.gate.sources.fair = false;
+    }
+    Some(overload)
 }
 
 /// Reads the shadow law, if there is one. Returns `None` when an error was reported.

@@ -173,7 +173,7 @@ impl Ingress {
         }
         let recalled = self.gate.recall(now, fingerprint);
         let is_late = class == Class::Invite && !recalled.is_repetition() && view.is_late(received);
-        let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
+        let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite, addresses);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
         }

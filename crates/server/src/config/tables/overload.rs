@@ -209,7 +209,8 @@ keys! {
     /// them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
     /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
     /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
-    /// have admitted. The kernel spares calls to `urn:service:sos`. It also spares up to 64
+    /// have admitted. With `fair` (see `[overload.sources]`) it drops only INVITEs of the sources
+    /// that send more than their share. The kernel spares calls to `urn:service:sos`. It also spares up to 64
     /// networks: those that may claim priority, back ends and their `sources`, and those that are
     /// in `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths
     /// while rejecting takes more than half of `refusing_max`. The reason is that the kernel takes

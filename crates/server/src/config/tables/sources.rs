@@ -49,12 +49,16 @@ keys! {
     pub(in crate::config) static SOURCES: "[overload.sources]" 0..=1, Restart, []
         => SourcesTable;
 
-    /// `true`: Tidegate shares the admitted work fairly among sources (max-min). Each source gets
-    /// what it sends, up to a level that is the same for all sources. So a source that floods takes
-    /// nothing from the others. The throttle sets how much work Tidegate admits in total. The
-    /// shares set how much of it each source gets. Tidegate shares the room in the queue of new
-    /// INVITEs in the same way.
-    key "fair" (gate.fair) = Flag, Default("false");
+    /// `true`: if Tidegate cannot admit all new work, it shares the admitted work fairly among
+    /// sources (max-min). Each source gets what it sends, up to a level that is the same for all
+    /// sources. So a source that floods takes nothing from the others. The throttle sets how much
+    /// work Tidegate admits in total. The shares set how much of it each source gets. Tidegate
+    /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs (see
+    /// `disposal`), it drops only INVITEs of the sources that send more than the level, unless there
+    /// are more than 64 such sources. Back ends and the trusted sources of a listener (`trust`)
+    /// count as 1,000 sources each, unless `[[overload.weight]]` sets another weight. `false`: a
+    /// source gets as large a share of the admitted work as it has of the work that arrives.
+    key "fair" (gate.fair) = Flag, Default("true");
     /// The number of sources that a shard can distinguish at the same time, in each of its tables.
     /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard
     /// forgets a source that has sent nothing for a second or two.
@@ -102,7 +106,8 @@ keys! {
 
 keys! {
     /// A source that counts as several sources, such as a trunk with a thousand users. The first
-    /// entry that matches a source applies. A source without an entry has weight 1.
+    /// entry that matches a source applies. A source without an entry has weight 1. But in fair
+    /// shares, back ends and trusted sources without an entry have weight 1,000.
     pub(in crate::config) static SOURCE_WEIGHT: "[[overload.weight]]" 0..=NETS_MAX, Restart, []
         => SourceWeight;
 
