@@ -4,6 +4,7 @@
 mod delivery;
 mod frames;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -340,16 +341,6 @@ fn is_about_address(error: &io::Error) -> bool {
                 | libc::EACCES
         )
     )
-}
-
-/// Returns the cause for an error code of a send call that is still there after [`TRIES`].
-fn send_cause(code: i32) -> Cause {
-    match cause(code) {
-        // The sockets are not connected, so this is always a report about an earlier datagram,
-        // perhaps to another peer. A flood of such reports must not make this peer seem refused.
-        Cause::Refused => Cause::Other,
-        cause => cause,
-    }
 }
 
 #[cfg(test)]

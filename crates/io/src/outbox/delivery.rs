@@ -78,6 +78,16 @@ pub(super) fn deliver(
     saw_report
 }
 
+/// Returns the cause for an error code of a send call that is still there after [`TRIES`].
+fn send_cause(code: i32) -> Cause {
+    match cause(code) {
+        // The sockets are not connected, so this is always a report about an earlier datagram,
+        // perhaps to another peer. A flood of such reports must not make this peer seem refused.
+        Cause::Refused => Cause::Other,
+        cause => cause,
+    }
+}
+
 /// Returns the cause for an error code of a send call or of an ICMP report.
 pub(crate) fn cause(code: i32) -> Cause {
     match code {

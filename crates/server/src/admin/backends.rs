@@ -51,10 +51,10 @@ async fn reload(controls: &Controls, turns: &Semaphore) -> Result<bool, ControlE
     spawn_blocking(move || runtime_control.reload()).await.expect("a reload does not panic")
 }
 
-async fn answer(controls: &Arc<Controls>, applied: Result<StatusCode, Response>) -> Response {
+async fn answer(controls: &Arc<Controls>, applied: Result<StatusCode, Box<Response>>) -> Response {
     match applied {
         Ok(status) => listed(controls, status).await,
-        Err(refused) => refused,
+        Err(refused) => *refused,
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,
     command: Result<u64, ControlError>,
-) -> Result<StatusCode, Response> {
+) -> Result<StatusCode, Box<Response>> {
     let applied = match command {
         Ok(number) => Ok(is_heard(controls, number).await),
         Err(why) => Err(why),
@@ -57,12 +57,12 @@ pub(super) fn report(
     controls: &Controls,
     asked: AuditedRequest,
     applied: Result<bool, ControlError>,
-) -> Result<StatusCode, Response> {
+) -> Result<StatusCode, Box<Response>> {
     controls.audit_log.tell(asked, Outcome::of_command(&applied));
     match applied {
         Ok(true) => Ok(StatusCode::OK),
         Ok(false) => Ok(StatusCode::ACCEPTED),
-        Err(why) => Err(refused(why)),
+        Err(why) => Err(Box::new(refused(why))),
     }
 }
 

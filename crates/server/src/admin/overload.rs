@@ -75,7 +75,7 @@ async fn change(controls: &Controls, peer: SocketAddr, request: Request) -> Resp
     let command = command.map(|(number, _)| number);
     match await_applied(controls, AuditedRequest::by_admin(peer, what), command).await {
         Ok(status) => json(status, &controls.runtime_control.read(controls.clock.now())),
-        Err(refused) => refused,
+        Err(refused) => *refused,
     }
 }
 
