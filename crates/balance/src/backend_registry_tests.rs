@@ -152,6 +152,16 @@ fn a_back_end_that_is_added_is_up_since_then() {
 }
 
 #[test]
+fn a_back_end_whose_name_has_no_address_is_down_since_it_was_added() {
+    let registry = BackendRegistry::new(&[pool_spec("app", &[("a", 1, 1)])]);
+    let mut both = [pool_spec("app", &[("a", 1, 1), ("b", 2, 1)])];
+    both[0].backends[1].endpoint_address = EndpointAddress::Name("b.example".into(), 5060);
+    registry.enlist(NOW, 1, &both);
+    let later = NOW + Duration::from_secs(1);
+    assert_eq!(registry.find("b").unwrap().state(later), (State::Down, NOW));
+}
+
+#[test]
 fn a_back_end_added_again_is_the_same_while_its_calls_last() {
     let both = [pool_spec("app", &[("a", 1, 1)]), pool_spec("b", &[("b", 2, 1)])];
     let registry = BackendRegistry::new(&both);

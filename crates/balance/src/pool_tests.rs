@@ -96,6 +96,30 @@ fn probes_may_exclude_all_and_take_precedence_over_requests() {
 }
 
 #[test]
+fn a_back_end_stays_spared_since_the_first_failure_of_an_exclusion() {
+    let pool = pool(1);
+    exclude(&pool, 0, &[0], PAUSE);
+    exclude(&pool, 20, &[0], PAUSE);
+    assert_eq!(pool.backends()[0].state(at(30)), (State::Spared, at(0)));
+    // The pause is over, and the back end fails again.
+    exclude(&pool, 6000, &[0], PAUSE);
+    assert_eq!(pool.backends()[0].state(at(6010)), (State::Spared, at(6000)));
+}
+
+#[test]
+fn a_back_end_is_suspect_since_the_first_request_without_a_response() {
+    let pool = pool(1);
+    let backend = &pool.backends()[0];
+    assert_eq!(backend.on_silent(at(10), at(0)), 1);
+    assert_eq!(backend.on_silent(at(20), at(5)), 2);
+    assert_eq!(backend.state(at(30)), (State::Suspect, at(10)));
+    backend.on_answered(at(40));
+    assert_eq!(backend.state(at(40)), (State::Up, Timestamp::ZERO));
+    assert_eq!(backend.on_silent(at(60), at(50)), 1);
+    assert_eq!(backend.state(at(70)), (State::Suspect, at(60)));
+}
+
+#[test]
 fn back_ends_out_of_service_are_neither_counted_nor_spared() {
     use State::{Draining, Spared};
     let pool = pool(2);
