@@ -86,7 +86,11 @@ fn probes_may_exclude_all_and_take_precedence_over_requests() {
     assert_eq!(states(&pool, at(2)), [Spared, Down]);
     pool.backends()[0].on_probe_failed(at(3), 3, None);
     pool.spare(at(3), SHARE, true);
-    assert_eq!(states(&pool, at(3)), [Down, Spared], "of the other one only requests speak");
+    assert_eq!(
+        states(&pool, at(3)),
+        [Down, Spared],
+        "only requests are evidence against the other one"
+    );
     pool.backends()[1].on_probe_failed(at(4), 3, Some(503));
     assert!(!pool.spare(at(4), SHARE, true));
     assert_eq!(states(&pool, at(4)), [Down, Down]);

@@ -126,7 +126,11 @@ fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
         health.set_admin_state(at(0), AdminState::InService);
         health.set_admin_state(at(1), admin_state);
         health.set_admin_state(at(2), admin_state);
-        assert_eq!(health.state(at(3)), (state, at(1)), "said twice, it holds since the first");
+        assert_eq!(
+            health.state(at(3)),
+            (state, at(1)),
+            "the same state again does not change its start"
+        );
         assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
     }
     // Behaviour in maintenance is ignored, and earlier behaviour is forgotten.
