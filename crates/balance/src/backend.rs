@@ -70,6 +70,8 @@ struct Load {
     /// in nanoseconds since the start.
     silences: AtomicU32,
     silent_at: AtomicU64,
+    /// Time when the first of these requests was recorded, in nanoseconds since the start.
+    silent_since: AtomicU64,
     /// Time of the last immediate probe in nanoseconds since the start, or zero if there was none.
     questioned_at: AtomicU64,
     /// Number of deliveries that failed because nothing listened at the back end's port.

@@ -152,6 +152,16 @@ fn a_back_end_that_is_added_is_up_since_then() {
 }
 
 #[test]
+fn a_back_end_whose_name_has_no_address_is_down_since_it_was_added() {
+    let registry = BackendRegistry::new(&[pool_spec("app", &[("a", 1, 1)])]);
+    let mut both = [pool_spec("app", &[("a", 1, 1), ("b", 2, 1)])];
+    both[0].backends[1].endpoint_address = EndpointAddress::Name("b.example".into(), 5060);
+    registry.enlist(NOW, 1, &both);
+    let later = NOW + Duration::from_secs(1);
+    assert_eq!(registry.find("b").unwrap().state(later), (State::Down, NOW));
+}
+
+#[test]
 fn a_back_end_added_again_is_the_same_while_its_calls_last() {
     let both = [pool_spec("app", &[("a", 1, 1)]), pool_spec("b", &[("b", 2, 1)])];
     let registry = BackendRegistry::new(&both);
@@ -177,7 +187,10 @@ fn shards_that_get_commands_late_end_up_with_the_same_back_ends() {
     let (first, second) = ([first], [second]);
     let gone = {
         let early = registry.enlist(NOW, 1, &first);
-        assert!(are_same(&registry.enlist(NOW, 1, &first), &early), "at the same order, the same");
+        assert!(
+            are_same(&registry.enlist(NOW, 1, &first), &early),
+            "the same command has the same result"
+        );
         Arc::clone(&early[0].backends()[1])
     };
     let held = CallLease::new(&gone);
@@ -197,7 +210,7 @@ fn shards_that_get_commands_late_end_up_with_the_same_back_ends() {
     let admin_states = [0, 1].map(|i| late[0].backends()[i].admin_state());
     assert_eq!(admin_states, [AdminState::Maintenance, AdminState::InService]);
     // A removed back end that is forgotten before the shard learns of it gets no calls.
-    assert_eq!(Arc::strong_count(&gone), 3, "here, there, and by what it holds");
+    assert_eq!(Arc::strong_count(&gone), 3, "`gone`, `past` and the lease have it");
     drop((held, past, gone));
     let past = registry.enlist(NOW, 1, &first);
     assert_eq!(past[0].backends()[1].admin_state(), AdminState::Removed);

@@ -116,6 +116,12 @@ pub(crate) struct Health {
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
+    /// Time at which the last pause began, in nanoseconds since the start.
+    busy_since: AtomicU64,
+    /// Time at which the back end was last spared, in nanoseconds since the start.
+    spared_since: AtomicU64,
+    /// Time at which a failure last made the back end suspect, in nanoseconds since the start.
+    suspect_since: AtomicU64,
     /// Time since when the back end has existed, in nanoseconds since the start.
     known_since: AtomicU64,
     /// Time at which requests last gave a reason to exclude the back end, in nanoseconds since the
@@ -168,7 +174,10 @@ impl Health {
         self.is_spared.load(Relaxed)
     }
 
-    pub fn set_spared(&self, is_spared: bool) {
+    pub fn set_spared(&self, now: Timestamp, is_spared: bool) {
+        if is_spared && !self.is_spared() {
+            self.spared_since.store(now.as_nanos(), Relaxed);
+        }
         self.is_spared.store(is_spared, Relaxed);
     }
 
@@ -204,7 +213,7 @@ impl Health {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);
         self.set_failing_probes(false);
-        self.set_spared(false);
+        self.is_spared.store(false, Relaxed);
     }
 
     /// Records that the back end did not exist before `now`.
@@ -228,7 +237,11 @@ impl Health {
         };
         let Ok(before) = self.liveness.fetch_update(Relaxed, Relaxed, step) else { return };
         let before = Liveness::unpack(before);
-        match (before.is_up(now), next(before).is_up(now)) {
+        let after = next(before);
+        if after.is_suspect() && !before.is_suspect() {
+            self.suspect_since.store(now.as_nanos(), Relaxed);
+        }
+        match (before.is_up(now), after.is_up(now)) {
             (true, false) => {
                 self.set_failing_probes(false);
                 self.fell_at.store(now.as_nanos(), Relaxed);
@@ -253,8 +266,12 @@ impl Health {
         self.set_failing_probes(false);
     }
 
-    /// Records that the back end asked for no new requests for `wait`.
+    /// Records that the back end asked for no new requests for `wait`. If a pause is in force, this
+    /// may prolong it.
     pub fn pause(&self, now: Timestamp, wait: Duration) {
+        if self.busy_until.load(Relaxed) <= now.as_nanos() {
+            self.busy_since.store(now.as_nanos(), Relaxed);
+        }
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
     }
 
@@ -281,28 +298,34 @@ impl Health {
     }
 
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
-        let known_since = Timestamp::from_nanos(self.known_since.load(Relaxed));
         let (state, since) = self.state_since(now);
-        (state, since.max(known_since))
+        (state, since.max(self.known_since()))
+    }
+
+    /// Returns the time since when the back end has existed.
+    pub fn known_since(&self) -> Timestamp {
+        Timestamp::from_nanos(self.known_since.load(Relaxed))
     }
 
     fn state_since(&self, now: Timestamp) -> (State, Timestamp) {
+        let time = |word: &AtomicU64| Timestamp::from_nanos(word.load(Relaxed));
         let (admin_state, since) = self.admin_state();
-        let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let liveness = self.liveness();
+        let is_up = liveness.is_up(now);
+        // The time of an exclusion: by failures, or by the pause that the back end asked for.
+        let excluded = || time(if is_up { &self.busy_since } else { &self.fell_at });
         match admin_state {
             AdminState::Draining => (State::Draining, since),
             AdminState::Maintenance => (State::Maintenance, since),
             AdminState::Removed => (State::Removed, since),
             AdminState::InService if self.is_spared() && !self.is_clear(now) => {
-                (State::Spared, Timestamp::from_nanos(self.excluded_at.load(Relaxed)))
+                // The flag may be left from an earlier exclusion.
+                (State::Spared, time(&self.spared_since).max(excluded()))
             }
-            AdminState::InService if !liveness.is_up(now) => {
-                (State::Down, Timestamp::from_nanos(self.fell_at.load(Relaxed)))
-            }
-            AdminState::InService if busy_until > now => (State::Busy, now),
+            AdminState::InService if !is_up => (State::Down, excluded()),
+            AdminState::InService if time(&self.busy_until) > now => (State::Busy, excluded()),
             AdminState::InService if liveness.is_suspect() => {
-                (State::Suspect, self.returned_at(now))
+                (State::Suspect, time(&self.suspect_since).max(self.returned_at(now)))
             }
             AdminState::InService if self.share(now) < 1000 => {
                 (State::SlowStart, self.returned_at(now))

@@ -103,10 +103,10 @@ impl Pool {
             let is_spared = missing > 0;
             missing = missing.saturating_sub(1);
             is_any_new |= is_spared && !was_spared(backend);
-            backend.health().set_spared(is_spared);
+            backend.health().set_spared(now, is_spared);
         }
         let others = in_service().filter(|b| b.health().excluded_by_requests_at(now).is_none());
-        others.for_each(|backend| backend.health().set_spared(false));
+        others.for_each(|backend| backend.health().set_spared(now, false));
         is_any_new
     }
 

@@ -86,13 +86,41 @@ fn probes_may_exclude_all_and_take_precedence_over_requests() {
     assert_eq!(states(&pool, at(2)), [Spared, Down]);
     pool.backends()[0].on_probe_failed(at(3), 3, None);
     pool.spare(at(3), SHARE, true);
-    assert_eq!(states(&pool, at(3)), [Down, Spared], "of the other one only requests speak");
+    assert_eq!(
+        states(&pool, at(3)),
+        [Down, Spared],
+        "only requests are evidence against the other one"
+    );
     pool.backends()[1].on_probe_failed(at(4), 3, Some(503));
     assert!(!pool.spare(at(4), SHARE, true));
     assert_eq!(states(&pool, at(4)), [Down, Down]);
     pool.backends()[1].on_probe_answered(at(5), 2);
     assert!(pool.spare(at(5), SHARE, true));
     assert_eq!(states(&pool, at(5)), [Down, Spared], "it answers again");
+}
+
+#[test]
+fn a_back_end_stays_spared_since_the_first_failure_of_an_exclusion() {
+    let pool = pool(1);
+    exclude(&pool, 0, &[0], PAUSE);
+    exclude(&pool, 20, &[0], PAUSE);
+    assert_eq!(pool.backends()[0].state(at(30)), (State::Spared, at(0)));
+    // The pause is over, and the back end fails again.
+    exclude(&pool, 6000, &[0], PAUSE);
+    assert_eq!(pool.backends()[0].state(at(6010)), (State::Spared, at(6000)));
+}
+
+#[test]
+fn a_back_end_is_suspect_since_the_first_request_without_a_response() {
+    let pool = pool(1);
+    let backend = &pool.backends()[0];
+    assert_eq!(backend.on_silent(at(10), at(0)), 1);
+    assert_eq!(backend.on_silent(at(20), at(5)), 2);
+    assert_eq!(backend.state(at(30)), (State::Suspect, at(10)));
+    backend.on_answered(at(40));
+    assert_eq!(backend.state(at(40)), (State::Up, Timestamp::ZERO));
+    assert_eq!(backend.on_silent(at(60), at(50)), 1);
+    assert_eq!(backend.state(at(70)), (State::Suspect, at(60)));
 }
 
 #[test]

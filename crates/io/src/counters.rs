@@ -138,8 +138,9 @@ counters! {
     handoffs_out,
     /// Messages taken over from other shards.
     handoffs_in,
-    /// Messages not handed off, because the queue of the other shard was full or there is no such
-    /// shard. Those of connections go back to the core. All others are lost.
+    /// Messages not handed off, because the queue of the other shard was full, because the other
+    /// shard has ended, or because there is no such shard. Those of connections go back to the core.
+    /// All others are lost.
     handoffs_lost,
     /// Queries of the core that were sent to a resolver or store.
     queries,

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use tidegate_world::{
     Cause, Failure, Flow, Handoff, HandoffInput, Pool, Received, ShardIndex, Timestamp, Transmit,
 };
@@ -57,19 +57,18 @@ enum Kind {
 }
 
 impl Parcel {
-    fn pack(input: HandoffInput, hold: Option<ShutdownBarrier>) -> Self {
-        match input {
-            HandoffInput::Received(Received { arrived, flow, bytes, handoffs }) => {
-                let kind = Kind::Received { arrived, handoffs: handoffs.saturating_add(1) };
-                Self { kind, flow, bytes: (*bytes).into(), hold }
+    /// Copies an input. The sending shard keeps the original until the copy is in the queue, so that
+    /// a failed handoff does not lose the input.
+    fn pack(input: &HandoffInput, hold: Option<ShutdownBarrier>) -> Self {
+        let (kind, flow) = match input {
+            HandoffInput::Received(received) => {
+                let handoffs = received.handoffs.saturating_add(1);
+                (Kind::Received { arrived: received.arrived, handoffs }, received.flow)
             }
-            HandoffInput::Transmit(Transmit { flow, bytes, .. }) => {
-                Self { kind: Kind::Transmit, flow, bytes: (*bytes).into(), hold }
-            }
-            HandoffInput::Failure(Failure { flow, cause, quote }) => {
-                Self { kind: Kind::Failure(cause), flow, bytes: quote, hold }
-            }
-        }
+            HandoffInput::Transmit(transmit) => (Kind::Transmit, transmit.flow),
+            HandoffInput::Failure(failure) => (Kind::Failure(failure.cause), failure.flow),
+        };
+        Self { kind, flow, bytes: bytes_of(input).into(), hold }
     }
 
     fn unpack(self, pool: &Pool) -> (HandoffInput, Option<ShutdownBarrier>) {
@@ -121,9 +120,8 @@ impl Handoffs {
     /// the shard has ended, or if there is no such other shard.
     ///
     /// # Errors
-    /// Returns the input. Returns `None` instead if another shard took the last place meanwhile, or
-    /// if the shard has ended.
-    pub fn send(&self, handoff: Handoff) -> Result<(), Option<HandoffInput>> {
+    /// Returns the input.
+    pub fn send(&self, handoff: Handoff) -> Result<(), HandoffInput> {
         self.send_held(handoff, None)
     }
 
@@ -133,28 +131,27 @@ impl Handoffs {
         &self,
         handoff: Handoff,
         hold: Option<ShutdownBarrier>,
-    ) -> Result<(), Option<HandoffInput>> {
+    ) -> Result<(), HandoffInput> {
         let Handoff { shard, input } = handoff;
         let to = self.outgoing.get(usize::from(shard));
+        // The check for a full queue comes first, because it saves the copy of the message.
         let Some(to) = to.filter(|to| usize::from(shard) != self.shard && !to.sender.is_full())
         else {
-            return Err(Some(input));
+            return Err(input);
         };
-        let length = length(&input);
+        let length = bytes_of(&input).len();
         if to.bytes.fetch_add(length, Relaxed) + length > BYTES_MAX {
             to.bytes.fetch_sub(length, Relaxed);
-            return Err(Some(input));
+            return Err(input);
         }
-        match to.sender.try_send(Parcel::pack(input, hold)) {
-            Ok(()) => {
-                to.waker.wake();
-                Ok(())
-            }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                to.bytes.fetch_sub(length, Relaxed);
-                Err(None)
-            }
+        // This fails if another shard has taken the last place since the check, or if the shard has
+        // ended.
+        if to.sender.try_send(Parcel::pack(&input, hold)).is_err() {
+            to.bytes.fetch_sub(length, Relaxed);
+            return Err(input);
         }
+        to.waker.wake();
+        Ok(())
     }
 
     /// Takes over the next input from another shard, with the membership that keeps the shards
@@ -181,12 +178,12 @@ impl Handoffs {
     }
 }
 
-/// Returns the number of bytes of an input that a queue has to hold.
-fn length(input: &HandoffInput) -> usize {
+/// Returns the bytes of an input that a queue has to hold.
+fn bytes_of(input: &HandoffInput) -> &[u8] {
     match input {
-        HandoffInput::Received(received) => received.bytes.len(),
-        HandoffInput::Transmit(transmit) => transmit.bytes.len(),
-        HandoffInput::Failure(failure) => failure.quote.len(),
+        HandoffInput::Received(received) => &received.bytes,
+        HandoffInput::Transmit(transmit) => &transmit.bytes,
+        HandoffInput::Failure(failure) => &failure.quote,
     }
 }
 
@@ -267,10 +264,24 @@ mod tests {
         let pool = Pool::new();
         let sent = (0..5).filter(|_| mesh[0].send(handoff(&pool, 1, "BYE")).is_ok()).count();
         assert_eq!(sent, 3);
-        assert!(matches!(mesh[0].send(handoff(&pool, 0, "to itself")), Err(Some(_))));
-        assert!(matches!(mesh[0].send(handoff(&pool, 2, "to nobody")), Err(Some(_))));
+        assert!(mesh[0].send(handoff(&pool, 0, "to itself")).is_err());
+        assert!(mesh[0].send(handoff(&pool, 2, "to nobody")).is_err());
         assert_eq!(std::iter::from_fn(|| mesh[1].take(&pool)).count(), 3);
         assert!(mesh[0].send(handoff(&pool, 1, "BYE")).is_ok(), "there is room again");
+    }
+
+    #[test]
+    fn a_shard_that_has_ended_gets_nothing_and_the_sender_keeps_the_input() {
+        let mut mesh = Handoffs::mesh(2, 8).unwrap();
+        let pool = Pool::new();
+        drop(mesh.pop());
+        match mesh[0].send(handoff(&pool, 1, "BYE")) {
+            Err(HandoffInput::Received(received)) => {
+                assert_eq!((&received.bytes[..], received.handoffs), (&b"BYE"[..], 0));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(mesh[0].outgoing[1].bytes.load(Relaxed), 0, "no byte waits");
     }
 
     #[test]

@@ -42,21 +42,20 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
 /// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
 /// or the default port for that transport, if no port is specified." The `rport` is not used: it is
-/// the source port of a connection, at which nothing listens.
+/// the source port of a connection, at which nothing listens. Nothing listens at port 0 either, so
+/// port 0 counts as no port.
 pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     let ip = match via.received() {
         Some(received) => address(received)?,
         None => via.host.ip()?,
     };
-    let port = sent_by_port(via);
-    (port != 0).then(|| SocketAddr::new(ip, port))
+    Some(SocketAddr::new(ip, listening_port(via)))
 }
 
 /// Returns the address to connect to for a response to a request from `source` with this top Via:
-/// the result of [`connection_target`] once the source is recorded in the Via. But the port may be
-/// 0.
+/// the result of [`connection_target`] once the source is recorded in the Via.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
+    SocketAddr::new(source.ip().to_canonical(), listening_port(via))
 }
 
 /// Returns the destination of the response to a request from `source` with this top Via: the result
@@ -71,10 +70,19 @@ pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
 }
 
 fn sent_by_port(via: &Via<'_>) -> u16 {
-    via.port.unwrap_or(match via.transport {
+    via.port.unwrap_or(default_port(via))
+}
+
+/// Returns the port at which the sender of a request with this Via may accept connections.
+fn listening_port(via: &Via<'_>) -> u16 {
+    via.port.filter(|&port| port != 0).unwrap_or(default_port(via))
+}
+
+fn default_port(via: &Via<'_>) -> u16 {
+    match via.transport {
         ViaTransport::Tls => 5061,
         _ => 5060,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -139,8 +147,13 @@ mod tests {
         assert_eq!(target(noted).as_deref(), Some("192.0.2.9:5070"));
         assert_eq!(target("SIP/2.0/TLS 192.0.2.9").as_deref(), Some("192.0.2.9:5061"));
         assert_eq!(target("SIP/2.0/TCP phone.example"), None);
+        assert_eq!(target("SIP/2.0/TCP 192.0.2.9:0").as_deref(), Some("192.0.2.9:5060"));
+        assert_eq!(target("SIP/2.0/TLS 192.0.2.9:0").as_deref(), Some("192.0.2.9:5061"));
         let came = via("SIP/2.0/TCP 10.1.1.1:5070;rport");
         let listener = listener_target(&came, "192.0.2.9:4000".parse().unwrap());
         assert_eq!(listener.to_string(), "192.0.2.9:5070", "as above");
+        let zero = via("SIP/2.0/TCP 10.1.1.1:0;rport");
+        let listener = listener_target(&zero, "192.0.2.9:4000".parse().unwrap());
+        assert_eq!(listener.to_string(), "192.0.2.9:5060");
     }
 }

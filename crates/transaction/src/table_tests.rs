@@ -114,7 +114,7 @@ impl Pair {
         assert_eq!(handle.is_err(), self.model.len() == LENGTH_MAX, "the bound is kept");
         let Ok(handle) = handle else { return };
         let is_new = self.given.insert((handle.slot, handle.generation));
-        assert!(is_new, "what stands in a slot again has another generation");
+        assert!(is_new, "a reused slot has another generation");
         self.model.insert(number, Entry { handle, value, is_lent, armed });
     }
 

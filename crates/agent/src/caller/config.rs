@@ -241,8 +241,8 @@ impl fmt::Display for CallerConfigError {
             ),
             Self::DevicesOverStreams => f.write_str("devices register over UDP only"),
             Self::Slack => write!(f, "the slack is more than {} ms", SLACK_MAX.as_millis()),
-            Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
-            Self::T2 => f.write_str("T2 is zero: it must be 1 ms or more"),
+            Self::T1 => f.write_str("T1 must be above 0 ms"),
+            Self::T2 => f.write_str("T2 must be above 0 ms"),
         }
     }
 }

@@ -151,8 +151,8 @@ impl fmt::Display for RegistrantConfigError {
                 "keep-alives need an interval, and connections that stay open (over TCP and TLS two \
                  or more)",
             ),
-            Self::T1 => f.write_str("T1 is zero: it must be 1 ms or more"),
-            Self::T2 => f.write_str("T2 is zero: it must be 1 ms or more"),
+            Self::T1 => f.write_str("T1 must be above 0 ms"),
+            Self::T2 => f.write_str("T2 must be above 0 ms"),
         }
     }
 }

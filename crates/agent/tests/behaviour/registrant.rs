@@ -333,4 +333,5 @@ fn a_configuration_without_sense_is_an_error() {
     let mut pauseless = config(1);
     pauseless.timing.t2 = Duration::ZERO;
     assert_eq!(refused(pauseless), Some(RegistrantConfigError::T2));
+    assert_eq!(RegistrantConfigError::T1.to_string(), "T1 must be above 0 ms");
 }

@@ -259,6 +259,9 @@ fn impossible_arrivals_are_rejected() {
     assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
     assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));
     assert_eq!(refused(|c| c.timing.t2 = Duration::ZERO), Some(CallerConfigError::T2));
+    let short = |c: &mut CallerConfig| c.timing.t1 = Duration::from_micros(500);
+    assert_eq!(refused(short), None, "below 1 ms");
+    assert_eq!(CallerConfigError::T1.to_string(), "T1 must be above 0 ms");
 }
 
 /// §8.2.1, §11 and §14.2: such a request got no response, so the other side repeated it for 32 s and

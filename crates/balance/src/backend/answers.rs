@@ -42,10 +42,13 @@ impl Backend {
     /// down while its name has no address.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
         if self.admin_state() == AdminState::InService && !self.is_somewhere() {
-            return (State::Down, Timestamp::ZERO);
+            return (State::Down, self.load.health.known_since());
         }
         match self.load.health.state(now) {
-            (State::Up, since) if self.silences() > 0 => (State::Suspect, since),
+            (State::Up, since) if self.silences() > 0 => {
+                let silent_since = self.load.silent_since.load(Relaxed);
+                (State::Suspect, since.max(Timestamp::from_nanos(silent_since)))
+            }
             state => state,
         }
     }
@@ -92,6 +95,9 @@ impl Backend {
         // If two shards come here at the same time, one request may not be counted. That delays a
         // probe by one request.
         let silences = self.silences() + 1;
+        if silences == 1 {
+            self.load.silent_since.store(now.as_nanos(), Relaxed);
+        }
         self.load.silences.store(silences, Relaxed);
         self.load.silent_at.store(now.as_nanos(), Relaxed);
         silences

@@ -308,7 +308,7 @@ mod tests {
     fn rejections_of_some_callers_teach_and_of_most_pause() {
         let each = |n| Parties::of(n, n);
         assert_eq!(run(each, |n| n % 4 == 0), TEACHES);
-        assert_eq!(run(each, |n| n % 2 == 0), TEACHES, "as many are served");
+        assert_eq!(run(each, |n| n % 2 == 0), TEACHES, "half of the requests are served");
         assert_eq!(run(each, |_| true), PAUSES);
         assert_eq!(run(each, |n| n % 4 != 0), PAUSES);
     }

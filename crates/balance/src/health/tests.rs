@@ -126,7 +126,11 @@ fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
         health.set_admin_state(at(0), AdminState::InService);
         health.set_admin_state(at(1), admin_state);
         health.set_admin_state(at(2), admin_state);
-        assert_eq!(health.state(at(3)), (state, at(1)), "said twice, it holds since the first");
+        assert_eq!(
+            health.state(at(3)),
+            (state, at(1)),
+            "the same state again does not change its start"
+        );
         assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
     }
     // Behaviour in maintenance is ignored, and earlier behaviour is forgotten.
@@ -148,18 +152,36 @@ fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
 }
 
 #[test]
-fn a_silent_back_end_is_suspect_and_then_down_since_its_first_failure() {
+fn a_silent_back_end_is_suspect_and_then_down() {
     let health = Health::default();
     let silent = |ms| health.change(at(ms), |l| l.on_unanswered(at(ms), 3, UNTIL_PROBED));
     silent(0);
-    assert_eq!(health.state(at(1)), (State::Suspect, Timestamp::ZERO));
+    assert_eq!(health.state(at(1)), (State::Suspect, at(0)));
     assert!(health.takes_calls(at(1)));
     health.change(at(2), |l| l.on_answered(at(2)));
     assert_eq!(health.state(at(2)), (State::Up, Timestamp::ZERO));
-    (3..=5).for_each(silent);
+    (3..5).for_each(silent);
+    assert_eq!(health.state(at(4)), (State::Suspect, at(3)), "the first of two failures");
+    silent(5);
     assert_eq!(health.state(at(6)), (State::Down, at(5)));
     silent(7);
     assert_eq!(health.state(at(8)), (State::Down, at(5)), "it was down already");
+}
+
+#[test]
+fn a_back_end_is_busy_since_it_first_asked_for_the_pause() {
+    let health = Health::default();
+    health.pause(at(0), Duration::from_millis(100));
+    assert_eq!(health.state(at(50)), (State::Busy, at(0)));
+    health.pause(at(60), Duration::from_millis(100));
+    assert_eq!(health.state(at(150)), (State::Busy, at(0)), "the pause was prolonged");
+    assert_eq!(health.state(at(160)), (State::Up, at(160)));
+    health.pause(at(200), Duration::from_millis(100));
+    assert_eq!(health.state(at(250)), (State::Busy, at(200)), "this is another pause");
+    // A pause that is forgotten is not prolonged.
+    health.forget();
+    health.pause(at(260), Duration::from_millis(100));
+    assert_eq!(health.state(at(270)), (State::Busy, at(260)));
 }
 
 #[test]

@@ -158,7 +158,7 @@ mod tests {
         let after_a_good_one = Aimd { clean_s: 0.2, ..at(200.0) };
         assert_eq!(rate(after_a_good_one, 40, 39), 160.0, "at least four fifths");
         assert_eq!(rate(at(1.2), 1, 1), 1.0, "no further");
-        assert_eq!(rate(at(200.0), 1, 40), 2.5, "refusals of more than was given now");
+        assert_eq!(rate(at(200.0), 1, 40), 2.5, "more rejections than requests in this interval");
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
         gcra.set_rate(10.0);
         assert_eq!(taken(&gcra, at(0), false), 2);
         gcra.set_rate(1000.0);
-        assert_eq!(taken(&gcra, at(0), false), 0, "ahead of time as before, in time");
+        assert_eq!(taken(&gcra, at(0), false), 0, "as far ahead of its schedule as before");
         assert_eq!(taken(&gcra, at(101), false), 1);
     }
 

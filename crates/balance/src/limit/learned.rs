@@ -261,7 +261,7 @@ mod tests {
             let learned = learning();
             run(&learned, 0, 305, |ms| ms % 10 == 0);
             let rate = learned.rate();
-            assert_eq!(rate, 105.0_f64.min(rate), "half was taken of 200 a second");
+            assert_eq!(rate, 105.0_f64.min(rate), "the rate fell from 200 to about half");
             // A request sent long after the decrease is rejected, and then there are no calls.
             run(&learned, 305, 500, |ms| ms == 450);
             given(&learned, at(500 + pause));

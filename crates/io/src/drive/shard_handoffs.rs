@@ -59,15 +59,15 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned: VecDeque::new(), held: Vec::new() }
     }
 
-    /// Hands an input to its shard. An input that cannot be handed off is counted as lost. A
-    /// message that its sender does not repeat then goes back to the core
+    /// Hands an input to its shard. An input that cannot be handed off is counted. If it is a message
+    /// that its sender does not repeat, it then goes back to the core
     /// ([`take_returned`](Self::take_returned)).
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
             Ok(()) => self.counters.handoffs_out.add(1),
             Err(input) => {
                 self.counters.handoffs_lost.add(1);
-                let returned = input.and_then(Returned::of);
+                let returned = Returned::of(input);
                 self.returned.extend(returned.filter(|_| self.returned.len() < RETURNED_MAX));
             }
         }
@@ -185,6 +185,15 @@ mod tests {
         }
         a.note(false);
         assert!(b.barrier().all_drained());
+    }
+
+    #[test]
+    fn a_message_of_a_stream_goes_back_if_the_other_shard_has_ended() {
+        let pool = Pool::new();
+        let [mut a, b] = pair(8);
+        drop(b);
+        a.send(response(&pool));
+        assert!(matches!(a.take_returned(), Some(Returned::Unsent(_))));
     }
 
     #[test]

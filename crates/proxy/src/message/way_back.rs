@@ -20,9 +20,10 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
     }
 }
 
-/// Checks that a request with this top Via that was received on `flow` has a way back. Nothing can be
-/// sent to port 0. If such a request were forwarded, the responses would be lost here, and the back
-/// end would seem silent.
+/// Checks that the responses to a request with this top Via that was received on `flow` can be sent.
+/// No datagram can be sent to port 0. If such a request were forwarded, the responses would be lost
+/// here, and the back end would seem silent. The responses to a request on a stream go back on its
+/// connection, whatever the port in the Via.
 pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection> {
     match way_back(via, flow).port() {
         0 => Err(Rejection::Reply(400, "responses cannot be sent to port 0")),

@@ -59,7 +59,7 @@ fn a_token_and_an_entry_that_disagree_do_no_harm() {
 
 /// One request is answered. Then INVITEs claim to be part of its call.
 #[test]
-fn an_answered_request_makes_no_invite_old() {
+fn invites_with_the_call_id_of_an_answered_request_are_new_work() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 1);
     let counters = Arc::clone(&script.counters);
     let huge = request("MESSAGE", "sip:bob@192.0.2.1", "X", 2_147_483_647, "");

@@ -175,7 +175,7 @@ fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
 // REGISTERs of a client share one Call-ID. §22.2: so do an INVITE and its second attempt with
 // credentials.
 #[test]
-fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
+fn a_new_request_with_an_old_call_id_leaves_a_back_end_that_is_down() {
     let mut script = Script::new();
     let register = |cseq| request("REGISTER", "sip:192.0.2.1", "r", cseq, "");
     let sent = script.one(CALLER, &register(1));
@@ -194,7 +194,7 @@ fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
 }
 
 #[test]
-fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
+fn registers_with_one_call_id_stay_at_one_back_end() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
     // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2), so it stays at one back end.

@@ -181,7 +181,7 @@ fn a_retry_after_is_drawn_within_its_bounds_for_each_refusal() {
 }
 
 #[test]
-fn requests_of_calls_draw_theirs_from_the_seed() {
+fn the_retry_after_of_in_dialog_requests_is_drawn_from_the_seed() {
     let drawn = |seed| {
         let law = [("after", 3.0), ("share", 0.0)];
         let mut script = adjusted(SCHEMES[0], &law, |settings| {

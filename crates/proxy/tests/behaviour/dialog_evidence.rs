@@ -101,7 +101,7 @@ fn the_same_call_id_without_to_tag_takes_a_lease_each_time() {
 // RFC 3261 §17.2.3, without the magic cookie: "The INVITE request matches a transaction if the
 // Request-URI, To tag, From tag, Call-ID, CSeq, and top Via header field match".
 #[test]
-fn one_branch_without_magic_cookie_is_as_many_calls_as_it_asks_for() {
+fn different_invites_with_one_branch_without_magic_cookie_are_different_calls() {
     for mode in MODES {
         let mut s = alone(mode, calls(5));
         let mut passed = 0;
@@ -125,7 +125,7 @@ fn one_branch_without_magic_cookie_is_as_many_calls_as_it_asks_for() {
 
 // RFC 3261 §8.2.2.2, §17.2.3: one branch is one transaction, of one method.
 #[test]
-fn an_answered_request_makes_nothing_else_with_its_branch_old() {
+fn other_requests_with_the_branch_of_an_answered_one_are_new_work() {
     for mode in MODES {
         let mut s = alone(mode, rate(1.0));
         let first = forwarded(s.send(CALLER, &invite("a"))).unwrap();
@@ -151,7 +151,7 @@ fn an_answered_request_makes_nothing_else_with_its_branch_old() {
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
 // paths, most likely due to forking." The number is limited to what a fork makes.
 #[test]
-fn copies_of_a_call_go_where_it_is_and_are_few() {
+fn copies_of_an_invite_go_to_its_back_end_and_are_limited() {
     for mode in MODES {
         let mut s = limited(mode, [calls(2), calls(2)]);
         let first = forwarded(s.send(CALLER, &invite("a"))).unwrap();

@@ -67,7 +67,7 @@ fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
 // specified in the Retry-After header field, if present." Here the server is the phone of one
 // number.
 #[test]
-fn one_number_that_asks_for_a_pause_keeps_nobody_else_away() {
+fn one_number_that_asks_for_a_pause_pauses_no_back_end() {
     let mut s = stateful();
     assert_eq!(call(&mut s, STRANGER, "own", refusal), 2, "it is tried once more");
     assert_eq!(states(&s), [State::Up; 2]);
@@ -84,7 +84,7 @@ fn one_number_that_asks_for_a_pause_keeps_nobody_else_away() {
 }
 
 #[test]
-fn many_numbers_of_one_stranger_beside_others_keep_nobody_away() {
+fn many_numbers_of_one_stranger_beside_others_pause_no_back_end() {
     let mut s = stateful();
     beside_others(&mut s, 20, |step| format!("own-{step}"));
     assert_eq!(states(&s), [State::Up; 2]);
@@ -212,7 +212,7 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
 
 /// The transport reports that nothing listens at any back end. One back end is tried nevertheless.
 #[test]
-fn requests_alone_never_leave_a_pool_without_anybody() {
+fn failed_requests_alone_never_exclude_all_back_ends_of_a_pool() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
         s.refused(BACKEND_A);

@@ -29,7 +29,7 @@ fn probing(probe: Probe) -> Script {
 
 /// A proxy without a name does not send one in probes either.
 #[test]
-fn a_proxy_without_a_name_sends_none_to_back_ends() {
+fn a_proxy_without_a_name_sends_no_user_agent_in_probes() {
     for (name, expected) in [("edge", &["edge"][..]), ("", &[])] {
         let mut s = Script::with(Policy::Rr, |settings| {
             settings.name = name.to_owned();
@@ -175,7 +175,7 @@ fn a_provisional_answer_ends_nothing() {
 }
 
 #[test]
-fn nobody_answers_for_another() {
+fn a_response_from_elsewhere_or_with_a_forged_branch_answers_no_probe() {
     let mut s = probing(Probe { fall: 1, timeout: ms(400), ..probe() });
     let end = s.now + ms(2000);
     while s.now < end {

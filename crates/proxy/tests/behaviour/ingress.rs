@@ -125,7 +125,7 @@ fn repetitions_of_an_invite_are_not_new_work() {
 
 // RFC 3428 §4: "MESSAGE requests do not initiate dialogs."
 #[test]
-fn a_to_tag_under_the_call_id_of_a_message_belongs_to_no_call() {
+fn a_to_tag_with_the_call_id_of_a_message_request_belongs_to_no_call() {
     let mut script = Script::new();
     script.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "a", 1, ""));
     script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "a", 2, "Totag\r\n"));

@@ -27,7 +27,7 @@ fn works(script: &mut Script, text: &str) -> Vec<Work> {
     while script.proxy.serve(script.now) {
         works.push(script.proxy.last_work());
     }
-    assert_eq!(script.proxy.last_work(), Work::default(), "nothing was done last");
+    assert_eq!(script.proxy.last_work(), Work::default(), "the last call did nothing");
     script.sent();
     works
 }
@@ -80,7 +80,7 @@ fn messages_without_a_class_are_checked_too() {
 }
 
 #[test]
-fn a_call_that_is_held_back_is_looked_at_once() {
+fn a_call_that_is_held_back_is_looked_at_only_once() {
     let mut script = under((Queueing::Fifo, Decide::Service), &[("rate", 10.0)]);
     let moved = work(Some(Class::Invite), None, None);
     assert_eq!(works(&mut script, &invite("a")), [Work::default(), moved]);

@@ -154,7 +154,7 @@ fn a_slot_is_reused_only_when_its_calls_are_forgotten() {
     assert_eq!(r.set_up("1"), BACKEND_A);
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C])], 0);
-    assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
+    assert_eq!(r.hang_up("1"), BACKEND_A, "no other back end has its slot yet");
     r.s.pass(Duration::from_secs(40));
     r.s.sent();
     // No back end has taken the index of another.
@@ -178,7 +178,7 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(relayed(&mut r, "2"));
     r.hang_up("1");
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
-    assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
+    assert!(!relayed(&mut r, "3"), "its slot may still be reserved, but it has no call");
 }
 
 /// A token led to an address for months after its back end had been removed.

@@ -122,7 +122,7 @@ fn a_cancel_goes_to_two_back_ends_if_slow_start_changes_the_choice() {
 /// §16.10 again, when it is unknown which back end has the INVITE: all are asked, and the caller
 /// gets the best response.
 #[test]
-fn a_cancel_asks_those_that_may_have_it() {
+fn a_cancel_goes_to_all_back_ends_that_may_have_its_invite() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let [mut before, mut after] =
             with_pool(&[BACKEND_A, BACKEND_B, BACKEND_C], Policy::Rr, mode);
@@ -329,7 +329,7 @@ fn unmatched_cancels_are_denied() {
 /// A flood of CANCELs is not multiplied without limit. §16.10: "It MUST statelessly forward the CANCEL
 /// request": each of them still goes to one back end.
 #[test]
-fn cancels_that_are_asked_about_are_bounded() {
+fn the_number_of_cancels_sent_to_several_back_ends_is_limited() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
     for call in 0..4096 {
         assert_eq!(after.send(CALLER, &cancel(&format!("c{call}"))).len(), 2);
@@ -339,7 +339,7 @@ fn cancels_that_are_asked_about_are_bounded() {
     assert_eq!((more.to, after.counters.lost_overflowed.get()), (address(BACKEND_A), 1));
     let denied = after.one(BACKEND_A, &more.answer("481 No Such Call"));
     assert_eq!((denied.to, denied.start()), (address(CALLER), "SIP/2.0 481 No Such Call"));
-    assert_eq!(after.send(CALLER, &cancel("c0")).len(), 2, "one of those that are asked about");
+    assert_eq!(after.send(CALLER, &cancel("c0")).len(), 2, "a copy of an earlier CANCEL");
     after.pass(Duration::from_secs(32));
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);
 }

@@ -68,7 +68,7 @@ fn the_port_goes_with_the_maddr() {
 /// in the set of addresses or domains the proxy is configured to be responsible for." A domain of
 /// ours does not make us responsible for another address.
 #[test]
-fn an_maddr_of_another_is_not_for_the_pool_of_its_domain() {
+fn an_maddr_elsewhere_does_not_lead_to_the_pool_of_the_domain() {
     let rule = |from| Rule {
         from,
         methods: Vec::new(),
@@ -105,7 +105,7 @@ fn a_method_is_no_part_of_a_request_uri() {
 /// Retransmissions, and the ACK and CANCEL of a branch, have the URI that was sent (§9.1,
 /// §17.1.1.3).
 #[test]
-fn all_of_a_branch_has_the_uri_that_was_sent() {
+fn all_requests_of_a_branch_have_the_uri_of_the_first() {
     let mut s = Script::stateful();
     let uri = "sip:bob@example.com;method=BYE;maddr=192.0.2.1";
     let out = sent(&mut s, uri, "c1");

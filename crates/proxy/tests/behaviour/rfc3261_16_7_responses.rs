@@ -189,8 +189,12 @@ fn the_best_response_is_sent_once_all_have_answered() {
     assert!(acknowledged(&s.send(BACKEND_A, &a.answer("486 Busy Here"))));
     assert!(acknowledged(&s.send(BACKEND_B, &b.answer("503 Service Unavailable"))));
     let sent = s.send(BACKEND_C, &c.answer("404 Not Found"));
-    assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"), "of one class the first");
-    assert!(sent[1].header("To").contains("tag=callee"), "as it came");
+    assert_eq!(
+        starts(&sent)[1],
+        (CALLER, "SIP/2.0 486 Busy Here"),
+        "the first response of the class"
+    );
+    assert!(sent[1].header("To").contains("tag=callee"), "the response is unchanged");
     ack_to_refusal(&mut s);
     s.pass(Duration::from_secs(40));
     assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));

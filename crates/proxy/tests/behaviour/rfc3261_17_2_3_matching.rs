@@ -66,7 +66,7 @@ fn responses_to_requests_from_before_a_restart_go_back() {
     let ok = after.one(BACKEND_A, &old.answer("200 OK"));
     assert_eq!((ok.to.to_string().as_str(), ok.all("Via").len()), (CALLER, 1));
     assert_eq!(ok.header("Call-ID"), "c1");
-    assert_eq!(after.live(), (1, 1), "the same slot, and another call");
+    assert_eq!(after.live(), (1, 1), "only the second call has transactions");
     // With another key it is foreign.
     let mut foreign = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
@@ -80,7 +80,7 @@ fn responses_to_requests_from_before_a_restart_go_back() {
 
 /// A full table rejects new requests before it selects a back end.
 #[test]
-fn a_full_table_is_a_503_and_what_it_holds_goes_on() {
+fn a_full_table_rejects_new_requests_and_keeps_its_transactions() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         settings.transactions_max = 1;

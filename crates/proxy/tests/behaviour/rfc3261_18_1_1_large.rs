@@ -316,7 +316,10 @@ fn a_back_end_without_tcp_has_failed_in_nothing_else() {
     let sent: Vec<_> = ["d", "e"].into_iter().flat_map(|call| scene.call(call, 2000)).collect();
     let (to, _) = only(sent, "INVITE");
     assert_eq!((to.transport, to.remote), (Transport::Udp, refused.remote));
-    assert_ne!(scene.streams.poll_connect().expect("the other one").remote, refused.remote);
+    assert_ne!(
+        scene.streams.poll_connect().expect("a connection to the other one").remote,
+        refused.remote
+    );
     assert!(scene.backends.backends().iter().all(|backend| backend.failures() == 0));
 }
 
@@ -374,7 +377,7 @@ fn strangers_do_not_hide_the_end_of_a_connection() {
 
 /// A limit of our own says nothing about a back end.
 #[test]
-fn a_limit_of_connections_is_no_refusal() {
+fn a_limit_of_connections_is_no_failure_of_the_back_end() {
     let limits = ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() };
     let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
     let mut scene = Scene::listening(listeners.to_vec(), pool_of_two(), limits);

@@ -203,6 +203,45 @@ fn a_response_whose_connection_is_gone_takes_another_one() {
     only(sent, "SIP/2.0 200");
 }
 
+/// The port in the Via of a request on a stream matters only if the connection is gone. RFC 3261
+/// §18.2.2: "the response MUST be sent using the existing connection to the source of the original
+/// request that created the transaction, if that connection is still open."
+#[test]
+fn a_phone_with_port_0_in_its_via_is_reached_on_its_connection() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        for via in ["192.168.1.2:0", "192.168.1.2:0;rport"] {
+            let mut scene = Scene::new(Transport::Tcp, mode);
+            let phone = scene.accept(2, PHONE);
+            scene.offer(phone, &invite("TCP", via));
+            let (backend, sent) = scene.open();
+            let (_, forwarded) = only(sent, "INVITE");
+            let sent = scene.offer(backend, &forwarded.answer("200 OK"));
+            assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+            let bye = bye(forwarded.header("Record-Route"), "TCP");
+            assert_eq!(only(scene.offer(backend, &bye), "BYE").0, 2, "{mode:?} {via}");
+        }
+    }
+}
+
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter, if present, using the port in the "sent-by" value, or
+/// the default port for that transport, if no port is specified."
+#[test]
+fn a_response_to_port_0_whose_connection_is_gone_goes_to_the_default_port() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = scene.accept(2, PHONE);
+        scene.offer(phone, &invite("TCP", "192.168.1.2:0"));
+        let (backend, sent) = scene.open();
+        let (_, forwarded) = only(sent, "INVITE");
+        scene.close(phone, CloseCause::Reset);
+        scene.offer(backend, &forwarded.answer("200 OK"));
+        let (flow, sent) = scene.open();
+        assert_eq!(flow.remote, address("203.0.113.9:5060"), "{mode:?}");
+        only(sent, "SIP/2.0 200");
+    }
+}
+
 /// A back end that has refused its connection is not tried again and loses the call.
 #[test]
 fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call() {

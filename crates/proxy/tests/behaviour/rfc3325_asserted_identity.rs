@@ -83,7 +83,7 @@ fn no_line_end_but_crlf_hides_an_assertion() {
 /// Copies of a request, to the same back end or to another, equal the first request that was
 /// forwarded.
 #[test]
-fn copies_say_no_more_than_the_first() {
+fn retransmissions_and_failovers_contain_no_removed_identity() {
     let mut s = Script::stateful();
     let first = call(&mut s, ASSERTED);
     s.pass(std::time::Duration::from_millis(500));

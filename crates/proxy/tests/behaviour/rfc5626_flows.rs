@@ -143,7 +143,7 @@ fn a_contact_at_no_single_host_leads_to_the_flow_of_the_caller() {
 }
 
 #[test]
-fn a_contact_that_leads_there_is_followed() {
+fn a_contact_that_can_be_reached_is_followed() {
     // RFC 3261 §12.2.1.1: the remote target is the Contact, and may be another host or port.
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@198.51.100.7:5080", "198.51.100.7:5080");
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@203.0.113.5:5060", "203.0.113.5:5060");
@@ -219,7 +219,7 @@ fn a_route_that_leads_nowhere_leads_to_the_flow_of_the_other_party() {
 /// RFC 3261 §16.6: "Otherwise, the proxy MUST apply the procedures to the first value in the Route
 /// header field, if present, else the Request-URI."
 #[test]
-fn a_route_that_leads_there_is_followed() {
+fn a_route_that_can_be_reached_is_followed() {
     routed_to(CALLER, "198.51.100.7:5060", "<sip:203.0.113.5;lr>", "203.0.113.5:5060");
     routed_to(CALLER, "198.51.100.7:5060", "<sip:198.51.100.7:5080;lr>", "198.51.100.7:5080");
     // A trunk may receive at another address than the one from which it sends.

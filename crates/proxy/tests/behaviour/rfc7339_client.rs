@@ -230,7 +230,7 @@ fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
     let first = calls(&mut script, "a", 1).remove(0).unwrap();
     script.send(&first.to.to_string(), &telling(&first, "180 Ringing", &value("loss", 100, 1)));
     let went = calls(&mut script, "b", 20);
-    assert_eq!(sent(&went), 10, "only its own turns");
+    assert_eq!(sent(&went), 10, "only the calls whose turn is the second back end");
     assert!(went.iter().flatten().all(|call| call.to != first.to));
     // Now the second back end says that it has room.
     let other = went.into_iter().flatten().next().unwrap();
@@ -263,7 +263,7 @@ fn control_ends_when_it_expires_or_the_server_says_so() {
     tell(&mut script, &value("loss", 100, 3));
     assert_eq!(sent(&calls(&mut script, "e", 4)), 0);
     tell(&mut script, ";oc=77;oc-algo=\"loss\";oc-validity=0;oc-seq=2.9");
-    assert_eq!(sent(&calls(&mut script, "f", 4)), 0, "that is older");
+    assert_eq!(sent(&calls(&mut script, "f", 4)), 0, "this value is older");
     tell(&mut script, ";oc=77;oc-algo=\"loss\";oc-validity=0;oc-seq=4.0");
     assert_eq!(sent(&calls(&mut script, "g", 4)), 4);
 }
@@ -335,7 +335,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
 /// 002 §6.1: "The feedforward information contains the sender measured value of the current
 /// incoming load." A request that is held back belongs to this load too.
 #[test]
-fn a_server_that_asks_for_the_load_is_told_it_and_no_other() {
+fn only_a_server_that_asks_for_the_load_is_told_it() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut script = obeying(mode);
         let both = calls(&mut script, "a", 2);

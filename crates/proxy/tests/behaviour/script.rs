@@ -235,7 +235,7 @@ impl Script {
     /// Returns the status of the reply to a request.
     pub fn status(&mut self, from: &str, text: &str) -> u16 {
         let reply = self.one(from, text);
-        assert_eq!(reply.to.ip(), address(from).ip(), "a reply goes to who asked");
+        assert_eq!(reply.to.ip(), address(from).ip(), "a reply goes to the sender of the request");
         reply.start().split(' ').nth(1).unwrap().parse().unwrap()
     }
 

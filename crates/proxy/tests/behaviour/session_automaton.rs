@@ -94,7 +94,11 @@ fn miscount_2_the_200_to_a_re_invite_decrements_what_was_not_incremented() {
         let other = balancer.request(&invite("b"));
         for cseq in 2..5 {
             let again = balancer.request(&within("INVITE", cseq));
-            assert_eq!(balancer.counted(), (2, 2 * W_INV), "it is work like the first");
+            assert_eq!(
+                balancer.counted(),
+                (2, 2 * W_INV),
+                "a re-INVITE is as much work as an INVITE"
+            );
             balancer.answer(&again, "200 OK");
             assert_eq!(balancer.counted(), (2, W_INV));
             balancer.request(&within("ACK", cseq));
@@ -118,7 +122,7 @@ fn miscount_3_a_retransmitted_bye_increments_again() {
         balancer.answer(&bye, "200 OK");
         assert_eq!(balancer.counted(), (0, 0));
         balancer.0.send(CALLER, &within("BYE", 2));
-        assert_eq!(balancer.counted(), (0, 0), "nor does one that comes late");
+        assert_eq!(balancer.counted(), (0, 0), "a late BYE does not count either");
     }
 }
 

@@ -34,7 +34,11 @@ fn responses_reach_the_instance_of_their_request_and_the_dialog_belongs_to_all()
         assert_eq!((asked.from, asked.to), (address(OWN[0]), address(BACKEND_A)));
         assert!(asked.header("Via").contains(OWN[0]), "{}", asked.text);
         let routes = asked.all("Record-Route");
-        assert_eq!(routes.len(), 1, "an address of its own would go with it: {routes:?}");
+        assert_eq!(
+            routes.len(),
+            1,
+            "its own address would disappear with the instance: {routes:?}"
+        );
         assert!(routes[0].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
         let answer = one_at(&mut first, OWN[0], BACKEND_A, &asked.answer("200 OK"));
         assert_eq!((answer.from, answer.to), (address(PROXY), address(CALLER)));

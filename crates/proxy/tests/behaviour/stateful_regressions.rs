@@ -25,7 +25,7 @@ fn a_request_other_than_invite_is_not_cancelled() {
     s.pass(Duration::from_secs(4));
     assert_eq!(starts(&s.sent()).last().unwrap().0, BACKEND_B);
     let late = s.send(BACKEND_A, &first.answer("100 Trying"));
-    assert_eq!(starts(&late), [], "it was given up, and is left alone");
+    assert_eq!(starts(&late), [], "the branch was given up, and gets no CANCEL");
 
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
     let [a, b] = s.send(CALLER, &message).try_into().unwrap();
@@ -157,7 +157,7 @@ fn a_request_without_breadth_chooses_no_back_end() {
 }
 
 #[test]
-fn a_full_table_of_transactions_is_no_matter_of_a_pool_without() {
+fn a_full_transaction_table_does_not_affect_a_pool_without_transactions() {
     let mut s = Script::with(Policy::Rr, |settings| {
         let pool = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
         settings.pools[0].mode = Mode::Transaction;

@@ -350,7 +350,7 @@ fn a_flood_that_spreads_over_the_networks_of_a_48_is_caught_there() {
 }
 
 #[test]
-fn one_network_that_floods_has_none_around_it_banned() {
+fn a_flood_from_one_network_bans_no_network_around_it() {
     let list = BanList::new(16);
     let mut script = Script::with(Policy::Rr, |settings| {
         flood_limit(settings);
@@ -364,7 +364,7 @@ fn one_network_that_floods_has_none_around_it_banned() {
 }
 
 #[test]
-fn a_source_with_a_weight_may_send_as_many_times_as_much() {
+fn a_source_with_weight_10_may_send_ten_times_as_much() {
     let mut script = Script::with(Policy::Rr, |settings| {
         flood_limit(settings);
         let from = "198.51.100.0/24".parse().unwrap();

@@ -160,7 +160,6 @@ fn forged() -> Vec<String> {
     ]
 }
 
-// Issue 18, A4.
 #[test]
 fn a_forged_icmp_takes_no_back_end_down() {
     for mode in [Mode::Stateless, Mode::Transaction] {

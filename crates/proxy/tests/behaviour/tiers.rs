@@ -95,7 +95,7 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
     s.sent();
     // It gets no 100 from us, and no state of it is kept.
     assert_eq!(s.one(CALLER, &invite("b")).start(), "INVITE sip:bob@192.0.2.1 SIP/2.0");
-    assert_eq!(s.live(), (1, 1), "that of a");
+    assert_eq!(s.live(), (1, 1), "only call a has transactions");
     // RFC 3261 §17.2.1: a retransmission gets the last provisional response, and is not forwarded.
     let again = s.send(CALLER, &invite("a"));
     assert_eq!(starts(&again), [(CALLER, "SIP/2.0 180 Ringing")]);
@@ -229,7 +229,7 @@ fn a_full_table_of_transactions_refuses_nobody() {
 
 /// A model of the proxy's cost must know the tier of each piece of work.
 #[test]
-fn the_work_says_whether_anything_was_kept() {
+fn the_work_says_whether_it_was_stateless() {
     fn work(s: &mut Script, from: &str, text: &str) -> Work {
         s.offer(from, text.as_bytes());
         assert!(s.proxy.serve(s.now));

@@ -115,7 +115,11 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
     assert_eq!(happened, expected, "{context}");
     if let [one] = &sent[..] {
         if happened != Verdict::Forwarded {
-            assert_eq!(one.to.ip(), address(from).ip(), "{context}: a reply goes to who asked");
+            assert_eq!(
+                one.to.ip(),
+                address(from).ip(),
+                "{context}: a reply goes to the sender of the request"
+            );
         }
         if happened == entry.verdict() {
             entry.assert_holds(&context, &one.bytes);

@@ -44,7 +44,7 @@ fn give_admin_state(s: &Script, admin_state: AdminState) {
 // 503 (Service Unavailable) response to indicate how long the service is expected to be unavailable
 // to the requesting client".
 #[test]
-fn while_all_are_down_a_caller_is_told_until_when() {
+fn while_all_back_ends_are_down_the_503_says_until_when() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = script(|settings| settings.pools[0].mode = mode);
         s.gone(0);
@@ -79,7 +79,7 @@ fn a_repetition_is_rejected_again_and_counted_as_a_repetition() {
 }
 
 #[test]
-fn states_that_only_an_answer_or_an_operator_ends_have_no_time() {
+fn no_retry_after_is_sent_for_states_without_a_known_end() {
     let mut s = script(|settings| {
         let probe = Probe { interval: ms(60_000), jitter: 0.0, ..Probe::default() };
         settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
@@ -96,7 +96,7 @@ fn states_that_only_an_answer_or_an_operator_ends_have_no_time() {
 /// A request from one back end to another: its sender is excluded, and the other has sent
 /// Retry-After.
 #[test]
-fn a_pause_of_the_only_other_one_is_named() {
+fn the_warning_names_the_pause_of_the_only_other_back_end() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.rules.insert(
             0,
@@ -123,7 +123,7 @@ fn a_pause_of_the_only_other_one_is_named() {
 // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
 // specified in the Retry-After header field, if present."
 #[test]
-fn while_others_can_be_served_nobody_is_told_to_stay_away() {
+fn no_retry_after_is_sent_while_another_pool_can_serve() {
     let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
     let mut s = script(|settings| {
         settings.pools.push(PoolSettings::new(other.clone(), Policy::Rr));

@@ -94,7 +94,10 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
     assert_eq!(sent.to.to_string(), PHONE);
     assert!(sent.header("To").contains("<sip:bob@example.com>"), "the headers stay");
     assert_eq!(s.counters.lookups.found.get(), 1);
-    assert!(statuses(&s.send(CALLER, &call("c"))).contains(&"100"), "a copy meets a transaction");
+    assert!(
+        statuses(&s.send(CALLER, &call("c"))).contains(&"100"),
+        "a copy matches the transaction"
+    );
 }
 
 /// A regression: if no listener reached the first contact, the call got 404.
@@ -436,7 +439,7 @@ fn one_source_keeps_no_other_from_being_parked() {
             let uri = format!("sip:user-{i}@example.com");
             call_from(&mut s, greedy, &uri, &format!("c{i}"));
         }
-        assert_eq!(s.counters.parked.get(), most, "as many as it leaves");
+        assert_eq!(s.counters.parked.get(), most, "one source leaves room for others");
         assert!(call_from(&mut s, other, ALICE, "o").is_empty());
         assert_eq!(s.counters.parked.get(), most + 1);
     }

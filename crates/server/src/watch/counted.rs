@@ -90,7 +90,7 @@ pub(super) static COUNTED: [Counted; 16] = [
     },
     Counted {
         begins: "the queue to another shard is full",
-        of: "messages lost",
+        of: "messages not passed on",
         count: |shard| shard.io.handoffs_lost.get(),
     },
     Counted {

@@ -252,7 +252,10 @@ fn impossible_runs_are_usage_errors() {
         ),
         (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "expected HOST"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--slack", "2"], "slack"),
-        (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--t2", "0"], "T2 is zero"),
+        (
+            vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--t2", "0"],
+            "T2 must be above 0 ms",
+        ),
         (vec!["uas", "--bind", "0.0.0.0:5060"], "wildcard"),
         (vec!["uas", "--bind", &taken], "cannot listen on"),
         (vec!["uas", "--bind", "127.0.0.1", "--status", "200"], "300..700"),

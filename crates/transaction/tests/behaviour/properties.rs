@@ -68,7 +68,7 @@ fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen
                 let Some(at) = machine.deadline() else { continue };
                 now = now.max(at);
                 let effects = machine.on_timer(now, timing);
-                assert_ne!(machine, before, "what was due has happened");
+                assert_ne!(machine, before, "the timer that was due has fired");
                 effects
             }
             Step::Timer => {
@@ -81,7 +81,10 @@ fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen
         };
         if matches!(step, Step::Due | Step::Timer) {
             let next = machine.deadline();
-            assert!(next.is_none_or(|at| at > now), "one call does all that is due: {machine:?}");
+            assert!(
+                next.is_none_or(|at| at > now),
+                "one call fires all timers that are due: {machine:?}"
+            );
         }
         if before.is_terminated() {
             assert_eq!((machine, effects.len()), (before, 0), "Terminated is not left");

@@ -224,7 +224,11 @@ fn missed_repetitions_are_not_sent_in_a_burst() {
     assert_eq!(firing, Firing::Resend);
     assert_eq!(client.deadline(), Some(ms(4_600)), "counted from 2,600, when it was due");
     let (client, _) = InviteClient::start(Timestamp::ZERO, &timing).on_timer(ms(1_500), &timing);
-    assert_eq!(client.deadline(), Some(ms(2_500)), "the one due now was that which was sent");
+    assert_eq!(
+        client.deadline(),
+        Some(ms(2_500)),
+        "the retransmission due at 1,500 is the one that was sent"
+    );
 }
 
 /// A hushed client stops retransmissions, and still waits for responses.

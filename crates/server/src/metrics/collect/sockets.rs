@@ -125,7 +125,7 @@ static ALONE: [Number<Counters>; 18] = [
     (
         Family::counter(
             "crossings_lost",
-            "Messages to another shard lost because its queue was full",
+            "Messages not passed to the shard to which they belong, because its queue was full",
         ),
         |c| c.handoffs_lost.get().into(),
     ),

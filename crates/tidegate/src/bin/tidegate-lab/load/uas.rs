@@ -133,7 +133,7 @@ pub struct Args {
 /// Answers until a signal arrives, then prints the counts.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.t1.is_zero() {
-        return Err(Trouble::usage("T1 is zero: it must be 1 ms or more"));
+        return Err(Trouble::usage("T1 must be above 0 ms"));
     }
     let seed = match args.seed {
         Some(seed) => seed,
