@@ -74,7 +74,9 @@
 //! after a change, the measured cost is too low, or the processor is busy with something else. Then
 //! a limit applies: at most nine tenths of the messages that were read before may pass. The limit
 //! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
-//! set while the process stood still has no effect after some seconds. An overflow that does not
+//! set while the process stood still has no effect after some seconds. If the share applies only to
+//! sources that send more than their share, and others send too, half may pass, but at least twice
+//! the number that was served, and the limit always grows slowly: an overflow hits all sources. An overflow that does not
 //! become smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice
 //! this size for about ten seconds, and then tries again.
 //!
@@ -171,6 +173,15 @@ const OVERFLOW: f64 = 0.01;
 
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
+
+/// The same, while the share applies only to sources that send more than their share, and others send
+/// too. The others have no part in the overflow, and lose as many messages by it, so it must end
+/// soon.
+const BACK_IF_TARGETED: f64 = 0.5;
+
+/// But at least this many messages may pass for each one that was served, so that the server does
+/// not become idle.
+const PASSING_PER_SERVED: f64 = 2.0;
 
 /// After an overflow, the number of messages that may pass is limited. This is the rate at which
 /// the limit grows at first, as a part of the limit a second. The rate doubles in each second.
@@ -293,6 +304,8 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since the last overflow.
     calm: f64,
+    /// Whether the share applies only to sources that send more than their share.
+    is_targeted: bool,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
     /// Time at which the share was last changed.
@@ -330,6 +343,7 @@ impl Ladder {
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
+            is_targeted: false,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
             last: None,
@@ -355,6 +369,11 @@ impl Ladder {
             self.dropped = Dropped::new();
             self.rung = self.rung_without_drops();
         }
+    }
+
+    /// Sets whether the share applies only to sources that send more than their share.
+    pub fn set_targeted(&mut self, is_targeted: bool) {
+        self.is_targeted = is_targeted;
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -444,11 +463,12 @@ impl Ladder {
         if overflows {
             self.calm = 0.0;
             if self.is_settled(now) {
-                self.ceiling = (BACK * period.asked).max(1.0);
+                self.ceiling = self.passing_after_overflow(period).max(1.0);
             }
         } else {
             self.calm += period.seconds;
-            self.ceiling *= (GROWTH * self.calm.exp2() * period.seconds).exp();
+            let hurry = if self.harms_others() { 1.0 } else { self.calm.exp2() };
+            self.ceiling *= (GROWTH * hurry * period.seconds).exp();
         }
         let budget = self.settings.budget;
         let seconds = period.seconds.min(STEP_MAX_S);
@@ -466,6 +486,21 @@ impl Ladder {
             Rung::Thin => {
                 self.thin(now, overflows);
             }
+        }
+    }
+
+    /// Returns whether an overflow would hit sources that have no part in it.
+    fn harms_others(&self) -> bool {
+        self.is_targeted && self.exempt.per_second() > 0.0
+    }
+
+    /// Returns the number of messages a second that may pass after a period with an overflow.
+    fn passing_after_overflow(&self, period: &Period) -> f64 {
+        if self.harms_others() {
+            let served = PASSING_PER_SERVED * period.taken;
+            (BACK_IF_TARGETED * period.asked).max(served).min(BACK * period.asked)
+        } else {
+            BACK * period.asked
         }
     }
 

@@ -126,6 +126,11 @@ impl KernelShed {
         shedding.marks.extend(self.ladder.hot_marks());
     }
 
+    /// Sets whether the share of drops applies only to sources that send more than their share.
+    pub(crate) fn set_targeted(&mut self, is_targeted: bool) {
+        self.ladder.set_targeted(is_targeted);
+    }
+
     pub(crate) fn ladder(&self) -> &Ladder {
         &self.ladder
     }

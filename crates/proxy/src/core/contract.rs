@@ -78,6 +78,7 @@ impl Core for Proxy {
             kernel_shed.handle_timeout(now);
             kernel_shed.fill(&mut self.shedding);
             self.ingress.heavy(now, &mut self.shedding);
+            kernel_shed.set_targeted(!self.shedding.heavy.is_empty());
             self.ingress.set_pads(kernel_shed.ladder().pads());
         }
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
@@ -118,6 +119,7 @@ impl Core for Proxy {
             counters.overload.publish_ladder(kernel_shed.ladder());
             kernel_shed.fill(shedding);
             ingress.heavy(now, shedding);
+            kernel_shed.set_targeted(!shedding.heavy.is_empty());
             ingress.set_pads(kernel_shed.ladder().pads());
             ingress.spared(now, &self.snapshot, &mut shedding.spared);
         }
