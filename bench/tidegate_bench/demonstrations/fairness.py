@@ -1,13 +1,14 @@
 """100,000 INVITEs/s from one address and 200 calls/s from another: the calls that succeed despite the flood
 
-Tidegate with the law `pi` stands in front of answerers on this machine. Nothing is emulated. From one loopback address
-100,000 INVITEs/s are sent, and each 503 is acknowledged. Calls come from another address. They count if they are set up
-within 500 ms. Without fairness, the flood gets as large a part of the admitted work as it has of the offered work. The
-same load is then offered with `fair = true`, with rejection by 503 and with dropping; with a limit on the address of
-the flood, whose excess is rejected or dropped; and with `ban_above_cps`, where the kernel drops the INVITEs of a banned
-address. Each variant runs three times, and the variants take turns. The table also shows the real rate of the flood,
-its cost for the server, and the losses at the sockets. If the flood is larger than the number of calls that the
-processor can reject, the socket that all INVITEs share overflows.
+Tidegate stands in front of answerers on this machine. Nothing is emulated. From one loopback address 100,000 INVITEs/s
+are sent, and each 503 is acknowledged. Calls come from another address. They count if they are set up within 500 ms.
+`default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, unshared` has
+no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and reject
+by 503, or drop in Tidegate: without fair shares (`off`), with them, with a limit on the address of the flood, whose
+excess is rejected or dropped, and with `ban_above_cps`, where the kernel drops the INVITEs of a banned address. Each
+variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost for the
+server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can reject,
+the socket that all INVITEs share overflows.
 """
 
 import argparse
@@ -39,24 +40,26 @@ LIMIT = f"""
 from = "{FLOODER}"
 rate_cps = 50
 """
-FAIR = "[overload.sources]\nfair = true\n"
+UNSHARED = "[overload.sources]\nfair = false\n"
 SILENT = replace(LAW, disposal="drop")
 DEFAULT = Variant("tide", disposal="auto")
 # The law, and tables below it.
 VARIANTS = {
-    "off": (LAW, ""),
-    "fair": (LAW, FAIR),
-    "fair, drop": (SILENT, FAIR),
+    "off": (LAW, UNSHARED),
+    "fair": (LAW, ""),
+    "fair, drop": (SILENT, ""),
     "limit, refuse": (LAW, LIMIT),
     "limit, drop": (LAW, LIMIT + 'then = "drop"\n'),
     "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
     "default": (DEFAULT, ""),
-    "default, fair": (DEFAULT, FAIR),
+    "default, unshared": (DEFAULT, UNSHARED),
 }
 # The generator of the other calls.
 CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
 # In these variants the flood costs the server so little that nearly all other calls must be set up in time.
 CHEAP = ("limit, drop", "ban")
+# The default keeps fewer of them, because buffers overflow until the kernel drops enough of the flood.
+DEFAULT_KEPT_MIN = 0.8
 
 
 def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -128,7 +131,7 @@ class Show(Demonstration):
             for name in VARIANTS:
                 row = one(self, round_, name, self.options)
                 print(
-                    f"round {round_}, {name:13}: {row['in_time']:7.1%} of the others in time; flood "
+                    f"round {round_}, {name:17}: {row['in_time']:7.1%} of the others in time; flood "
                     f"{row['flood_cps']:6}/s at {row['server_us']:5.1f} µs each, {row['server_drops']} "
                     "lost at full sockets",
                     flush=True,
@@ -146,7 +149,7 @@ class Show(Demonstration):
             return Spread.of([row["in_time"] for row in rows if row["variant"] == name])
 
         off = spread("off")
-        for name in list(VARIANTS)[1:]:
+        for name in (name for name in VARIANTS if name not in ("off", "default, unshared")):
             self.expect(
                 spread(name).median > off.median,
                 f"with {name} {spread(name).median:.1%} of the other calls are in time, with off {off.median:.1%}",
@@ -155,6 +158,9 @@ class Show(Demonstration):
             self.expect(
                 spread(name).minimum >= KEPT_MIN, f"with {name} at least {spread(name).minimum:.1%} of them in each run"
             )
+        kept, alike = spread("default"), spread("default, unshared")
+        self.expect(kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run")
+        self.expect(kept.minimum > alike.maximum, f"without fair shares at most {alike.maximum:.1%}")
         for name, column in (("fair", "by_share"), ("limit, drop", "by_limit"), ("ban", "banned")):
             least = min(row[column] for row in rows if row["variant"] == name)
             self.expect(least > 0, f"{name} takes effect: it sheds at least {least} messages in each run")
