@@ -17,7 +17,8 @@ pub(super) struct Dialogs {
     /// Bit set of the dialogs that a 2xx has created and no BYE has ended. A bit stays set while a
     /// BYE is pending.
     confirmed: u8,
-    /// Bit set of the dialogs with a pending BYE.
+    /// Bit set of the dialogs with a pending BYE. A BYE without a response stays pending, even after
+    /// its transaction has ended.
     leaving: u8,
     /// Bit set of the dialogs that a BYE has ended.
     ended: u8,
@@ -67,8 +68,7 @@ impl Dialogs {
 
     /// Records a BYE within the dialog with this hash.
     pub(super) fn on_bye(&mut self, dialog: u32) {
-        let this = self.hashes.iter().position(|&hash| hash == dialog);
-        self.leaving |= this.map_or(0, |i| 1 << i);
+        self.leaving |= self.bit(dialog);
     }
 
     /// Returns whether a BYE is pending, and every confirmed dialog has a pending BYE or has ended.
@@ -76,24 +76,48 @@ impl Dialogs {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
 
-    /// Records that the pending BYEs have not ended their dialogs.
-    pub(super) fn on_bye_failed(&mut self) {
-        self.leaving = 0;
+    /// Records that a BYE has not ended the dialog with this hash, and that no other BYE within it
+    /// is pending.
+    pub(super) fn on_bye_failed(&mut self, dialog: u32) {
+        self.leaving &= !self.bit(dialog);
     }
 
-    /// Records that the pending BYEs have ended their dialogs. Returns whether no confirmed dialog
-    /// is left.
-    pub(super) fn on_bye_answered(&mut self) -> bool {
-        self.confirmed &= !self.leaving;
-        self.ended |= self.leaving;
-        self.leaving = 0;
+    /// Records that a BYE has ended the dialog with this hash. Returns whether no confirmed dialog
+    /// is left. `is_open` returns whether a BYE within the dialog with a hash still waits for its
+    /// final response.
+    ///
+    /// RFC 3261 §15.1.1: if "no response at all is received for the BYE", "the UAC MUST consider
+    /// the session and the dialog terminated". So a dialog whose BYE no longer waits ends too. If it
+    /// did not, a BYE without a response would prolong a call whose other dialogs have ended.
+    pub(super) fn on_bye_answered(&mut self, dialog: u32, is_open: impl Fn(u32) -> bool) -> bool {
+        let mut over = self.bit(dialog);
+        for (i, &hash) in self.hashes.iter().enumerate() {
+            if !is_open(hash) {
+                over |= self.leaving & (1 << i);
+            }
+        }
+        self.confirmed &= !over;
+        self.ended |= over;
+        self.leaving &= !over;
         self.confirmed == 0
+    }
+
+    /// Returns the bit of the dialog with this hash, or 0 if the call has no such dialog.
+    fn bit(&self, dialog: u32) -> u8 {
+        let mut hashes = self.hashes.iter();
+        let this = hashes.position(|&hash| dialog != 0 && hash == dialog);
+        this.map_or(0, |i| 1 << i)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns `false`, because no BYE waits for its final response any more.
+    fn none(_: u32) -> bool {
+        false
+    }
 
     #[test]
     fn confirmed_dialogs_replace_ringing_ones() {
@@ -119,13 +143,43 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered());
+        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered(2, none));
         dialogs.on_bye(1);
         assert!(dialogs.are_leaving());
-        dialogs.on_bye_failed();
+        dialogs.on_bye_failed(1);
         assert!(!dialogs.are_leaving());
         dialogs.on_bye(1);
-        assert!(dialogs.on_bye_answered());
+        assert!(dialogs.on_bye_answered(1, none));
+    }
+
+    // RFC 3261 §12: "A dialog is identified at each UA with a dialog ID".
+    #[test]
+    fn the_response_to_a_bye_changes_only_its_own_dialog() {
+        let all = |_: u32| true;
+        let mut dialogs = Dialogs::default();
+        dialogs.note(1, true);
+        dialogs.note(2, true);
+        dialogs.on_bye(1);
+        dialogs.on_bye(2);
+        dialogs.on_bye_failed(3);
+        dialogs.on_bye_failed(0);
+        assert!(dialogs.are_leaving() && !dialogs.on_bye_answered(3, all));
+        dialogs.on_bye_failed(1);
+        assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered(2, all));
+        dialogs.on_bye(1);
+        assert!(dialogs.are_leaving() && dialogs.on_bye_answered(1, all));
+    }
+
+    #[test]
+    fn a_dialog_whose_bye_is_not_open_any_more_ends_with_the_other_one() {
+        for (open, is_last) in [(1, false), (2, true)] {
+            let mut dialogs = Dialogs::default();
+            dialogs.note(1, true);
+            dialogs.note(2, true);
+            dialogs.on_bye(1);
+            dialogs.on_bye(2);
+            assert_eq!(dialogs.on_bye_answered(2, |dialog| dialog == open), is_last);
+        }
     }
 
     // RFC 3261 §13.3.1.4: a callee retransmits its 2xx until it gets the ACK.
@@ -135,11 +189,11 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.on_bye_answered());
+        assert!(!dialogs.on_bye_answered(2, none));
         dialogs.note(2, true);
         assert!(dialogs.contains(2), "a copy of its BYE belongs to it");
         dialogs.on_bye(1);
-        assert!(dialogs.are_leaving() && dialogs.on_bye_answered());
+        assert!(dialogs.are_leaving() && dialogs.on_bye_answered(1, none));
     }
 
     #[test]
@@ -148,12 +202,12 @@ mod tests {
         dialogs.note(1, true);
         dialogs.note(2, true);
         dialogs.on_bye(2);
-        assert!(!dialogs.on_bye_answered());
+        assert!(!dialogs.on_bye_answered(2, none));
         dialogs.note(3, true);
         assert!(dialogs.contains(3) && !dialogs.contains(2));
         dialogs.on_bye(1);
-        assert!(!dialogs.on_bye_answered());
+        assert!(!dialogs.on_bye_answered(1, none));
         dialogs.on_bye(3);
-        assert!(dialogs.on_bye_answered());
+        assert!(dialogs.on_bye_answered(3, none));
     }
 }

@@ -15,6 +15,8 @@ const IDLE: Duration = Duration::from_secs(3600);
 const BACKEND_REF: BackendRef = BackendRef { pool: 0, backend: 0 };
 /// Hash of the dialog of every call.
 const DIALOG: u32 = 77;
+/// Hash of the second dialog of a forked call.
+const SECOND_DIALOG: u32 = 79;
 const OTHER: BackendRef = BackendRef { pool: 0, backend: 1 };
 
 /// Returns a transaction with a branch of its own for each CSeq, as clients create it.
@@ -85,6 +87,13 @@ impl Table {
         self.calls.on_request_from_backend(self.now, call, transaction, evidence);
     }
 
+    /// Passes a BYE within this dialog to the back end.
+    fn bye(&mut self, call: CallRef, cseq: u32, dialog: u32) {
+        let bye = transaction(Method::Bye, cseq);
+        let evidence = Evidence { dialog, copy: 0, has_to_tag: true };
+        self.calls.on_request(self.now, call, bye, evidence, BACKEND_REF, &self.picker, None);
+    }
+
     fn response(&mut self, call: CallRef, method: Method, cseq: u32, status: u16) {
         let dialog = if method == Method::Invite && status > 100 { DIALOG } else { 0 };
         let answer = Answer { dialog, ..Answer::new(status, true) };
@@ -121,6 +130,14 @@ impl Table {
         self.request(call, Method::Invite, 1);
         self.response(call, Method::Invite, 1, 200);
         self.request(call, Method::Ack, 1);
+        call
+    }
+
+    /// Establishes a call that two callees behind its back end have answered.
+    fn forked(&mut self, fingerprint: u128) -> CallRef {
+        let call = self.established(fingerprint);
+        let second = Answer { dialog: SECOND_DIALOG, ..Answer::new(200, true) };
+        self.calls.on_response(self.now, call, transaction(Method::Invite, 1), second);
         call
     }
 }

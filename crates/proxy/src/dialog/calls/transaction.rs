@@ -94,6 +94,9 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     /// Whether the request has a To-tag.
     pub(super) has_to_tag: bool,
+    /// Keyed hash of the dialog that the request is to end, if it is a BYE within the established
+    /// call. Otherwise 0.
+    pub(super) dialog: u32,
     /// Time at which the transaction is forgotten without a final response.
     pub(super) until: Timestamp,
     /// Lease for the work on the back end, if the back end has to answer the request.

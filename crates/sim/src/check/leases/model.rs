@@ -66,6 +66,8 @@ struct Open {
     /// Whether the balancer keeps a transaction for the request, and so waits for the answer
     /// itself.
     is_stateful: bool,
+    /// The dialog that the request is to end, if it is a BYE within the established call.
+    dialog: Option<Dialog>,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,8 @@ struct Call {
     dialogs: BTreeSet<Dialog>,
     /// The dialogs that a 2xx has confirmed.
     confirmed: BTreeSet<Dialog>,
-    /// The dialogs whose BYE the balancer has forwarded, until the BYE has ended them.
+    /// The dialogs whose BYE the balancer has forwarded, until the BYE has ended them or was
+    /// rejected.
     leaving: BTreeSet<Dialog>,
     /// The dialogs that a BYE has ended.
     ended: BTreeSet<Dialog>,
@@ -293,7 +296,7 @@ impl Model {
         if !is_known && !is_of_invite {
             call.on_request(seen.now, name, backend, seen.is_of_stateful());
         }
-        call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
+        call.touch(seen.now, name, is_within.then(|| dialog(seen)), idle_max);
     }
 
     /// Handles a final response that the balancer forwards, or that ends a request at a balancer
@@ -336,8 +339,13 @@ impl Model {
             call.confirm(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
-        call.open.remove(&name);
+        let open = call.open.remove(&name);
+        let left = open.and_then(|open| open.dialog);
         call.over.insert(name);
+        // Without transactions, a balancer believes only the back end about a BYE to the back end.
+        let is_by_peer = seen.is_of_stateful()
+            || handed.is_some_and(|handed| handed.from.is_some())
+            || open.is_some_and(|open| open.at.is_none());
         match (seen.method, call.phase) {
             (Method::Invite, Phase::Trying) if is_success => {
                 (call.phase, call.is_acknowledged) = (Phase::Established, false);
@@ -355,16 +363,12 @@ impl Model {
             (Method::Bye, Phase::Leaving | Phase::Established)
                 if is_success || matches!(status, 408 | 481) =>
             {
-                call.end_leaving(seen.now);
+                call.end_dialog(seen.now, left);
             }
             // Such a BYE counts as unanswered.
-            (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
-            (Method::Bye, Phase::Leaving) => {
-                call.phase = Phase::Established;
-                call.leaving.clear();
-                if call.is_acknowledged {
-                    call.until = seen.now + idle_max;
-                }
+            (Method::Bye, _) if is_reply || !is_by_peer || status > 500 && status < 600 => {}
+            (Method::Bye, Phase::Leaving | Phase::Established) => {
+                call.on_bye_rejected(seen.now, left, idle_max);
             }
             _ => {}
         }
@@ -415,31 +419,64 @@ impl Call {
         // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
         // the session and the dialog terminated". A balancer that has waited for the response ends
         // that dialog too, and when the last dialog ends, the call.
-        let unanswered = |(&(_, method), open): (&Name, &Open)| {
-            let is_awaited = method == Method::Bye as u32 && open.is_stateful;
-            (is_awaited && open.until <= now).then_some(open.until)
-        };
-        let ended = self.open.iter().filter_map(unanswered).min();
+        let over = self.open.iter().filter(|(_, open)| open.until <= now);
+        let mut over: Vec<_> = over.map(|(&name, &open)| (open.until, name, open)).collect();
+        over.sort_unstable_by_key(|&(at, name, _)| (at, name));
         let due = self.open.values().map(|open| open.until);
         // `Model` then removes a call whose time is over, with everything that is counted for it.
         let is_counted = self.is_held || !self.open.is_empty();
         let due = due.chain(is_counted.then_some(self.until));
         let last = due.filter(|at| *at <= now).max();
-        self.open.retain(|_, open| open.until > now);
-        if let Some(at) = ended.filter(|_| self.is_established()) {
-            self.end_leaving(at);
+        for (at, name, open) in over {
+            self.open.remove(&name);
+            let is_awaited = name.1 == Method::Bye as u32 && open.is_stateful;
+            if is_awaited && self.is_established() {
+                self.end_dialog(at, open.dialog);
+            }
         }
         last
     }
 
-    /// Ends the dialogs whose BYE the balancer has forwarded, and the call if no dialog is left.
-    fn end_leaving(&mut self, at: Timestamp) {
-        self.confirmed = &self.confirmed - &self.leaving;
-        self.ended.append(&mut self.leaving);
+    /// Ends the dialog of a BYE that is no longer open, and the call if no dialog is left. Another
+    /// dialog whose BYE is no longer open and was not rejected ends too.
+    fn end_dialog(&mut self, at: Timestamp, dialog: Option<Dialog>) {
+        let is_unanswered = |dialog: &Dialog| !self.has_open_bye(*dialog);
+        let unanswered = self.leaving.iter().copied().filter(is_unanswered);
+        let ended: Vec<Dialog> = unanswered.chain(dialog).collect();
+        for dialog in ended {
+            self.confirmed.remove(&dialog);
+            self.leaving.remove(&dialog);
+            self.ended.insert(dialog);
+        }
         if self.confirmed.is_empty() {
             self.end(at);
         } else {
-            self.phase = Phase::Established;
+            self.update_leaving();
+        }
+    }
+
+    /// Handles the rejection of a BYE within an established call. If both ends have sent a BYE, the
+    /// other BYE may still end the dialog.
+    fn on_bye_rejected(&mut self, now: Timestamp, dialog: Option<Dialog>, idle_max: Duration) {
+        if let Some(dialog) = dialog.filter(|dialog| !self.has_open_bye(*dialog)) {
+            self.leaving.remove(&dialog);
+        }
+        self.update_leaving();
+        if self.phase == Phase::Established && self.is_acknowledged {
+            self.until = now + idle_max;
+        }
+    }
+
+    /// Returns whether a BYE within this dialog waits for its final response.
+    fn has_open_bye(&self, dialog: Dialog) -> bool {
+        self.open.values().any(|open| open.dialog == Some(dialog))
+    }
+
+    /// Updates the phase of an established call after a change of its dialogs.
+    fn update_leaving(&mut self) {
+        if self.is_established() {
+            let leaves = !self.leaving.is_empty() && self.confirmed.is_subset(&self.leaving);
+            self.phase = if leaves { Phase::Leaving } else { Phase::Established };
         }
     }
 
@@ -456,7 +493,7 @@ impl Call {
                 (self.is_held, self.is_answered) = (true, false);
             }
         }
-        self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful });
+        self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful, dialog: None });
         self.begun.insert(name);
     }
 
@@ -467,29 +504,24 @@ impl Call {
         if self.ended.contains(&dialog) {
             return;
         }
-        if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
-            self.phase = Phase::Established;
-        }
+        self.confirmed.insert(dialog);
+        self.update_leaving();
     }
 
     /// Updates the phase of the call after a message, and the time at which the balancer forgets
     /// the call. `dialog` is the dialog of the message, if the call has this dialog.
-    fn touch(
-        &mut self,
-        now: Timestamp,
-        method: Method,
-        dialog: Option<Dialog>,
-        idle_max: Duration,
-    ) {
-        match (self.phase, method, dialog) {
-            (Phase::Established | Phase::Leaving, Method::Bye, Some(dialog)) => {
+    fn touch(&mut self, now: Timestamp, name: Name, dialog: Option<Dialog>, idle_max: Duration) {
+        let has_method = |method: Method| name.1 == method as u32;
+        if let Some(dialog) = dialog.filter(|_| self.is_established()) {
+            // A copy of a BYE that has got its final response changes nothing.
+            if has_method(Method::Bye) && !self.over.contains(&name) {
                 self.leaving.insert(dialog);
-                if self.confirmed.is_subset(&self.leaving) {
-                    self.phase = Phase::Leaving;
+                if let Some(open) = self.open.get_mut(&name) {
+                    open.dialog = Some(dialog);
                 }
+                self.update_leaving();
             }
-            (Phase::Established, Method::Ack, Some(_)) => self.is_acknowledged = true,
-            _ => {}
+            self.is_acknowledged |= has_method(Method::Ack);
         }
         self.until = match self.phase {
             Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
@@ -526,5 +558,58 @@ mod tests {
         assert_eq!(look(32_000), ((0, 0), 0, false));
         assert_eq!(look(32_009), ((0, 0), 0, false));
         assert_eq!(look(32_010), ((0, 0), 0, true));
+    }
+
+    const IDLE_MAX: Duration = Duration::from_secs(3600);
+    const BYES: [Name; 2] = [(2, Method::Bye as u32), (3, Method::Bye as u32)];
+    const DIALOGS: [Dialog; 2] = [[Some(0), Some(2)], [Some(0), Some(3)]];
+
+    fn second(s: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(s)
+    }
+
+    /// Returns a call with two dialogs, and a BYE in each: one at the second 2, one at the second 3.
+    fn left_twice() -> Call {
+        let mut call = Call::new(0, second(0));
+        call.on_request(second(0), (1, Method::Invite as u32), Some(0), true);
+        call.open.clear();
+        (call.phase, call.is_acknowledged) = (Phase::Established, true);
+        for dialog in DIALOGS {
+            call.confirm(dialog);
+        }
+        for (bye, dialog) in BYES.into_iter().zip(DIALOGS) {
+            call.on_request(second(bye.0), bye, Some(0), true);
+            call.touch(second(bye.0), bye, Some(dialog), IDLE_MAX);
+        }
+        assert_eq!((call.phase, call.is_held), (Phase::Leaving, true));
+        call
+    }
+
+    #[test]
+    fn a_bye_without_a_response_ends_only_its_own_dialog() {
+        let mut call = left_twice();
+        call.expire(second(34));
+        assert_eq!((call.phase, call.is_held), (Phase::Leaving, true));
+        call.expire(second(35));
+        assert_eq!((call.phase, call.is_held), (Phase::Idle, false));
+    }
+
+    #[test]
+    fn the_rejection_of_a_bye_continues_only_its_own_dialog() {
+        let mut call = left_twice();
+        call.open.remove(&BYES[0]);
+        call.on_bye_rejected(second(4), Some(DIALOGS[0]), IDLE_MAX);
+        assert_eq!((call.phase, call.until), (Phase::Established, second(4) + IDLE_MAX));
+        call.open.remove(&BYES[1]);
+        call.end_dialog(second(5), Some(DIALOGS[1]));
+        assert_eq!((call.phase, call.is_held), (Phase::Established, true));
+    }
+
+    #[test]
+    fn a_dialog_whose_bye_is_not_open_any_more_ends_with_the_other_one() {
+        let mut call = left_twice();
+        call.open.clear();
+        call.end_dialog(second(4), Some(DIALOGS[1]));
+        assert_eq!((call.phase, call.is_held), (Phase::Idle, false));
     }
 }

@@ -142,6 +142,7 @@ impl Call {
             return;
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
+        let left_dialog = position.map_or(0, |i| self.open[i].dialog);
         match position {
             Some(i) => self.close(i),
             // The response is late. Copies of its request still belong to the call.
@@ -159,7 +160,7 @@ impl Call {
             (Method::Bye, Phase::Established) => {
                 // Only the back end can report that its end of the call is over.
                 let is_by_peer = from_backend || !is_toward_backend;
-                self.on_bye_answered(now, status, is_by_peer, idle_max);
+                self.on_bye_answered(now, left_dialog, status, is_by_peer, idle_max);
             }
             _ => {}
         }
@@ -179,14 +180,20 @@ impl Call {
         }
     }
 
-    /// Handles the final response to a BYE within the call.
+    /// Handles the final response to a BYE within the dialog with this hash. The BYE itself is no
+    /// longer open.
     fn on_bye_answered(
         &mut self,
         now: Timestamp,
+        dialog: u32,
         status: u16,
         is_by_peer: bool,
         idle_max: Duration,
     ) {
+        let open = &self.open;
+        // The timer that removes an open transaction may be late.
+        let is_open =
+            |dialog: u32| open.iter().any(|open| open.dialog == dialog && now < open.until);
         match status {
             // A response that the other party has not sent says nothing, except our own 408.
             _ if !is_by_peer && status != 408 => {}
@@ -194,7 +201,7 @@ impl Call {
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
             // [...], the UAC MUST consider the session and the dialog terminated."
             200..=299 | 408 | 481 => {
-                if self.dialogs.on_bye_answered() {
+                if self.dialogs.on_bye_answered(dialog, is_open) {
                     self.finish(now);
                     // A party that ends a call does not wait for its ACK.
                     self.ack_due = Timestamp::NEVER;
@@ -205,10 +212,13 @@ impl Call {
             501..=599 => {}
             // A BYE that the other end rejects does not end its dialog. A challenged BYE is sent
             // again with credentials. A BYE whose CSeq is too low (§12.2.2), or that requires an
-            // unknown extension, changes nothing there.
+            // unknown extension, changes nothing there. If both ends have sent a BYE, the other BYE
+            // may still end the dialog.
             _ => {
-                self.dialogs.on_bye_failed();
-                if self.is_acknowledged {
+                if !is_open(dialog) {
+                    self.dialogs.on_bye_failed(dialog);
+                }
+                if self.is_acknowledged && !self.dialogs.are_leaving() {
                     self.deadline = self.established_until(now, idle_max);
                 }
             }
@@ -243,7 +253,13 @@ impl Call {
                 // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
                 // not. Later messages do not prolong the call.
                 Method::Bye if self.has_ended(transaction) => {}
-                Method::Bye => self.dialogs.on_bye(evidence.dialog),
+                Method::Bye => {
+                    self.dialogs.on_bye(evidence.dialog);
+                    let mut open = self.open.iter_mut();
+                    if let Some(open) = open.find(|open| open.transaction == transaction) {
+                        open.dialog = evidence.dialog;
+                    }
+                }
                 Method::Ack => {
                     self.is_acknowledged = true;
                     self.ack_due = Timestamp::NEVER;
@@ -292,7 +308,8 @@ impl Call {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);
             let (until, has_to_tag) = (now + TRANSACTION_MAX, evidence.has_to_tag);
-            self.open.push(Open { transaction, has_to_tag, until, lease, parties: None });
+            let parties = None;
+            self.open.push(Open { transaction, has_to_tag, dialog: 0, until, lease, parties });
         }
     }
 

@@ -230,3 +230,52 @@ fn a_bye_to_another_back_end_does_not_end_the_call() {
     t.response(call, Method::Bye, 3, 200);
     assert_eq!(t.counts(), (0, 0, 0));
 }
+
+// RFC 3261 §13.2.2.4: two callees answer one INVITE, and the caller ends both dialogs at once.
+#[test]
+fn a_call_with_two_byes_counts_until_both_are_answered() {
+    let mut t = Table::new(10);
+    let call = t.forked(1);
+    t.bye(call, 2, DIALOG);
+    t.bye(call, 3, SECOND_DIALOG);
+    assert_eq!(t.counts(), (1, 200, 2));
+    t.response(call, Method::Bye, 3, 200);
+    assert_eq!(t.counts(), (1, 100, 1));
+    t.response(call, Method::Bye, 2, 200);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
+#[test]
+fn the_response_to_a_bye_does_not_end_another_dialog_of_the_call() {
+    for (statuses, left) in [([401, 200], DIALOG), ([200, 401], SECOND_DIALOG)] {
+        let mut t = Table::new(10);
+        let call = t.forked(1);
+        t.bye(call, 2, DIALOG);
+        t.bye(call, 3, SECOND_DIALOG);
+        for (cseq, status) in (2..).zip(statuses) {
+            t.response(call, Method::Bye, cseq, status);
+        }
+        assert_eq!(t.counts(), (1, 0, 0), "{statuses:?}: the challenged BYE has ended nothing");
+        t.bye(call, 4, left);
+        t.response(call, Method::Bye, 4, 200);
+        assert_eq!(t.counts(), (0, 0, 0), "{statuses:?}");
+    }
+}
+
+// RFC 3261 §15.1.1: a UA that sends a BYE has left, whether it is answered or not.
+#[test]
+fn a_bye_without_an_answer_does_not_prolong_a_call_whose_other_dialog_has_ended() {
+    for status in [None, Some(503)] {
+        let mut t = Table::new(10);
+        let call = t.forked(1);
+        t.bye(call, 2, DIALOG);
+        match status {
+            Some(status) => t.response(call, Method::Bye, 2, status),
+            None => t.pass(TRANSACTION_MAX),
+        }
+        assert_eq!(t.counts(), (1, 0, 0), "{status:?}: the other dialog continues");
+        t.bye(call, 3, SECOND_DIALOG);
+        t.response(call, Method::Bye, 3, 200);
+        assert_eq!(t.counts(), (0, 0, 0), "{status:?}");
+    }
+}

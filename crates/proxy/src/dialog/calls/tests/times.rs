@@ -169,3 +169,17 @@ fn messages_after_an_unanswered_bye_do_not_keep_the_call() {
     assert_eq!((t.counts(), t.calls.len()), ((0, 0, 0), 0));
     assert_eq!(t.calls.abandoned(), 0, "somebody has ended it");
 }
+
+// Both ends hang up at once, and one BYE is rejected.
+#[test]
+fn a_rejected_bye_does_not_prolong_a_call_that_the_other_end_has_left() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Bye, 2);
+    t.request_from_backend(call, Method::Bye);
+    t.response(call, Method::Bye, 2, 401);
+    t.pass(TRANSACTION_MAX - Duration::from_secs(1));
+    assert_eq!(t.counts().0, 1);
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.len()), ((0, 0, 0), 0));
+}
