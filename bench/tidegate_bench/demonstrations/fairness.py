@@ -2,13 +2,13 @@
 
 Tidegate stands in front of answerers on this machine. Nothing is emulated. From one loopback address 100,000 INVITEs/s
 are sent, and each 503 is acknowledged. Calls come from another address. They count if they are set up within 500 ms.
-`default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, unshared` has
-no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and reject
-by 503, or drop in Tidegate: without fair shares (`off`), with them, with a limit on the address of the flood, whose
-excess is rejected or dropped, and with `ban_above_cps`, where the kernel drops the INVITEs of a banned address. Each
-variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost for the
-server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can reject,
-the socket that all INVITEs share overflows.
+`default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, unshared`
+has no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and
+reject by 503, or drop in Tidegate: without fair shares (`off`), with them, with a limit on the address of the flood,
+whose excess is rejected or dropped, and with `ban_above_cps`, where the kernel drops the INVITEs of a banned address.
+Each variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost
+for the server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can
+reject, the socket that all INVITEs share overflows.
 """
 
 import argparse
@@ -159,7 +159,9 @@ class Show(Demonstration):
                 spread(name).minimum >= KEPT_MIN, f"with {name} at least {spread(name).minimum:.1%} of them in each run"
             )
         kept, alike = spread("default"), spread("default, unshared")
-        self.expect(kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run")
+        self.expect(
+            kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run"
+        )
         self.expect(kept.minimum > alike.maximum, f"without fair shares at most {alike.maximum:.1%}")
         for name, column in (("fair", "by_share"), ("limit, drop", "by_limit"), ("ban", "banned")):
             least = min(row[column] for row in rows if row["variant"] == name)

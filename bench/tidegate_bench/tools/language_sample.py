@@ -84,7 +84,10 @@ def item(lines: list[str], first: int, text: str) -> str:
 def opens(line: str, indent: int) -> bool:
     """Whether the line begins an item that contains lines with this many spaces before them."""
     outer = len(line) - len(line.lstrip())
-    return outer < indent and re.match(r"\s*(pub(\([^)]*\))? )?(const |unsafe )*(struct|enum|impl|trait|mod|fn)\b", line) is not None
+    return (
+        outer < indent
+        and re.match(r"\s*(pub(\([^)]*\))? )?(const |unsafe )*(struct|enum|impl|trait|mod|fn)\b", line) is not None
+    )
 
 
 def literals(source: str) -> Iterator[tuple[int, str, str]]:
