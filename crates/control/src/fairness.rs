@@ -22,7 +22,9 @@
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
 //!   source of weight 1 that already holds a place never takes the last one. So a flooding source leaves a
 //!   ninth of the places for all others. A source that needs fewer places than the threshold is not
-//!   affected. If only one source is known, it may hold all places.
+//!   affected.
+//!
+//! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level and the
 //! places.
@@ -61,6 +63,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Time for which a source stays [heavy](Fairness::heavy) after its rate was last above the level.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
+
+/// If at least this part of all work gets a place in the queue, no source is heavy.
+const ENOUGH: f64 = 0.99;
 
 /// The smallest share of the work of heavy sources that is assumed to be seen. The rate of a source
 /// of which almost nothing is seen would be a matter of chance.
@@ -233,6 +238,10 @@ impl Fairness {
         let_pass: bool,
     ) -> FairnessDecision {
         self.advance(now);
+        if self.sources.len() <= 1 {
+            // There is nobody to share with.
+            return if let_pass { FairnessDecision::Yes } else { FairnessDecision::No };
+        }
         let (level, room) = (self.level(share), self.credit_max(share));
         self.credit = (self.credit + f64::from(u8::from(let_pass))).min(room);
         let watched_s = self.watched(now);
@@ -286,7 +295,11 @@ impl Fairness {
             self.demands.push((undropped / watched_s, f64::from(account.weight)));
         }
         self.undropped.set(self.demands.iter().copied());
-        let level = self.undropped.level(self.entered / watched_s);
+        let served = self.entered / watched_s;
+        let level = match served >= ENOUGH * self.undropped.sum() {
+            true => f64::INFINITY,
+            false => self.undropped.level(served),
+        };
         heavy.clear();
         let mut are_all_known = true;
         for ((source, account), (rate, weight)) in

@@ -55,7 +55,7 @@ keys! {
     /// work Tidegate admits in total. The shares set how much of it each source gets. Tidegate
     /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs (see
     /// `disposal`), it drops only INVITEs of the sources that send more than the level, unless there
-    /// are more than 64 such sources. Back ends and the trusted sources of a listener (`trust`)
+    /// are more than 24 such sources. Back ends and the trusted sources of a listener (`trust`)
     /// count as 1,000 sources each, unless `[[overload.weight]]` sets another weight. `false`: a
     /// source gets as large a share of the admitted work as it has of the work that arrives.
     key "fair" (gate.fair) = Flag, Default("true");
