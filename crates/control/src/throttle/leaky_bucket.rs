@@ -3,9 +3,10 @@
 //! Each piece that passes pours T = 1/rate seconds into a bucket that leaks one second each second.
 //! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
 //! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
-//! empty. When the rate changes, the bucket keeps its content in seconds. So after a rise of the
-//! rate, the earlier content still takes as long to leak as at the old rate. After a fall, the
-//! content stands for fewer pieces.
+//! empty. When the rate changes, the bucket keeps its content in seconds, but no more than T + TAU
+//! at the new rate. Otherwise a single piece at a very low rate could keep out all pieces for
+//! minutes, however high the rate is by then. After a fall of the rate, the content stands for
+//! fewer pieces.
 //!
 //! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
 //! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
@@ -49,7 +50,17 @@ impl LeakyBucket {
 
     /// Returns whether a piece passes at `rate` pieces a second, above zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T + TAU)".
+        self.limit(now, (self.tolerance + 1.0) / rate);
         self.passes_within(now, rate, self.tolerance, || 0.0)
+    }
+
+    /// Removes the content at `now` that exceeds `capacity_s`.
+    fn limit(&mut self, now: Timestamp, capacity_s: f64) {
+        let left_s = self.content_s - now.since(self.passed).as_secs_f64();
+        if left_s > capacity_s {
+            self.start(now, capacity_s);
+        }
     }
 
     /// Returns whether a piece passes at `rate` pieces a second, above zero. `tolerance` is TAU in
@@ -93,12 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_finds_the_seconds_of_the_old() {
-        let mut bucket = LeakyBucket::new(1);
-        assert!(bucket.passes(at(0), 1.0));
-        // A token bucket would have had 0.5 · 10 tokens by now.
-        assert!(!bucket.passes(at(500), 10.0) && !bucket.passes(at(999), 10.0));
-        assert!(bucket.passes(at(1000), 10.0));
-        assert!(bucket.passes(at(1100), 10.0));
+    fn a_new_rate_finds_the_seconds_of_the_old_up_to_the_capacity() {
+        let mut bucket = LeakyBucket::new(5);
+        assert!(bucket.passes(at(0), 10.0) && bucket.passes(at(0), 10.0));
+        // The content is cut from 0.15 s to 0.1 s. TAU is 0.08 s. A token bucket would be full.
+        assert!(!bucket.passes(at(50), 50.0) && !bucket.passes(at(69), 50.0));
+        assert!(bucket.passes(at(70), 50.0) && !bucket.passes(at(70), 50.0));
+    }
+
+    // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T + TAU)".
+    #[test]
+    fn rfc7415_3_5_1_a_moment_of_a_very_low_rate_keeps_nothing_out_afterwards() {
+        for burst in [1, 5] {
+            let mut bucket = LeakyBucket::new(burst);
+            let low = (0..200).filter(|&ms| bucket.passes(at(ms), 0.1)).count();
+            assert_eq!(low, burst as usize);
+            let passed = (200..1200).filter(|&ms| bucket.passes(at(ms), 100.0)).count();
+            assert!((99..=100).contains(&passed), "{passed} of 100 in a second");
+        }
     }
 }
