@@ -237,6 +237,13 @@ fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
     let room = ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1.1";
     script.send(&other.to.to_string(), &telling(&other, "180 Ringing", room));
     assert_eq!(sent(&calls(&mut script, "c", 20)), 20);
+    // It was overloaded when it gave its last value, which has expired.
+    let half = ";oc=50;oc-algo=\"loss\";oc-validity=500;oc-seq=2.0";
+    script.send(&other.to.to_string(), &telling(&other, "180 Ringing", half));
+    script.pass(Duration::from_millis(600));
+    let went = calls(&mut script, "d", 20);
+    assert_eq!(sent(&went), 10, "only its own turns");
+    assert!(went.iter().flatten().all(|call| call.to == other.to));
 }
 
 /// RFC 7339 §5.7: "A SIP client removes overload control if one of the following events occur:" an expired
