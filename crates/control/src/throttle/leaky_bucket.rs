@@ -22,7 +22,9 @@ pub(crate) struct LeakyBucket {
     tolerance: f64,
     /// X: the content in seconds at the time `passed`.
     content_s: f64,
-    /// LCT: the time when the last piece passed, or the content was scaled.
+    /// LCT: the time when the last piece passed, or the content was scaled. It never goes back. If it
+    /// did, the content would leak twice in the time between. Shards that share a bucket have
+    /// different clocks.
     passed: Timestamp,
 }
 
@@ -40,7 +42,7 @@ impl LeakyBucket {
     /// Multiplies the content at `now` by `factor`.
     pub(crate) fn scale(&mut self, now: Timestamp, factor: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
-        (self.content_s, self.passed) = (left_s * factor, now);
+        (self.content_s, self.passed) = (left_s * factor, self.passed.max(now));
     }
 
     /// Returns whether the bucket is empty: pieces arrive more slowly than they may.
@@ -50,7 +52,8 @@ impl LeakyBucket {
 
     /// Returns whether a piece passes at `rate` pieces a second, above zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
-        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T + TAU)".
+        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
+        // TAU)."
         self.limit(now, (self.tolerance + 1.0) / rate);
         self.passes_within(now, rate, self.tolerance, || 0.0)
     }
@@ -59,7 +62,7 @@ impl LeakyBucket {
     fn limit(&mut self, now: Timestamp, capacity_s: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
         if left_s > capacity_s {
-            self.start(now, capacity_s);
+            (self.content_s, self.passed) = (capacity_s, self.passed.max(now));
         }
     }
 
@@ -81,7 +84,7 @@ impl LeakyBucket {
             // RFC 7415 §3.5.3: "if X' > 0, then u = 0".
             let spread = if left_s > 0.0 { 0.0 } else { spread() };
             self.content_s = left_s.max(0.0) + interval_s * (1.0 + spread);
-            self.passed = now;
+            self.passed = self.passed.max(now);
         }
         passes
     }
@@ -101,6 +104,16 @@ mod tests {
         let passed = (0..20).filter(|_| bucket.passes(at(1000), 10.0)).count();
         assert_eq!(passed, 5);
         assert!(!bucket.passes(at(1099), 10.0) && bucket.passes(at(1100), 10.0));
+    }
+
+    #[test]
+    fn a_time_that_goes_back_does_not_leak_twice() {
+        let mut bucket = LeakyBucket::new(2);
+        let mut passes = |ms| bucket.passes(at(ms), 100.0);
+        assert!(passes(1000) && passes(995));
+        assert!(!passes(1005) && passes(1010));
+        bucket.scale(at(1005), 1.0);
+        assert!(!bucket.passes(at(1019), 100.0) && bucket.passes(at(1020), 100.0));
     }
 
     #[test]
