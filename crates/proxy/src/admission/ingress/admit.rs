@@ -184,7 +184,11 @@ impl Ingress {
             received.handoffs > 0 || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
-        if !recalled.is_repetition() && (reading.may_offer || self.upstream.is_active()) {
+        sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);
+        // Work above the limit of its source is rejected at any load. So it is no load that feedback
+        // would have to reduce.
+        let is_load = !recalled.is_repetition() && !sender.exceeds_limit;
+        if is_load && (reading.may_offer || self.upstream.is_active()) {
             sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
         }
         if begins_call {
