@@ -140,37 +140,69 @@ impl Picker {
         demand: Demand,
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Result<Assignment, NoBackend> {
-        let has_headroom =
-            |i: usize, backend: &Backend| may_have(i, backend) && backend.has_headroom(now, demand);
+        let assigned = self.assign_admitted(now, key, Some(demand), may_have, |_| Ok(()));
+        assigned.map(|(assignment, ())| assignment)
+    }
+
+    /// Selects like [`assign`](Self::assign), or like [`pick_where`](Self::pick_where) without a
+    /// `demand`. Asks `admit` about the back end at an index before it takes the headroom and counts
+    /// the request as assigned. So a request that `admit` rejects takes and counts nothing. If
+    /// another shard takes the headroom after `admit` was asked, `admit` is asked about another back
+    /// end.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such back end, or the error of `admit`.
+    pub fn assign_admitted<A, E: From<NoBackend>>(
+        &mut self,
+        now: Timestamp,
+        key: u64,
+        demand: Option<Demand>,
+        may_have: impl Fn(usize, &Backend) -> bool,
+        mut admit: impl FnMut(usize) -> Result<A, E>,
+    ) -> Result<(Assignment, A), E> {
+        let has_headroom = |i: usize, backend: &Backend| {
+            may_have(i, backend) && demand.is_none_or(|demand| backend.has_headroom(now, demand))
+        };
         for _ in 0..TRIES {
             let Some(index) = self.choose(now, key, has_headroom) else { break };
-            if let Some(Acquired(call)) = self.backend(index).try_acquire(now, demand) {
-                self.backend(index).record_assigned(now);
-                return Ok(Assignment { index, call });
+            let admission = admit(index)?;
+            let backend = self.backend(index);
+            let acquired = match demand {
+                Some(demand) => backend.try_acquire(now, demand),
+                None => Some(Acquired(None)),
+            };
+            if let Some(Acquired(call)) = acquired {
+                backend.record_assigned(now);
+                return Ok((Assignment { index, call }, admission));
             }
         }
         let mut backends = self.pool.backends().iter().enumerate();
         let is_any_up = backends.any(|(i, backend)| backend.is_up(now) && may_have(i, backend));
-        Err(if is_any_up { NoBackend::Full } else { NoBackend::Down })
+        Err(E::from(if is_any_up { NoBackend::Full } else { NoBackend::Down }))
     }
 
     /// Takes the demand from the back end at `index`, which has already been assigned this request.
-    /// The request is not counted as assigned again.
+    /// The request is not counted as assigned again. `admit` is asked before the demand is taken.
     ///
     /// # Errors
-    /// Returns an error if the back end is not up, or has no headroom.
-    pub fn assign_to(
+    /// Returns an error if the back end is not up, or has no headroom, or the error of `admit`.
+    pub fn assign_to<A, E: From<NoBackend>>(
         &self,
         now: Timestamp,
         index: usize,
         demand: Demand,
-    ) -> Result<Assignment, NoBackend> {
+        admit: impl FnOnce() -> Result<A, E>,
+    ) -> Result<(Assignment, A), E> {
         let backend = self.backend(index);
         if !backend.is_up(now) {
-            return Err(NoBackend::Down);
+            return Err(E::from(NoBackend::Down));
         }
+        if !backend.has_headroom(now, demand) {
+            return Err(E::from(NoBackend::Full));
+        }
+        let admission = admit()?;
         let Acquired(call) = backend.try_acquire(now, demand).ok_or(NoBackend::Full)?;
-        Ok(Assignment { index, call })
+        Ok((Assignment { index, call }, admission))
     }
 
     fn choose(

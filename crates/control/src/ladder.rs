@@ -57,11 +57,14 @@
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
 //! packets are dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot
-//! mark replaces the oldest one. So marks without packets do not keep out other marks.
+//! mark replaces the oldest one. So marks without packets do not keep out other marks. A sender can
+//! also send one packet again and again. On the third rung such copies count for their mark, even
+//! if the ladder drops nothing else. A real caller sends at most seven copies in 32 s.
 //!
 //! The share does not apply to messages that come from a network that
 //! [`Shedding`](tidegate_world::Shedding) spares, or from another shard, or that call an emergency
-//! service. These exempt messages are counted separately. A quarter of the work that can pass is
+//! service. These exempt messages are counted separately, together with the copies of decided
+//! packets, whose number says nothing about `λ`. A quarter of the work that can pass is
 //! always kept for the messages to which the share applies, however many exempt messages there are.
 //! The time spent on rejecting exempt messages does not change `p`.
 //!
@@ -283,7 +286,8 @@ pub struct Ladder {
     hot: Hot,
     /// First packets a second to which the share applies.
     arrivals: Arrivals,
-    /// Messages a second to which the share does not apply.
+    /// Messages a second to which the share does not apply, or that are retransmissions of judged
+    /// requests.
     exempt: Arrivals,
     /// Part of the requests for new work to which the share applies, 0 to 1.
     subject: f64,
@@ -419,8 +423,9 @@ impl Ladder {
         self.dropped.is_fresh(mark)
     }
 
-    /// Records the mark of a packet that was read. Not to be called for retransmissions of judged
-    /// requests.
+    /// Records the mark of a packet that was read. To be called for each packet while [marks
+    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin) for each retransmission of a
+    /// judged request.
     pub fn record_mark(&self, mark: u32) {
         self.hot.record(mark);
     }

@@ -36,6 +36,8 @@ pub struct Sender {
     /// Index of the [limit](SourceSettings::limits) that applies to the source, or `None` if none
     /// does.
     pub limit: Option<usize>,
+    /// True if the work [exceeds](crate::Gate::exceeds_limit) that limit.
+    pub exceeds_limit: bool,
     /// True if the work has priority and the queue for priority work has room.
     pub has_priority: bool,
     /// The kinds of work for which the back ends have room.
@@ -58,6 +60,7 @@ impl Default for Sender {
             source: None,
             weight: 1,
             limit: None,
+            exceeds_limit: false,
             has_priority: false,
             headroom: Headroom::Any,
             restricted: false,
@@ -146,10 +149,17 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
-    /// Returns the limit that a piece of work exceeds, or `None` if it exceeds none.
-    pub(crate) fn exceeded(&mut self, now: Timestamp, sender: &Sender) -> Option<Limit> {
-        let (limit, source) = (sender.limit?, sender.source?);
-        (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
+    /// Returns whether a piece of work exceeds the limit of its source. A piece that does not exceed
+    /// it counts against the limit.
+    pub(crate) fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender) -> bool {
+        let limited = sender.limit.zip(sender.source);
+        limited.is_some_and(|(limit, source)| !self.limits.passes(now, limit, source))
+    }
+
+    /// Returns whether work that exceeds the limit of its source is remembered, so that its
+    /// repetitions are rejected too.
+    pub(crate) fn remembers_excess(&self, sender: &Sender) -> bool {
+        sender.limit.is_some_and(|limit| self.limits.get(limit).sticky)
     }
 
     /// Returns whether a piece of priority work is served before other work. If so, the piece

@@ -102,6 +102,31 @@ fn calls_rejected_by_the_rate_hold_no_lease() {
 }
 
 #[test]
+fn a_request_that_is_not_admitted_takes_nothing_and_is_not_counted() {
+    let both = Limits { cps_max: Some(10.0), ..calls(100) };
+    let pool = pool(&[both]);
+    let backend = &pool.backends()[0];
+    let mut picker = picker(&pool, Policy::Rr);
+    let held_back = || Err::<(), Option<NoBackend>>(None);
+    for demand in [None, Some(Demand::Call), Some(Demand::Single)] {
+        for _ in 0..10 {
+            let held_back = picker.assign_admitted(NOW, 0, demand, |_, _| true, |_| held_back());
+            assert_eq!(held_back.unwrap_err(), None, "{demand:?}");
+        }
+    }
+    let held_back = picker.assign_to(NOW, 0, Demand::Call, held_back);
+    assert_eq!(held_back.unwrap_err(), None);
+    assert_eq!((backend.assigned(), backend.calls()), (0, 0));
+    let (given, held) = fill(&mut picker, NOW, Demand::Call);
+    assert_eq!((given, held.len(), backend.assigned()), (vec![2], 2, 2));
+    // A back end without headroom is not asked.
+    let full = picker.assign_to(NOW, 0, Demand::Call, || -> Result<(), Option<NoBackend>> {
+        panic!("the rate is used up")
+    });
+    assert_eq!(full.unwrap_err(), Some(NoBackend::Full));
+}
+
+#[test]
 fn down_back_ends_add_no_headroom_and_unlimited_ones_take_the_rest() {
     let pool = pool(&[calls(5), Limits::default()]);
     let mut picker = picker(&pool, Policy::Cjsq);

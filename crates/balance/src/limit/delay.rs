@@ -90,7 +90,7 @@ const ENOUGH: u64 = 10;
 /// Minimum number of responses, or of requests without a response, that can show overload.
 const FEW: u64 = 5;
 /// Maximum time for which an interval waits for enough responses.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Parameters for learning the window of a back end.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,9 +8,11 @@
 //! The tolerance follows from the rate. After a pause, as many requests as the rate allows in
 //! [`BURST_S`] seconds may come at once, and at least two. Cold start: the whole burst is
 //! available. A change of the rate does not change TAT, so a used part of the burst stays used. If
-//! TAT is further ahead than the new rate allows, the next request counts from the current time.
+//! TAT is further ahead than the new rate allows, the next request counts from the current time. The
+//! clocks of two shards may differ, so this needs an excess of more than [`SKEW_MAX`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
@@ -22,6 +24,10 @@ pub const BURST_S: f64 = 0.1;
 /// The reserve for priority, in addition to the burst. It is the number of requests that the rate
 /// allows in this many seconds, at least one.
 pub const RESERVE_S: f64 = 1.0;
+
+/// Time by which the time of one shard may be behind that of another. A shard reads the clock once
+/// for each turn.
+const SKEW_MAX: Duration = Duration::from_millis(100);
 
 /// A rate limit on requests.
 #[derive(Debug)]
@@ -39,7 +45,8 @@ struct Times {
     step: u64,
     /// τ: the tolerance for bursts.
     tolerance: u64,
-    /// Maximum time by which TAT may be ahead of the current time, when the whole reserve is used.
+    /// Maximum time by which TAT may be ahead of the current time of a shard, when the whole reserve
+    /// is used.
     ahead_max: u64,
 }
 
@@ -87,7 +94,7 @@ impl Times {
         Some(Self {
             step,
             tolerance: if reserve { with_kept } else { burst },
-            ahead_max: with_kept.saturating_add(step),
+            ahead_max: with_kept.saturating_add(step).saturating_add(SKEW_MAX.as_nanos() as u64),
         })
     }
 
@@ -182,6 +189,18 @@ mod tests {
             // TAT is as far ahead of the time as allowed.
             let now = Timestamp::from_nanos(gcra.next_at.load(Relaxed) - tolerance);
             assert_eq!(taken(&gcra, now, true), 1, "at {rate} a second");
+        }
+    }
+
+    #[test]
+    fn a_shard_whose_clock_is_behind_does_not_grant_the_reserve_again() {
+        for rate in [0.1, 1.0, 100.0] {
+            let gcra = of(rate);
+            assert!(taken(&gcra, at(5000), true) > 0);
+            for behind_us in [1, 50, 99_000] {
+                let now = Timestamp::from_nanos(at(5000).as_nanos() - behind_us * 1000);
+                assert_eq!(taken(&gcra, now, true), 0, "{rate} a second, {behind_us} µs");
+            }
         }
     }
 

@@ -3,8 +3,10 @@
 //!
 //! The law itself is [`DelayWindow`]. Requests without a response are counted in slices of
 //! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
-//! lost requests and silent callees use up a window only for this time, and no timer is needed. A
-//! shard skips the step while another shard uses the record.
+//! lost requests and silent callees use up a window only for this time, and no timer is needed. They
+//! count as lost when a request of a later time takes the place of their slice, unless it comes so
+//! late that they belong to no present interval. A shard skips the step while another shard uses the
+//! record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::AtomicF64;
-use super::delay::{DelayWindow, Responses, WindowLearning};
+use super::delay::{DelayWindow, PATIENCE, Responses, WindowLearning};
 
 /// Time after which a request without a response no longer counts. It is T1, because after T1 the
 /// request is sent again.
@@ -21,6 +23,10 @@ pub const FORGOTTEN: Duration = Duration::from_millis(500);
 
 const SLICE: Duration = Duration::from_millis(50);
 const SLICES: usize = 10;
+/// Number of slices after which requests without a response no longer count as lost: the slices of
+/// [`FORGOTTEN`] and of the longest interval.
+const LOST_WITHIN: u32 =
+    ((FORGOTTEN.as_millis() + PATIENCE.as_millis()) / SLICE.as_millis()) as u32;
 
 const _: () = assert!(SLICE.as_millis() as usize * SLICES == FORGOTTEN.as_millis() as usize);
 
@@ -151,7 +157,10 @@ impl Window {
         let mut lost = 0;
         let next = |word| {
             let (of, count) = unpack(word);
-            lost = if of == slice || of < decreased { 0 } else { count };
+            // After a pause, the losses from before it say nothing about the present. The clock of
+            // another shard may be ahead, so that the number of the slice is larger than ours.
+            let is_recent = slice.wrapping_sub(of) <= LOST_WITHIN;
+            lost = if of == slice || of < decreased || !is_recent { 0 } else { count };
             Some(pack(slice, if of == slice { count.saturating_add(1) } else { 1 }))
         };
         if word.fetch_update(Relaxed, Relaxed, next).is_ok() && lost > 0 {

@@ -146,6 +146,8 @@ pub struct Restriction {
     /// The algorithm and the value in force, and the time at which they expire, or `None` without a
     /// value.
     in_force: Option<(Algorithm, u32, Timestamp)>,
+    /// Whether the last value of the server restricts requests, even if the value has expired.
+    was_restricting: bool,
     history: SequenceHistory,
     loss: Loss,
     rate: Rate,
@@ -165,6 +167,7 @@ impl Restriction {
         Self {
             settings: *settings,
             in_force: None,
+            was_restricting: false,
             history: SequenceHistory::default(),
             loss: Loss::new(&mut stream(0)),
             rate: Rate::new(stream(1)),
@@ -218,6 +221,7 @@ impl Restriction {
         // disregard the value in the "oc" parameter."
         if validity.is_zero() {
             self.in_force = None;
+            self.was_restricting = false;
             self.credits.on_value();
             return FeedbackOutcome::Accepted;
         }
@@ -229,6 +233,7 @@ impl Restriction {
         }
         let until = now + validity.min(self.settings.validity_max);
         self.in_force = Some((algorithm, value, until));
+        self.was_restricting = (algorithm, value) != (Algorithm::Loss, 0);
         FeedbackOutcome::Accepted
     }
 
@@ -261,11 +266,18 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is overloaded or silent. Such a server must not get the requests
-    /// that were held back from another server. If the server has set a rate, the result is false
-    /// while fewer requests are sent than the rate allows.
+    /// Returns whether the server is known not to be overloaded, so that it may get the requests that
+    /// were held back from another server. A server whose last value has restricted requests may
+    /// still be overloaded after the value has expired.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
+    pub fn is_known_free(&self, now: Timestamp) -> bool {
+        let is_in_force = self.in_force.is_some_and(|(.., until)| now < until);
+        (is_in_force || !self.was_restricting) && !self.is_restricting(now)
+    }
+
+    /// Returns whether the server restricts requests now, or is silent. If the server has set a
+    /// rate, the result is false while fewer requests are sent than the rate allows.
     pub fn is_restricting(&self, now: Timestamp) -> bool {
         match self.status(now) {
             RestrictionStatus::Open | RestrictionStatus::Loss(0) => false,

@@ -116,6 +116,31 @@ fn a_server_with_a_rate_has_room_while_less_is_sent() {
     assert!(restriction.is_restricting(at(5000)));
 }
 
+// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+// capable of processing the extra load."
+#[test]
+fn a_server_is_not_known_to_have_room_after_its_restriction_has_expired() {
+    let calm =
+        |number| Feedback { validity: Duration::ZERO, ..feedback(Algorithm::Loss, 0, number) };
+    for algorithm in Algorithm::ALL {
+        let mut restriction = restriction();
+        restriction.on_feedback(at(0), calm(1));
+        assert!(restriction.is_known_free(at(0)), "{algorithm:?}");
+        restriction.on_feedback(at(1), feedback(algorithm, 20, 2));
+        let under_rate = algorithm == Algorithm::Rate;
+        assert_eq!(restriction.is_known_free(at(100)), under_rate, "the rate is not used up");
+        restriction.on_request(at(60_000), Category::Session);
+        assert!(!restriction.is_known_free(at(60_000)), "{algorithm:?}");
+        restriction.on_feedback(at(60_001), calm(2));
+        assert!(!restriction.is_known_free(at(60_001)), "that is no news");
+        restriction.on_feedback(at(60_002), calm(3));
+        assert!(restriction.is_known_free(at(60_002)), "{algorithm:?}");
+    }
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Loss, 0, 1));
+    assert!(restriction.is_known_free(at(0)) && restriction.is_known_free(at(60_000)));
+}
+
 // RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
 #[test]
 fn rfc7339_7_1_a_loss_above_100_and_an_algorithm_not_offered_are_ignored() {

@@ -485,9 +485,12 @@ impl Upstream {
             // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next
             // feedback".
             Some((Algorithm::Window, _)) => {
-                let window = capacity.window(granted_cps, gate) + self.carried;
-                self.carried = window.fract();
-                window as u32
+                let window = capacity.window(granted_cps, gate);
+                // At the end of an overload, calls may already be unlimited. Infinity has no
+                // fraction.
+                let exact = if window.is_finite() { window + self.carried } else { window };
+                self.carried = if window.is_finite() { exact.fract() } else { 0.0 };
+                exact as u32
             }
             None => 0,
         }
@@ -517,4 +520,28 @@ impl Upstream {
 fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
     let in_order = [preferred, Algorithm::Loss, Algorithm::Rate];
     in_order.into_iter().find(|&algorithm| common.contains(algorithm))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::Seed;
+
+    use super::*;
+    use crate::{Settings, registry};
+
+    // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next feedback".
+    #[test]
+    fn a_window_without_a_limit_leaves_no_fraction_to_the_next() {
+        let law = registry::find("none").unwrap().defaults();
+        let gate = Gate::new(Settings::new(law), Seed(1), 0);
+        let agreed = Some((Algorithm::Window, Timestamp::ZERO));
+        let mut peer = Upstream { agreed, carried: 0.5, ..Upstream::default() };
+        let mut window = |granted_cps| {
+            peer.granted_cps = granted_cps;
+            peer.value(&Capacity::default(), &gate)
+        };
+        assert_eq!(window(f64::INFINITY), u32::MAX);
+        // Each is a fifth of 27 calls a second: 5.4.
+        assert_eq!([27.0, 27.0, 27.0].map(&mut window), [5, 5, 6]);
+    }
 }

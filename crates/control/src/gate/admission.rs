@@ -38,7 +38,9 @@ impl Gate {
         has_room: bool,
     ) -> Verdict {
         let recalled = self.recall(now, fingerprint);
-        self.judge(now, sender, bucket, class, recalled, has_room)
+        let exceeds_limit = self.exceeds_limit(now, sender, recalled);
+        let sender = Sender { exceeds_limit, ..*sender };
+        self.judge(now, &sender, bucket, class, recalled, has_room)
     }
 
     /// Searches the memory for a decision on new work. `fingerprint` is a keyed hash that is the
@@ -49,10 +51,19 @@ impl Gate {
         Recalled { fingerprint, decision }
     }
 
+    /// Returns whether new work exceeds the limit of its source, and counts it against the limit if
+    /// not. Must be called once before [`judge`](Self::judge), which gets the result in `sender`. In
+    /// between, the caller may apply other limits to work that does not exceed this one. A
+    /// repetition exceeds no limit.
+    pub fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender, recalled: Recalled) -> bool {
+        !recalled.is_repetition() && self.sources.exceeds_limit(now, sender)
+    }
+
     /// Judges a message that has just arrived from `sender` and asks for new work. If work is
     /// judged [at its service](Decide::Service), the law decides later, in
-    /// [`on_taken`](Self::on_taken). All other conditions, such as limits and room, are checked
-    /// here. `has_room` is true if there is room in the queue.
+    /// [`on_taken`](Self::on_taken). All other conditions, such as the result of
+    /// [`exceeds_limit`](Self::exceeds_limit) and the room, are checked here. `has_room` is true if
+    /// there is room in the queue.
     ///
     /// `class` is the number of its class, below
     /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `recalled` is the result of
@@ -69,9 +80,8 @@ impl Gate {
         let Recalled { fingerprint, decision } = recalled;
         self.signals.mix.record(now, class, true);
         let exempt = std::mem::take(&mut self.control.admit_next);
-        let limit = decision.is_none().then(|| self.sources.exceeded(now, sender)).flatten();
         let goes_ahead = sender.has_priority
-            && limit.is_none()
+            && !sender.exceeds_limit
             && (decision.is_some() || self.sources.may_go_ahead(now));
         let (bucket, has_room) =
             if goes_ahead { (Bucket::Priority, true) } else { (bucket, has_room) };
@@ -86,8 +96,9 @@ impl Gate {
             }
         }
         match decision {
-            None if let Some(limit) = limit => {
-                let fingerprint = fingerprint.filter(|_| limit.sticky);
+            None if sender.exceeds_limit => {
+                let is_remembered = self.sources.remembers_excess(sender);
+                let fingerprint = fingerprint.filter(|_| is_remembered);
                 self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
             }
             None => {

@@ -38,7 +38,7 @@ impl Hot {
         Self::default()
     }
 
-    /// Counts a packet that is not a copy of a decided request.
+    /// Counts a packet.
     pub(super) fn record(&self, mark: u32) {
         let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
         let candidate = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];

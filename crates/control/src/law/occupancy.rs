@@ -13,13 +13,17 @@
 //!
 //! The window spans k−1 intervals. At low load, 125 messages take long, so a measurement is also
 //! taken each second. Otherwise the share that an overload required would still apply after a long
-//! pause.
+//! pause. After a pause of more than two seconds without measurements, in which everything is
+//! admitted, the law starts cold. Otherwise the idle time would count in the next k−1 measurements,
+//! and ρ̂ would then be so low that the law would notice an overload late.
 //!
 //! Source: paper 000 §3.1, equations 1-3.
 
+use std::time::Duration;
+
 use tidegate_world::Timestamp;
 
-use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
+use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE, PATIENCE};
 use crate::ewma::Ewma;
 use crate::signals::Reading;
 use crate::trail::Trail;
@@ -109,20 +113,27 @@ impl Measuring for Occupancy {
     }
 }
 
+/// Time without a measurement after which the estimate starts cold. While messages arrive or a part
+/// of the new work is rejected, a measurement is taken at least every [`PATIENCE`].
+const REST: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
+
 /// Occupancy over the last k measurements, smoothed.
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
     trail: Trail<Reading>,
+    weight: f64,
     smoothed: Ewma,
 }
 
 impl Estimate {
     pub(super) fn new(values: &Values) -> Self {
+        let weight = values.of(&WEIGHT);
         Self {
             target: values.of(&TARGET),
             trail: Trail::new(values.of(&K) as usize),
-            smoothed: Ewma::new(values.of(&WEIGHT)),
+            weight,
+            smoothed: Ewma::new(weight),
         }
     }
 
@@ -140,6 +151,10 @@ impl Estimate {
     /// Takes a measurement. Returns the factor for the admitted share. Returns `None` if the factor
     /// is not known, and infinity if the occupancy was 0.
     pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
+        if self.trail.newest().is_some_and(|last| newest.at.since(last.at) > REST) {
+            self.trail.clear();
+            self.smoothed = Ewma::new(self.weight);
+        }
         let oldest = self.trail.push(newest)?;
         let occupancy = newest.occupancy_since(oldest)?;
         Some(self.target / self.smoothed.update(occupancy))
@@ -148,8 +163,6 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::bench::Bench;
     use super::*;
 
@@ -206,6 +219,18 @@ mod tests {
             messages(&mut bench, 1, 1.0);
         }
         assert!(bench.share() < 0.81);
+    }
+
+    #[test]
+    fn after_a_rest_it_reacts_as_on_a_new_server() {
+        let given = [("k", 3.0), ("measure", 10.0), ("w", 0.1), ("rho_targ", 0.8)];
+        let mut bench = Bench::of(&ENTRY, &given);
+        assert_eq!(messages(&mut bench, 100, 0.1), 1.0);
+        assert!(bench.law.is_at_rest());
+        bench.pass(Duration::from_secs(3600), 0.0);
+        // The first message is measured at once.
+        assert_eq!(messages(&mut bench, 20, 1.0), 1.0);
+        assert!((messages(&mut bench, 1, 1.0) - 0.8).abs() < 1e-9);
     }
 
     #[test]

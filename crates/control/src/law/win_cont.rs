@@ -2,9 +2,10 @@
 //!
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served, as in
 //! [win-disc](super::win_disc). After each message, left = μ·D_B − N is computed. If left is at
-//! least W_ovth, this number of further calls is admitted, otherwise none. Trips when the calls
-//! that wait fill the budget. Recovers with the next message that is served. Cold start: everything
-//! is admitted until the first message is served or the first tick is due.
+//! least W_ovth, this number of further calls is admitted, otherwise none. While no call waits, at
+//! least one is admitted. Trips when the calls that wait fill the budget. Recovers with the next
+//! message that is served. Cold start: everything is admitted until the first message is served or
+//! the first tick is due.
 //!
 //! Options: with `check` = 1, N is computed only after messages that begin a call, without the
 //! calls with priority, which usually wait in another queue. A fixed `bound` can replace μ·D_B. It
@@ -15,7 +16,9 @@
 //!
 //! Source: paper 002 §3.4. [Feedback](crate::feedback) divides the window among the senders, by
 //! *weighted fair processing* (§6.2): it uses the weights of user-centric fairness, and adds the
-//! rounding error of one value to the next value.
+//! rounding error of one value to the next value. Our addition: one call is admitted while none
+//! waits. Otherwise a budget of less than W_ovth calls, as after a time with a small load, would
+//! keep out all calls forever, because μ changes only when a call is served.
 
 use std::time::Duration;
 
@@ -34,7 +37,8 @@ static BOUND: Param = Param {
 
 static THRESHOLD: Param = Param {
     name: "w_ovth",
-    doc: "The smallest number of calls that the law admits at once.",
+    doc: "The smallest number of calls that the law admits at once. While no call waits, it admits \
+          one even if this number is larger.",
     unit: "calls",
     default: 1.0,
     range: Range::Real(0.01, 10_000.0),
@@ -55,7 +59,8 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "paper 002 §3.4",
     doc: "After each message the law computes μ·`d_b` − N. μ is the measured rate of calls served, \
           and N is the number of calls that wait. If the result is at least `w_ovth`, the law \
-          admits this number of further calls. Otherwise it admits none.",
+          admits this number of further calls. Otherwise it admits none. While no call waits, it \
+          admits at least one.",
     params: &[&BUDGET, &BOUND, &THRESHOLD, &CHECK],
     check: |_| Ok(()),
     build: |values: &Values| {
@@ -82,8 +87,12 @@ struct WinCont {
 impl WinCont {
     fn look(&self, signals: &Signals, control: &mut Control) {
         let bound = self.bound.unwrap_or_else(|| signals.sessions.rate_cps() * self.budget_s);
-        let left = bound - signals.sessions_waiting();
-        admit_further(signals, control, if left >= self.threshold { left } else { 0.0 });
+        let waiting = signals.sessions_waiting();
+        let left = bound - waiting;
+        let count = if left >= self.threshold { left } else { 0.0 };
+        // μ is measured by the calls that are served, so an idle processor must get one.
+        let least = if waiting < 1.0 { 1.0 } else { 0.0 };
+        admit_further(signals, control, count.max(least));
     }
 }
 
@@ -107,7 +116,7 @@ impl Law for WinCont {
 mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
-    use crate::Backlog;
+    use crate::{Backlog, Estimation, Sessions};
 
     fn left(bench: &mut Bench, sessions: usize, is_session: bool) -> f64 {
         bench.signals.backlog = Backlog { sessions, ..Backlog::default() };
@@ -135,5 +144,20 @@ mod tests {
         assert_near(left(&mut bench, 7, true), 3.0);
         assert_near(left(&mut bench, 2, false), 3.0);
         assert_near(left(&mut bench, 8, true), 0.0);
+    }
+
+    #[test]
+    fn an_idle_server_admits_a_call_however_small_the_budget_is() {
+        for given in [&[("d_b", 0.1)][..], &[("w_ovth", 3.0)], &[("bound", 0.5)]] {
+            let mut bench = Bench::of(&ENTRY, given);
+            let estimation = Estimation { rate_cps: 5.0, ..Estimation::default() };
+            bench.signals.sessions = Sessions::new(estimation);
+            assert_near(left(&mut bench, 0, true), 1.0);
+            // One call waits, so no other is admitted.
+            assert_near(left(&mut bench, 1, false), 0.0);
+            bench.signals.backlog = Backlog::default();
+            bench.tick();
+            assert_near(bench.window(), 1.0);
+        }
     }
 }

@@ -3,9 +3,10 @@
 //! Each piece that passes pours T = 1/rate seconds into a bucket that leaks one second each second.
 //! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
 //! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
-//! empty. When the rate changes, the bucket keeps its content in seconds. So after a rise of the
-//! rate, the earlier content still takes as long to leak as at the old rate. After a fall, the
-//! content stands for fewer pieces.
+//! empty. When the rate changes, the bucket keeps its content in seconds, but no more than T + TAU
+//! at the new rate. Otherwise a single piece at a very low rate could keep out all pieces for
+//! minutes, however high the rate is by then. After a fall of the rate, the content stands for
+//! fewer pieces.
 //!
 //! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
 //! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
@@ -21,7 +22,9 @@ pub(crate) struct LeakyBucket {
     tolerance: f64,
     /// X: the content in seconds at the time `passed`.
     content_s: f64,
-    /// LCT: the time when the last piece passed, or the content was scaled.
+    /// LCT: the time when the last piece passed, or the content was scaled. It never goes back. If it
+    /// did, the content would leak twice in the time between. Shards that share a bucket have
+    /// different clocks.
     passed: Timestamp,
 }
 
@@ -39,7 +42,7 @@ impl LeakyBucket {
     /// Multiplies the content at `now` by `factor`.
     pub(crate) fn scale(&mut self, now: Timestamp, factor: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
-        (self.content_s, self.passed) = (left_s * factor, now);
+        (self.content_s, self.passed) = (left_s * factor, self.passed.max(now));
     }
 
     /// Returns whether the bucket is empty: pieces arrive more slowly than they may.
@@ -49,7 +52,18 @@ impl LeakyBucket {
 
     /// Returns whether a piece passes at `rate` pieces a second, above zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
+        // TAU)."
+        self.limit(now, (self.tolerance + 1.0) / rate);
         self.passes_within(now, rate, self.tolerance, || 0.0)
+    }
+
+    /// Removes the content at `now` that exceeds `capacity_s`.
+    fn limit(&mut self, now: Timestamp, capacity_s: f64) {
+        let left_s = self.content_s - now.since(self.passed).as_secs_f64();
+        if left_s > capacity_s {
+            (self.content_s, self.passed) = (capacity_s, self.passed.max(now));
+        }
     }
 
     /// Returns whether a piece passes at `rate` pieces a second, above zero. `tolerance` is TAU in
@@ -70,7 +84,7 @@ impl LeakyBucket {
             // RFC 7415 §3.5.3: "if X' > 0, then u = 0".
             let spread = if left_s > 0.0 { 0.0 } else { spread() };
             self.content_s = left_s.max(0.0) + interval_s * (1.0 + spread);
-            self.passed = now;
+            self.passed = self.passed.max(now);
         }
         passes
     }
@@ -93,12 +107,33 @@ mod tests {
     }
 
     #[test]
-    fn a_new_rate_finds_the_seconds_of_the_old() {
-        let mut bucket = LeakyBucket::new(1);
-        assert!(bucket.passes(at(0), 1.0));
-        // A token bucket would have had 0.5 · 10 tokens by now.
-        assert!(!bucket.passes(at(500), 10.0) && !bucket.passes(at(999), 10.0));
-        assert!(bucket.passes(at(1000), 10.0));
-        assert!(bucket.passes(at(1100), 10.0));
+    fn a_time_that_goes_back_does_not_leak_twice() {
+        let mut bucket = LeakyBucket::new(2);
+        let mut passes = |ms| bucket.passes(at(ms), 100.0);
+        assert!(passes(1000) && passes(995));
+        assert!(!passes(1005) && passes(1010));
+        bucket.scale(at(1005), 1.0);
+        assert!(!bucket.passes(at(1019), 100.0) && bucket.passes(at(1020), 100.0));
+    }
+
+    #[test]
+    fn a_new_rate_finds_the_seconds_of_the_old_up_to_the_capacity() {
+        let mut bucket = LeakyBucket::new(5);
+        assert!(bucket.passes(at(0), 10.0) && bucket.passes(at(0), 10.0));
+        // The content is cut from 0.15 s to 0.1 s. TAU is 0.08 s. A token bucket would be full.
+        assert!(!bucket.passes(at(50), 50.0) && !bucket.passes(at(69), 50.0));
+        assert!(bucket.passes(at(70), 50.0) && !bucket.passes(at(70), 50.0));
+    }
+
+    // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T + TAU)".
+    #[test]
+    fn rfc7415_3_5_1_a_moment_of_a_very_low_rate_keeps_nothing_out_afterwards() {
+        for burst in [1, 5] {
+            let mut bucket = LeakyBucket::new(burst);
+            let low = (0..200).filter(|&ms| bucket.passes(at(ms), 0.1)).count();
+            assert_eq!(low, burst as usize);
+            let passed = (200..1200).filter(|&ms| bucket.passes(at(ms), 100.0)).count();
+            assert!((99..=100).contains(&passed), "{passed} of 100 in a second");
+        }
     }
 }

@@ -317,7 +317,10 @@ impl Ingress {
         let lag = now.since(received.arrived);
         if view.is_thinned(now, &received) {
             self.gate.on_lag(lag);
-            let decision = Decision::Drop(DropReason::Thinned);
+            // The messages of a flood count, even if most of them are dropped here.
+            let is_banned = self.watchman.on_message(now, &received.flow, &view.snapshot.addresses);
+            let reason = if is_banned { DropReason::Banned } else { DropReason::Thinned };
+            let decision = Decision::Drop(reason);
             let read = Read::now(&received);
             return Decided { class: Some(Class::Invite), read, decision };
         }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Gate, Ladder, LadderSettings, Tally};
+use tidegate_control::{Gate, Ladder, LadderSettings, Rung, Tally};
 use tidegate_world::{Counter, Load, Received, Shedding, Timestamp, Transport};
 
 use crate::message::class::Class;
@@ -47,8 +47,21 @@ impl KernelShed {
 
     /// Counts an INVITE, if the share of drops applies to it. Returns whether the kernel has
     /// probably dropped earlier copies of it. On a stream there are no copies, so it returns
-    /// `false`.
-    pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
+    /// `false`. If `is_repeated`, the INVITE is a copy of a decided one. It is never late, and only
+    /// its mark counts.
+    pub(crate) fn is_late(
+        &self,
+        received: &Received,
+        shedding: &Shedding,
+        is_repeated: bool,
+    ) -> bool {
+        // A caller sends few copies of an INVITE. If very many copies are read, the kernel can drop
+        // them, even if it drops nothing else.
+        let tells_marks =
+            self.ladder.tells_marks() || is_repeated && self.ladder.rung() == Rung::Thin;
+        if is_repeated && !tells_marks {
+            return false;
+        }
         // The share does not apply to a message from another shard: it was received and counted
         // there.
         let is_read_here = received.handoffs == 0;
@@ -56,10 +69,13 @@ impl KernelShed {
             return false;
         }
         let mut is_late = false;
-        if self.ladder.tells_marks() {
+        if tells_marks {
             let mark = shedding.hash(received.flow.remote.ip(), &received.bytes);
             self.ladder.record_mark(mark);
             is_late = !self.ladder.is_fresh(mark);
+        }
+        if is_repeated {
+            return false;
         }
         self.marked[usize::from(is_late)].add(1);
         is_late && received.flow.transport == Transport::Udp

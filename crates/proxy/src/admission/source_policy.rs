@@ -322,6 +322,7 @@ impl SourcePolicy {
             source: self.needs_source.then(|| source_of(address)),
             weight: self.weight_in_shares(&received.flow, addresses),
             limit: limits.position(|limit| limit.from.contains(&address)),
+            exceeds_limit: false,
             has_priority: claim == Claim::Priority,
             headroom: Headroom::Any,
             restricted: false,

@@ -34,9 +34,10 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Counts an INVITE, if the share of drops applies to it. Returns whether the kernel has
-    /// probably dropped earlier copies of it.
-    pub(crate) fn is_late(&self, received: &Received) -> bool {
-        self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding))
+    /// probably dropped earlier copies of it. If `is_repeated`, it is a copy of a decided INVITE.
+    pub(crate) fn is_late(&self, received: &Received, is_repeated: bool) -> bool {
+        self.kernel_shed
+            .is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding, is_repeated))
     }
 
     /// Returns whether a message that came on a stream is an INVITE in the share to be dropped. The

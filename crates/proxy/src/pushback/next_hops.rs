@@ -212,7 +212,7 @@ impl NextHops {
     /// is capable of processing the extra load."
     pub(crate) fn is_known_free(&self, now: Timestamp, address: SocketAddr) -> bool {
         let restrictions = self.lock();
-        restrictions.get(&canonical(address)).is_some_and(|r| !r.is_restricting(now))
+        restrictions.get(&canonical(address)).is_some_and(|r| r.is_known_free(now))
     }
 
     /// Returns whether a next hop at `address` is known to be overloaded.

@@ -4,12 +4,11 @@
 //! and counts. It may fail although planning succeeded, because a pool or a table may have become
 //! full meanwhile.
 
-use tidegate_balance::{Assignment, CallLease, Demand};
+use tidegate_balance::{CallLease, Demand};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received};
 
-use crate::backends::unavailable::unassigned;
 use crate::dialog::evidence::Known;
 use crate::dialog::{Answer, CallRef, Evidence, Transaction};
 use crate::message::request::{Request, category_of_new};
@@ -20,7 +19,7 @@ use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{
-    NewRequest, Selected, admit, check_room, check_transaction_room, demand_of, select,
+    NewRequest, Selected, admit, check_room, check_transaction_room, demand_of, select, take_at,
 };
 use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
@@ -188,14 +187,8 @@ fn begin_within(
 ) -> Result<NextHop, Rejection> {
     let CommitInput { room, received, known, request } = input;
     check_room(step, room, backend_ref.pool, known.call)?;
-    let picker = step.routing.picker(backend_ref.pool);
-    let admitted = match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
-        Ok(assigned) => admit(step.now, step.snapshot, backend_ref, request.category())
-            .map(|admission| (assigned, admission)),
-        Err(why) => Err(unassigned(step.now, step.snapshot, backend_ref.pool, why)),
-    };
-    match admitted {
-        Ok((Assignment { call: held, .. }, admission)) => {
+    match take_at(step, backend_ref, demand, request.category()) {
+        Ok((held, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
             record_source(step, call, &received.flow);
@@ -251,13 +244,9 @@ fn begin_at(
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
-    let picker = step.routing.picker(backend_ref.pool);
-    let assigned = picker.assign_to(step.now, backend_ref.backend.into(), demand);
-    let held =
-        assigned.map_err(|why| unassigned(step.now, step.snapshot, backend_ref.pool, why))?.call;
     // The INVITE may have an invented To-tag. It begins a call nevertheless.
     let category = category_of_new(request.method, request.has_priority);
-    let admission = admit(step.now, step.snapshot, backend_ref, category)?;
+    let (held, admission) = take_at(step, backend_ref, demand, category)?;
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,

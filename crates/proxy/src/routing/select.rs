@@ -33,6 +33,21 @@ pub(crate) struct Selected {
     pub(crate) admission: Option<Admission>,
 }
 
+/// The reason why no back end was selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSelected {
+    /// No back end can take the request.
+    NoBackend(NoBackend),
+    /// The restriction of the back end does not admit the request.
+    Restricted,
+}
+
+impl From<NoBackend> for NotSelected {
+    fn from(why: NoBackend) -> Self {
+        Self::NoBackend(why)
+    }
+}
+
 /// A new request for which a back end is selected.
 #[derive(Clone, Copy)]
 pub(crate) struct NewRequest<'s, 'a> {
@@ -115,25 +130,20 @@ fn try_select(
         }
         let may_have =
             |_, backend: &Backend| !is_restricted || is_known_free(now, snapshot, backend);
-        let admitted = |selected: Selected| {
-            let admission = admit(now, snapshot, selected.backend_ref, category).ok()?;
-            Some(Selected { admission, ..selected })
-        };
-        match select_in(step, pool, key, demand, may_have).map(admitted) {
-            Ok(Some(selected)) => return Ok(selected),
+        match select_in(step, pool, key, demand, category, may_have) {
+            Ok(selected) => return Ok(selected),
             // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests
             // that would have gone to the overloaded element to a different destination."
-            Ok(None) => {
+            Err(NotSelected::Restricted) => {
                 is_restricted = true;
                 let is_free = |_, backend: &Backend| is_known_free(now, snapshot, backend);
-                let other = select_in(step, pool, key, demand, is_free);
-                if let Some(selected) = other.ok().and_then(admitted) {
+                if let Ok(selected) = select_in(step, pool, key, demand, category, is_free) {
                     return Ok(selected);
                 }
             }
             // Another shard may have just taken the remaining capacity.
-            Err(NoBackend::Full) => is_any_up = true,
-            Err(NoBackend::Down) => {}
+            Err(NotSelected::NoBackend(NoBackend::Full)) => is_any_up = true,
+            Err(NotSelected::NoBackend(NoBackend::Down)) => {}
         }
     }
     if is_restricted {
@@ -195,24 +205,47 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
 
 /// Selects a back end of one pool for a new request by its [`choice_key`]. A back end is considered
 /// only if `may_have` returns `true` for it. If there is a `demand`, the back end must also have
-/// headroom for it.
+/// headroom for it. A request that the restriction of the back end does not admit takes no headroom
+/// and is not counted as assigned.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,
     key: u64,
     demand: Option<Demand>,
+    category: Category,
     may_have: impl Fn(usize, &Backend) -> bool,
-) -> Result<Selected, NoBackend> {
-    let picker = step.routing.picker_mut(pool);
-    let (index, call) = match demand {
-        Some(demand) => {
-            let Assignment { index, call } = picker.assign(step.now, key, demand, may_have)?;
-            (index, call)
-        }
-        None => (picker.pick_where(step.now, key, may_have).ok_or(NoBackend::Down)?, None),
+) -> Result<Selected, NotSelected> {
+    let Step { now, snapshot, .. } = *step;
+    let backend_ref = |index: usize| BackendRef { pool, backend: index as u16 };
+    let is_admitted = |index| {
+        let admission = admit(now, snapshot, backend_ref(index), category);
+        admission.map_err(|_| NotSelected::Restricted)
     };
-    let backend_ref = BackendRef { pool, backend: index as u16 };
-    Ok(Selected { backend_ref, key, call, admission: None })
+    let picker = step.routing.picker_mut(pool);
+    let (Assignment { index, call }, admission) =
+        picker.assign_admitted(now, key, demand, may_have, is_admitted)?;
+    Ok(Selected { backend_ref: backend_ref(index), key, call, admission })
+}
+
+/// Takes the demand of a request from the back end to which the request must go. Returns the lease
+/// of a call, and the admission by the restriction of the back end.
+pub(crate) fn take_at(
+    step: &Step<'_>,
+    backend_ref: BackendRef,
+    demand: Demand,
+    category: Category,
+) -> Result<(Option<CallLease>, Option<Admission>), Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let BackendRef { pool, backend } = backend_ref;
+    let is_admitted = || {
+        let admission = admit(now, snapshot, backend_ref, category);
+        admission.map_err(|_| NotSelected::Restricted)
+    };
+    match step.routing.picker(pool).assign_to(now, backend.into(), demand, is_admitted) {
+        Ok((Assignment { call, .. }, admission)) => Ok((call, admission)),
+        Err(NotSelected::Restricted) => Err(Rejection::Restricted),
+        Err(NotSelected::NoBackend(why)) => Err(unassigned(now, snapshot, pool, why)),
+    }
 }
 
 /// Selects a back end for a request that another back end sends to a pool or to one of its backups.

@@ -10,7 +10,7 @@ use tidegate_world::Transport;
 use crate::message::request::category_of_new;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
-use crate::routing::select::{Selected, admit, choice_key, demand_of, select_in};
+use crate::routing::select::{Selected, choice_key, demand_of, select_in};
 use crate::settings::{BackendRef, Choice, Mode};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -169,10 +169,11 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     let pools: SmallVec<[u16; 4]> = pools.collect();
     let is_refused = live.is_refused;
     let demand = Some(demand_of(context.method, live.has_priority));
+    let category = category_of_new(context.method, live.has_priority);
     let (now, next_hops) = (step.now, &step.snapshot.next_hops);
     let other = pools.into_iter().find_map(|pool| {
         let key = key_in(step, pool, context, live)?;
-        let chosen = select_in(step, pool, key, demand, |i, backend| {
+        let chosen = select_in(step, pool, key, demand, category, |i, backend| {
             let is_saturated = match is_refused {
                 true => backend.has_refused(now, SATURATED),
                 false => backend.was_overloaded(now, SATURATED),
@@ -181,9 +182,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         });
         chosen.ok()
     });
-    let Some(Selected { backend_ref, call: held, .. }) = other else { return false };
-    let category = category_of_new(context.method, live.has_priority);
-    let Ok(admission) = admit(now, step.snapshot, backend_ref, category) else { return false };
+    let Some(Selected { backend_ref, call: held, admission, .. }) = other else { return false };
     // A copy of the call's INVITE does not move the call.
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, backend_ref);

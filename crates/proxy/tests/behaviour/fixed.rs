@@ -18,6 +18,8 @@ const fn param(name: &'static str, default: f64) -> Param {
 static AFTER: Param = param("after", 0.0);
 /// The share of new work that is admitted from then on.
 static SHARE: Param = param("share", 1.0);
+/// Calls admitted per second, instead of the share. 0: the share applies.
+static CPS: Param = param("cps", 0.0);
 /// Calls released per second. 0: not paced.
 static RATE: Param = param("rate", 0.0);
 
@@ -33,7 +35,7 @@ static ENTRY: Entry = Entry {
     summary: "",
     source: "",
     doc: "",
-    params: &[&AFTER, &SHARE, &RATE, &LIFO, &WAIT_MAX, &FLOOR],
+    params: &[&AFTER, &SHARE, &CPS, &RATE, &LIFO, &WAIT_MAX, &FLOOR],
     check: |_| Ok(()),
     build: |&values| Box::new(Fixed(values)),
 };
@@ -44,7 +46,10 @@ struct Fixed(Values);
 impl Law for Fixed {
     fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         if signals.messages as f64 > self.0.of(&AFTER) {
-            control.admit_of_all(Allowance::Fraction(self.0.of(&SHARE)));
+            control.admit_of_all(match self.0.of(&CPS) {
+                0.0 => Allowance::Fraction(self.0.of(&SHARE)),
+                cps => Allowance::Rate(cps),
+            });
         }
         if self.0.of(&RATE) > 0.0 {
             control.queue.release = Release::Rate(self.0.of(&RATE));

@@ -235,6 +235,32 @@ fn invites_that_begin_alike_are_dropped_together() {
     assert!(read[0] == 600 && read[20..].iter().all(|&count| count == 0), "{read:?}");
 }
 
+// RFC 3261 §17.1.1.2: a caller sends at most seven copies of an INVITE in 32 s.
+#[test]
+fn one_invite_that_is_sent_again_and_again_is_dropped_and_no_other() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let (mut busy, mut read) = (Duration::ZERO, Vec::new());
+    script.proxy.on_load(script.now, load(busy));
+    let copy = invite("copy");
+    for _ in 0..30 {
+        let shedding = script.proxy.poll_shedding().clone();
+        assert_eq!(shedding.share, 0.0);
+        let is_read = !shedding.drops(address(CALLER).ip(), copy.as_bytes());
+        read.push(is_read);
+        if is_read {
+            (0..2_000).for_each(|_| script.offer(CALLER, copy.as_bytes()));
+            busy += Duration::from_millis(95);
+        }
+        script.pass(Duration::from_millis(100));
+        script.proxy.on_load(script.now, load(busy));
+    }
+    assert!(read[0] && read[5..].iter().all(|is_read| !is_read), "{read:?}");
+    assert_eq!(script.proxy.poll_shedding().marks().len(), 1);
+}
+
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {

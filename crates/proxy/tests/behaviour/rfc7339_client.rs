@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::limited::{rate, set};
 use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::Reason;
@@ -174,6 +175,30 @@ fn a_loss_holds_back_its_share_of_the_calls_of_that_server() {
     }
 }
 
+/// A request that is held back takes nothing from the rate of the back end, and does not count as
+/// assigned.
+#[test]
+fn a_request_that_is_held_back_does_not_use_up_the_rate_of_the_back_end() {
+    let mut script = obeying(Mode::Stateless);
+    set(&script.backends, &[rate(60.0), rate(60.0)]);
+    for call in calls(&mut script, "a", 2).into_iter().flatten() {
+        let told = telling(&call, "486 Busy Here", &value("loss", 50, 1));
+        script.send(&call.to.to_string(), &told);
+    }
+    // Each back end gets half of 100 calls a second. Its rate allows 60.
+    let mut sent = 0;
+    for call in 0..400 {
+        script.pass(Duration::from_millis(5));
+        for call in calls(&mut script, &format!("b{call}-"), 1).into_iter().flatten() {
+            sent += 1;
+            script.send(&call.to.to_string(), &telling(&call, "486 Busy Here", OFFER));
+        }
+    }
+    assert!((170..=205).contains(&sent), "{sent} of 400");
+    let assigned: u64 = script.backends.backends().iter().map(|backend| backend.assigned()).sum();
+    assert_eq!(assigned, sent + 2);
+}
+
 /// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
 /// current "oc" and "oc-algo" parameter values from that particular downstream server." A request
 /// with the Call-ID of an earlier call, such as an INVITE with credentials, is held back like any
@@ -237,6 +262,13 @@ fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
     let room = ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1.1";
     script.send(&other.to.to_string(), &telling(&other, "180 Ringing", room));
     assert_eq!(sent(&calls(&mut script, "c", 20)), 20);
+    // It was overloaded when it gave its last value, which has expired.
+    let half = ";oc=50;oc-algo=\"loss\";oc-validity=500;oc-seq=2.0";
+    script.send(&other.to.to_string(), &telling(&other, "180 Ringing", half));
+    script.pass(Duration::from_millis(600));
+    let went = calls(&mut script, "d", 20);
+    assert_eq!(sent(&went), 10, "only its own turns");
+    assert!(went.iter().flatten().all(|call| call.to == other.to));
 }
 
 /// RFC 7339 §5.7: "A SIP client removes overload control if one of the following events occur:" an expired

@@ -6,7 +6,8 @@ use crate::fixed::*;
 use crate::rfc7339_server::*;
 use crate::script::*;
 use tidegate_balance::{Policy, Pool};
-use tidegate_proxy::PoolSettings;
+use tidegate_control::{Per, Reason};
+use tidegate_proxy::{DropReason, Excess, PoolSettings, SourceLimit};
 
 /// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't
 /// receive an unfair advantage over those that do."
@@ -30,6 +31,53 @@ fn the_addresses_of_strangers_do_not_have_a_share_each() {
     let peers = script.counters.upstream.get();
     let granted: Vec<_> = peers.iter().map(|view| view.peer.granted_cps).collect();
     assert!(matches!(granted[..], [cps] if (45.0..200.0).contains(&cps)), "{granted:?}");
+}
+
+/// Makes a proxy under the law with these parameters, in which each stranger may make one call a
+/// second. For 3 s, a peer makes 150 calls a second, and one stranger 500.
+fn flooded_by_a_stranger(given: &[(&str, f64)], then: Excess) -> Script {
+    let from = "203.0.113.0/24".parse().unwrap();
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(given);
+        settings.overload.sources.limits =
+            vec![SourceLimit { from, rate_cps: 1.0, burst: 1, per: Per::Source, then }];
+        trusting(settings);
+    });
+    for period in 0..150 {
+        script.pass(Duration::from_millis(20));
+        for call in 0..3 {
+            script.send(PEER, &offering(&invite(&format!("p{period}-{call}"))));
+        }
+        for call in 0..10 {
+            let text = invite(&format!("s{period}-{call}"));
+            script.send("203.0.113.66:5060", &text.replace("198.51.100.7", "203.0.113.66"));
+        }
+    }
+    script.pass(Duration::from_millis(100));
+    script
+}
+
+const BAN: Excess = Excess::Ban(Duration::from_secs(60));
+
+#[test]
+fn calls_above_the_limit_of_their_source_take_nothing_from_a_peer() {
+    for then in [Excess::Refuse, Excess::Drop, BAN] {
+        let script = flooded_by_a_stranger(&[("cps", 300.0)], then);
+        let peers = script.counters.upstream.get();
+        let granted: Vec<_> = peers.iter().map(|view| view.peer.granted_cps).collect();
+        assert_eq!(granted, [f64::INFINITY], "{then:?}");
+        assert_eq!(script.counters.refused(Reason::PeerShare).get(), 0, "{then:?}");
+    }
+}
+
+/// A limit of a source applies at any load.
+#[test]
+fn a_source_above_its_limit_is_banned_in_an_overload_too() {
+    let script = flooded_by_a_stranger(&[("share", 0.4)], BAN);
+    let peers = script.counters.upstream.get();
+    let granted: Vec<_> = peers.iter().map(|view| view.peer.granted_cps).collect();
+    assert!(matches!(granted[..], [cps] if cps.is_finite()), "an overload: {granted:?}");
+    assert!(script.counters.dropped(DropReason::Banned).get() > 1000);
 }
 
 /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can adopt a

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::fixed::law;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, Disposal, DropReason, Listener};
+use tidegate_proxy::{Class, Disposal, DropReason, Flood, Listener, Settings};
 use tidegate_world::{ConnectionId, Core, Flow, Load, Received, Transport};
 
 /// A proxy with one call, whose callers have one TCP connection.
@@ -17,12 +17,17 @@ struct Scene {
 
 impl Scene {
     fn new(disposal: Disposal) -> Self {
+        Self::with(disposal, |_| {})
+    }
+
+    fn with(disposal: Disposal, adjust: impl FnOnce(&mut Settings)) -> Self {
         let mut script = Script::with(Policy::Rr, |settings| {
             let streams = Listener { transport: Transport::Tcp, ..settings.listeners[0].clone() };
             settings.listeners.push(streams);
             settings.pools[0].listener = Some(0);
             settings.overload.gate.law = law(&[("share", 1.0)]);
             settings.overload.disposal = disposal;
+            adjust(settings);
         });
         crate::overload::establish(&mut script, "established");
         script.proxy.switch(script.now, law(&[("share", 0.0)]), None);
@@ -81,6 +86,28 @@ fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
         let text = request("INVITE", "urn:service:sos", &format!("sos-{call}"), 1, "");
         assert!(scene.send(&text) > 0);
     }
+}
+
+#[test]
+fn the_source_of_a_flood_in_a_stream_is_banned_although_most_invites_are_dropped() {
+    let mut scene = Scene::with(Disposal::Auto, |settings| {
+        let ban = Duration::from_secs(60);
+        settings.overload.sources.flood = Some(Flood { above_cps: 1_500, after_s: 1, ban });
+    });
+    // At first at most 1,200 INVITEs a second arrive.
+    scene.flood();
+    let banned = |scene: &Scene| scene.script.counters.dropped(DropReason::Banned).get();
+    assert_eq!(banned(&scene), 0);
+    // Now 2,000 arrive, and fewer than half of them are not dropped.
+    let before = scene.thinned();
+    for period in 20..40 {
+        for call in 0..200 {
+            scene.send(&invite(&format!("{period}-{call}")));
+        }
+        scene.pass(Duration::from_millis(90));
+    }
+    assert!(scene.thinned() > before);
+    assert!(banned(&scene) > 100, "{}", banned(&scene));
 }
 
 /// RFC 3261 §17.1.1.2: "If an unreliable transport is being used, the client transaction MUST start timer

@@ -172,7 +172,7 @@ impl Ingress {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
         let recalled = self.gate.recall(now, fingerprint);
-        let is_late = class == Class::Invite && !recalled.is_repetition() && view.is_late(received);
+        let is_late = class == Class::Invite && view.is_late(received, recalled.is_repetition());
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite, addresses);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
@@ -184,7 +184,11 @@ impl Ingress {
             received.handoffs > 0 || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
-        if !recalled.is_repetition() && (reading.may_offer || self.upstream.is_active()) {
+        sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);
+        // Work above the limit of its source is rejected at any load. So it is no load that feedback
+        // would have to reduce.
+        let is_load = !recalled.is_repetition() && !sender.exceeds_limit;
+        if is_load && (reading.may_offer || self.upstream.is_active()) {
             sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
         }
         if begins_call {
