@@ -83,7 +83,7 @@ pub(crate) struct Share {
     pub(crate) thresholds: Vec<u64>,
     /// INVITEs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
-    /// If it is not empty, only INVITEs from these networks are shed.
+    /// If it is not empty, the thresholds apply only to INVITEs from these networks.
     pub(crate) heavy: Vec<Network>,
 }
 
@@ -281,12 +281,12 @@ impl Program {
         self.store_source(family);
         let spared: Vec<usize> =
             spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
-        let others = self.jump_unless_in_any(family, heavy);
         self.hash_beginning(family, key);
         for &mark in marks {
             self.branch(IF_EQUAL, mark, 0, SINK);
             self.end_in_sink(first_sink);
         }
+        let others = self.jump_unless_in_any(family, heavy);
         if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
             self.shed_below(thresholds[0], first_sink);
         } else {
@@ -325,18 +325,20 @@ impl Program {
         self.jump()
     }
 
-    /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks. Returns
-    /// `None` if there are no networks.
+    /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks. The hash
+    /// stays in `A` otherwise. Returns `None` if there are no networks.
     fn jump_unless_in_any(&mut self, family: Family, networks: &[Network]) -> Option<usize> {
         if networks.is_empty() {
             return None;
         }
+        self.step(STORE, HASH);
         let found: Vec<usize> =
             networks.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
         let others = self.jump();
         for jump in found {
             self.land(jump);
         }
+        self.step(RECALL, HASH);
         Some(others)
     }
 

@@ -179,7 +179,13 @@ impl Shedding {
             return false;
         }
         let mark = self.hash(source, bytes);
-        u64::from(mark) < self.threshold() || self.marks().contains(&mark)
+        let is_below = u64::from(mark) < self.threshold() && self.is_heavy(source);
+        is_below || self.marks().contains(&mark)
+    }
+
+    /// Returns whether the share applies to datagrams from `source`.
+    pub fn is_heavy(&self, source: IpAddr) -> bool {
+        self.heavy().is_empty() || contain(self.heavy(), source)
     }
 
     /// Returns whether some datagrams are dropped because of their hashes.
@@ -192,14 +198,16 @@ impl Shedding {
         &self.marks[..self.marks.len().min(Self::MARKS_MAX)]
     }
 
-    /// Returns whether the share applies to a datagram with this content from `source`.
+    /// Returns whether a datagram with this content from `source` is dropped if its hash is one of
+    /// [`marks`](Self::marks). The same is true for the share if the source is
+    /// [heavy](Self::is_heavy).
     pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains(source));
-        bytes.starts_with(&Self::PREFIX)
-            && !is_emergency(bytes)
-            && !is_in(self.spared())
-            && (self.heavy().is_empty() || is_in(self.heavy()))
+        bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !contain(self.spared(), source)
     }
+}
+
+fn contain(networks: &[Network], ip: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(ip))
 }
 
 /// Returns whether an INVITE calls an emergency service.
@@ -389,6 +397,10 @@ mod tests {
         ] {
             assert_eq!(shedding.drops(ip(source), b"INVITE sip:a"), dropped, "{source}");
         }
+        // A hash whose datagrams are dropped counts for all sources.
+        let mark = shedding.hash(ip("192.0.2.6"), b"INVITE sip:a");
+        let marked = Shedding { marks: vec![mark], ..shedding };
+        assert!(marked.drops(ip("192.0.2.6"), b"INVITE sip:a"));
         let nth = |n: u8| Network { address: IpAddr::from([198, 51, 100, n]), prefix: 32 };
         let many = Shedding { heavy: (0..25).map(nth).collect(), ..share(1.0) };
         assert!(many.drops(ip("192.0.2.6"), b"INVITE sip:a"), "too many networks to list");

@@ -74,7 +74,7 @@ impl KernelShed {
             self.ladder.record_mark(mark);
             is_late = !self.ladder.is_fresh(mark);
         }
-        if is_repeated {
+        if is_repeated || !shedding.is_heavy(received.flow.remote.ip()) {
             return false;
         }
         self.marked[usize::from(is_late)].add(1);
