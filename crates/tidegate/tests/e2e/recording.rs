@@ -95,7 +95,7 @@ fn an_overloaded_server_is_replayed_exactly_and_its_calls_under_another_law() {
     let figures = run.stage.path("figures.json");
     let laws = ["--law", "occupancy", "--law", "pi", "--param", "pi.t_q=0.2"];
     let said = run.replay(&[&laws[..], &["--json", figures.to_str().unwrap()]].concat());
-    assert!(said.1.contains("what callers do after them is simulated"), "{}", said.1);
+    assert!(said.1.contains("everything else is simulated"), "{}", said.1);
     assert_exact(said);
 
     let figures: serde_json::Value = serde_json::from_slice(&fs::read(figures).unwrap()).unwrap();
