@@ -19,20 +19,24 @@
 //!   the number of pieces admitted in 100 ms, at least four, but at most one for each source. So
 //!   the total can exceed the amount that the throttle allows by this maximum.
 //! - Places in a queue or a window are shared by a threshold: a source may hold up to eight times
-//!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). A
-//!   source of weight 1 that already holds a place never takes the last one. So a flooding source leaves a
-//!   ninth of the places for all others. A source that needs fewer places than the threshold is not
-//!   affected.
+//!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). So a
+//!   flooding source leaves a ninth of the places for all others. A source that needs fewer places
+//!   than the threshold is not affected. A source may always hold its weighted share of the places.
+//!   The last place is for such a source, or for a source without any place. If a source with a
+//!   larger weight is known, it is not for the latter.
 //!
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
-//! A source with a weight counts as that many sources: it gets that many times the level and the
-//! places.
+//! A source with a weight counts as that many sources: it gets that many times the level, and that
+//! many shares of the places. If an address has several weights, the largest counts.
 //!
-//! *Heavy* sources are those that offer more than the level of all work that gets a place in the
-//! queue. Everything that the other sources offer could be served. So if work must be dropped before
-//! it is read, dropping that of the heavy sources is enough. What they offer is then seen only in
-//! part: their rates are divided by the share that is not dropped.
+//! *Heavy* sources are those that cause the overload. If work must be dropped before it is read,
+//! dropping theirs is enough. All work that gets a place in the queue, shared fairly, has a level.
+//! The heavy sources are those that offer more than eight times this level, if the others together
+//! offer little more than gets a place. Otherwise they are those above four times, twice, or once the
+//! level. So a source that is a little above the level is not dropped like one that floods. What the
+//! heavy sources offer is seen only in part: their rates are divided by the share that is not
+//! dropped, and a source stays heavy only if this estimate is above the level by more than chance.
 //!
 //! **Cold start.** In the first 10 ms after the start, nothing is known about any source, and all
 //! sources are below the level. **Known bias.** A source that sends rarely is assumed to have no
@@ -42,6 +46,7 @@
 //! after a stream of 1,000 pieces a second. An attacker that forges addresses can appear as any
 //! number of sources.
 
+use std::mem;
 use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
@@ -66,6 +71,16 @@ const HEAVY_FOR: Duration = Duration::from_secs(2);
 
 /// If at least this part of all work gets a place in the queue, no source is heavy.
 const ENOUGH: f64 = 0.99;
+
+/// Multiples of the level. Sources above the first one are heavy, if that is enough.
+const MULTIPLES: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
+
+/// The sources that are not heavy may together offer this many times the work that gets a place. The
+/// rest of it can be rejected.
+const REST_MAX: f64 = 1.25;
+
+/// A source stays heavy if its count exceeds the level by this many standard deviations.
+const DEVIATIONS: f64 = 2.0;
 
 /// The smallest share of the work of heavy sources that is assumed to be seen. The rate of a source
 /// of which almost nothing is seen would be a matter of chance.
@@ -117,6 +132,8 @@ pub struct Fairness {
     entered: f64,
     /// The demands from which the heavy sources were last determined.
     undropped: MaxMin,
+    /// The largest weight of a source when the demands were last computed.
+    weight_max: u32,
     /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
 }
@@ -185,6 +202,7 @@ impl Fairness {
             credit: 0.0,
             entered: 0.0,
             undropped: MaxMin::default(),
+            weight_max: 1,
             demands: Vec::new(),
         }
     }
@@ -215,7 +233,8 @@ impl Fairness {
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
         if slot != SourceTable::<Account>::SHARED {
-            account.weight = weight.max(1);
+            // The same address may have a known port and others.
+            account.weight = account.weight.max(weight);
         }
         account.fade(self.period);
         account.count += 1.0;
@@ -271,41 +290,52 @@ impl Fairness {
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = *self.sources.get(source.0);
-        if self.sources.len() <= 1 || own == 0 {
+        if self.sources.len() <= 1 || free == 0 {
             return free > 0;
         }
-        // The last place is for a source that holds none. A source with a weight counts as many
-        // sources, of which one may hold none.
-        let each = free.saturating_mul(weight as usize).saturating_sub(1);
-        free > 0 && own < TIMES_FREE.saturating_mul(each)
+        // New sources are not among the demands yet.
+        let weights = self.max_min.weight().max(self.sources.len() as f64);
+        let share = room as f64 * f64::from(weight) / weights;
+        if (own + 1) as f64 <= share {
+            return true;
+        }
+        // The last place is for a source below its share.
+        match own {
+            0 => free > 1 || weight >= self.weight_max,
+            _ => own < TIMES_FREE.saturating_mul(free - 1),
+        }
     }
 
     /// Lists the heavy sources, in ascending order. `seen` is the share of their work that is not
-    /// dropped before it is read. A source stays heavy for two seconds after its rate was last above
-    /// the level. If there are more than `max` heavy sources, or if some of them have no entry in
-    /// the table, `heavy` gets no source.
-    pub fn heavy(&mut self, now: Timestamp, seen: f64, max: usize, heavy: &mut Vec<u128>) {
+    /// dropped before it is read. Sources for which `is_spared` returns true are never heavy. A source
+    /// stays heavy for two seconds after its rate was last too high. If there are more than `max`
+    /// heavy sources, or if some of them have no entry in the table, `heavy` gets no source.
+    pub fn heavy(
+        &mut self,
+        now: Timestamp,
+        seen: f64,
+        max: usize,
+        is_spared: impl Fn(u128) -> bool,
+        heavy: &mut Vec<u128>,
+    ) {
         self.advance(now);
         let (period, watched_s) = (self.period, self.watched(now));
         let seen = seen.clamp(SEEN_MIN, 1.0);
+        let mut demands = mem::take(&mut self.demands);
         for (_, account) in self.sources.iter_mut() {
             account.fade(period);
-            let undropped =
-                if account.heavy_until > now { account.count / seen } else { account.count };
-            self.demands.push((undropped / watched_s, f64::from(account.weight)));
+            let undropped = if account.heavy_until > now {
+                (account.count - DEVIATIONS * account.count.sqrt()).max(0.0) / seen
+            } else {
+                account.count
+            };
+            demands.push((undropped / watched_s, f64::from(account.weight)));
         }
-        self.undropped.set(self.demands.iter().copied());
-        let served = self.entered / watched_s;
-        let level = match served >= ENOUGH * self.undropped.sum() {
-            true => f64::INFINITY,
-            false => self.undropped.level(served),
-        };
+        let limit = self.heavy_above(&demands, self.entered / watched_s);
         heavy.clear();
         let mut are_all_known = true;
-        for ((source, account), (rate, weight)) in
-            self.sources.iter_mut().zip(self.demands.drain(..))
-        {
-            if rate > level * weight {
+        for ((source, account), (rate, weight)) in self.sources.iter_mut().zip(demands.drain(..)) {
+            if rate > limit * weight && !source.is_some_and(&is_spared) {
                 account.heavy_until = now + HEAVY_FOR;
             }
             if account.heavy_until > now {
@@ -313,10 +343,27 @@ impl Fairness {
                 heavy.extend(source);
             }
         }
+        self.demands = demands;
         if heavy.len() > max || !are_all_known {
             heavy.clear();
         }
         heavy.sort_unstable();
+    }
+
+    /// Returns the rate of a source of weight 1 above which it is heavy, if work of `served` pieces a
+    /// second gets a place.
+    fn heavy_above(&mut self, demands: &[(f64, f64)], served: f64) -> f64 {
+        self.undropped.set(demands.iter().copied());
+        if served >= ENOUGH * self.undropped.sum() {
+            return f64::INFINITY;
+        }
+        let level = self.undropped.level(served);
+        let rest = |limit: f64| -> f64 {
+            let others = demands.iter().filter(|(rate, weight)| *rate <= limit * weight);
+            others.map(|(rate, _)| rate).sum()
+        };
+        let limits = MULTIPLES.map(|multiple| multiple * level);
+        limits.into_iter().find(|&limit| rest(limit) <= REST_MAX * served).unwrap_or(level)
     }
 
     /// Records that a piece of a source's work occupies a place in the queue.
@@ -365,8 +412,10 @@ impl Fairness {
     fn look(&mut self, now: Timestamp) {
         let (period, watched_s) = (self.period, self.watched(now));
         let demands = &mut self.demands;
+        let mut weight_max = 1;
         self.sources.sweep(|account| {
             account.fade(period);
+            weight_max = weight_max.max(account.weight);
             let is_known =
                 account.count > FORGOTTEN || account.held > 0 || account.heavy_until > now;
             if account.count > FORGOTTEN {
@@ -375,6 +424,7 @@ impl Fairness {
             is_known
         });
         self.max_min.set(self.demands.drain(..));
+        self.weight_max = weight_max;
         self.looked = now;
         self.offered = 0.0;
     }

@@ -274,13 +274,37 @@ fn the_last_place_goes_only_to_a_source_without_any() {
 #[test]
 fn a_source_with_a_weight_may_take_the_last_place() {
     let mut fairness = fairness(10);
-    let [trunk, other] =
-        [(1, 1000), (2, 1)].map(|(source, weight)| fairness.on_arrival(at_us(0), source, weight));
+    let offered = |fairness: &mut Fairness, at_ms: u64| {
+        [(1, 1000), (2, 1), (3, 1)]
+            .map(|(source, weight)| fairness.on_arrival(at_us(1000 * at_ms), source, weight))
+    };
+    offered(&mut fairness, 0);
+    let [trunk, other, new] = offered(&mut fairness, 200);
     for source in [trunk, other] {
         fairness.hold(source);
     }
-    assert!(fairness.may_hold(trunk, 3, 2) && !fairness.may_hold(other, 3, 2));
-    assert!(!fairness.may_hold(trunk, 2, 2));
+    let may =
+        |free: usize| [trunk, other, new].map(|source| fairness.may_hold(source, 10, 10 - free));
+    assert_eq!(may(2), [true, true, true]);
+    assert_eq!(may(1), [true, false, false]);
+    assert_eq!(may(0), [false; 3]);
+}
+
+#[test]
+fn two_sources_with_the_same_large_weight_leave_each_other_room() {
+    let mut fairness = fairness(10);
+    let offered = |fairness: &mut Fairness, at_ms: u64| {
+        [1, 2].map(|source| fairness.on_arrival(at_us(1000 * at_ms), source, 1000))
+    };
+    offered(&mut fairness, 0);
+    let [flood, other] = offered(&mut fairness, 200);
+    let mut held = 0;
+    while fairness.may_hold(flood, 90, held) {
+        fairness.hold(flood);
+        held += 1;
+    }
+    assert_eq!(held, 80);
+    assert!(fairness.may_hold(other, 90, held));
 }
 
 /// Lets each source offer its rate (pieces a second) for a second from `from_s`. `places` pieces a
@@ -306,23 +330,27 @@ fn offer(fairness: &mut Fairness, from_s: u64, rates: &[(u128, u32, u32)], place
 
 fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
     let mut heavy = vec![99];
-    fairness.heavy(at_us(at_ms * 1000), seen, 3, &mut heavy);
+    fairness.heavy(at_us(at_ms * 1000), seen, 3, |source| source == 77, &mut heavy);
     heavy
 }
 
 #[test]
-fn sources_above_the_level_of_what_gets_a_place_are_heavy() {
+fn sources_that_cause_the_overload_are_heavy() {
     for (rates, places, expected) in [
         // A source floods. All that the others offer could be served.
         (&[(1, 1, 20), (2, 1, 9_000), (3, 1, 80)][..], 500, &[2][..]),
+        // A trunk is above the level of 240, but dropping the flood is enough.
+        (&[(1, 1, 20), (2, 1, 9_000), (3, 1, 300)], 500, &[2]),
         // There is room for all.
         (&[(1, 1, 20), (2, 1, 300)], 500, &[]),
         // The source stands for a thousand users.
-        (&[(1, 1000, 300), (2, 1, 300)], 400, &[2]),
+        (&[(1, 1000, 300), (2, 1, 300)], 310, &[2]),
         // All offer the same.
         (&[(3, 1, 300), (2, 1, 300), (1, 1, 300)], 400, &[1, 2, 3]),
         // There are more than three.
         (&[(1, 1, 300), (2, 1, 300), (3, 1, 300), (4, 1, 300)], 400, &[]),
+        // The flood is spared.
+        (&[(1, 1, 20), (77, 1, 9_000)], 500, &[]),
     ] {
         let mut fairness = fairness(10);
         offer(&mut fairness, 0, rates, places);
@@ -335,9 +363,9 @@ fn a_source_of_which_little_is_seen_stays_heavy() {
     let mut fairness = fairness(10);
     offer(&mut fairness, 0, &[(1, 1, 9_000), (2, 1, 80)], 500);
     assert_eq!(heavy(&mut fairness, 1000, 1.0), [1]);
-    // A tenth is seen, so that everything gets a place.
+    // A tenth is seen, of which nearly everything gets a place.
     for second in 1..6 {
-        offer(&mut fairness, second, &[(1, 1, 400), (2, 1, 80)], 500);
+        offer(&mut fairness, second, &[(1, 1, 900), (2, 1, 80)], 500);
         assert_eq!(heavy(&mut fairness, second * 1000 + 1000, 0.1), [1]);
     }
     // The flood has ended.

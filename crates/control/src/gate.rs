@@ -164,10 +164,17 @@ impl Gate {
 
     /// Lists the [heavy](Fairness::heavy) sources of sessions: at most `max`, or none. Lists none if
     /// `fair` is not enabled. `seen` is the share of their work that is not dropped before it
-    /// arrives here.
-    pub fn heavy_sources(&mut self, now: Timestamp, seen: f64, max: usize, heavy: &mut Vec<u128>) {
+    /// arrives here. Sources for which `is_spared` returns true are never heavy.
+    pub fn heavy_sources(
+        &mut self,
+        now: Timestamp,
+        seen: f64,
+        max: usize,
+        is_spared: impl Fn(u128) -> bool,
+        heavy: &mut Vec<u128>,
+    ) {
         match self.sources.fair_mut(Bucket::Session) {
-            Some(fair) => fair.heavy(now, seen, max, heavy),
+            Some(fair) => fair.heavy(now, seen, max, is_spared, heavy),
             None => heavy.clear(),
         }
     }

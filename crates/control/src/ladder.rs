@@ -79,7 +79,10 @@
 //! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
 //! set while the process stood still has no effect after some seconds. If the share applies only to
 //! sources that send more than their share, and others send too, half may pass, but at least twice
-//! the number that was served, and the limit always grows slowly: an overflow hits all sources. An overflow that does not
+//! the number that was served, and the limit always grows slowly: an overflow hits all sources. In a
+//! period without overflow the limit is never below twice the number that was served. If the others
+//! alone send too much in three periods in a row, the share applies to all sources for ten
+//! seconds. An overflow that does not
 //! become smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice
 //! this size for about ten seconds, and then tries again.
 //!
@@ -125,7 +128,8 @@
 //! # Known bias
 //!
 //! The kernel also drops in-dialog requests that begin like new work, and calls that would have
-//! been admitted. The cost of reception is divided by the number of messages, as if all messages
+//! been admitted. If the share begins to apply to a source while it falls, packets of this source
+//! count as late although none were dropped. The cost of reception is divided by the number of messages, as if all messages
 //! cost the same. After a long flood, new callers with late marks are rejected like the callers of
 //! the flood, for as long as those callers retransmit. If the copies of a request differ, each has
 //! another mark. Then `λ` includes retransmissions and is up to seven times as high.
@@ -185,6 +189,14 @@ const BACK_IF_TARGETED: f64 = 0.5;
 /// But at least this many messages may pass for each one that was served, so that the server does
 /// not become idle.
 const PASSING_PER_SERVED: f64 = 2.0;
+
+/// Others send too if at least this part of the messages that were read is exempt from the share.
+const OTHERS: f64 = 0.02;
+
+/// The number of periods in which dropping only the messages of some sources must have failed before
+/// the messages of all sources are dropped, and the time for which they are.
+const FAILED_MAX: u32 = 3;
+const ALL_FOR: Duration = Duration::from_secs(10);
 
 /// After an overflow, the number of messages that may pass is limited. This is the rate at which
 /// the limit grows at first, as a part of the limit a second. The rate doubles in each second.
@@ -310,6 +322,10 @@ pub struct Ladder {
     calm: f64,
     /// Whether the share applies only to sources that send more than their share.
     is_targeted: bool,
+    /// Number of the last periods in which the messages of the other sources were too many.
+    failed: u32,
+    /// The share must apply to all sources before this time.
+    all_until: Timestamp,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
     /// Time at which the share was last changed.
@@ -348,6 +364,8 @@ impl Ladder {
             ceiling: f64::INFINITY,
             calm: 0.0,
             is_targeted: false,
+            failed: 0,
+            all_until: Timestamp::ZERO,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
             last: None,
@@ -378,6 +396,12 @@ impl Ladder {
     /// Sets whether the share applies only to sources that send more than their share.
     pub fn set_targeted(&mut self, is_targeted: bool) {
         self.is_targeted = is_targeted;
+    }
+
+    /// Returns whether the share may apply to some sources only. It may not for a while after the
+    /// messages of the other sources alone were too many.
+    pub fn may_target(&self, now: Timestamp) -> bool {
+        now >= self.all_until
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -472,9 +496,11 @@ impl Ladder {
             }
         } else {
             self.calm += period.seconds;
-            let hurry = if self.harms_others() { 1.0 } else { self.calm.exp2() };
+            let hurry = if self.harms_others(period) { 1.0 } else { self.calm.exp2() };
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
+            self.ceiling = self.ceiling.max(PASSING_PER_SERVED * period.taken);
         }
+        self.judge_target(now, period, overflows);
         let budget = self.settings.budget;
         let seconds = period.seconds.min(STEP_MAX_S);
         self.excess_s = (self.excess_s + (period.load - budget) * seconds).max(0.0);
@@ -495,13 +521,27 @@ impl Ladder {
     }
 
     /// Returns whether an overflow would hit sources that have no part in it.
-    fn harms_others(&self) -> bool {
-        self.is_targeted && self.exempt.per_second() > 0.0
+    fn harms_others(&self, period: &Period) -> bool {
+        self.is_targeted && self.exempt.per_second() > OTHERS * period.asked
+    }
+
+    /// Stops the dropping of the messages of some sources only, if those of the others alone are more
+    /// than can be served or rejected, or overflow the buffers.
+    fn judge_target(&mut self, now: Timestamp, period: &Period, overflows: bool) {
+        let exempt = period.exempt();
+        let refusable = self.cost.map_or(f64::INFINITY, |cost| self.settings.budget / cost);
+        let can_pass = (1.0 - self.settings.budget) * self.capacity() + refusable;
+        let is_most = exempt > period.asked - exempt;
+        let fails = self.is_targeted && (exempt > can_pass || overflows && is_most);
+        self.failed = if fails { self.failed + 1 } else { 0 };
+        if self.failed >= FAILED_MAX {
+            (self.failed, self.all_until) = (0, now + ALL_FOR);
+        }
     }
 
     /// Returns the number of messages a second that may pass after a period with an overflow.
     fn passing_after_overflow(&self, period: &Period) -> f64 {
-        if self.harms_others() {
+        if self.harms_others(period) {
             let served = PASSING_PER_SERVED * period.taken;
             (BACK_IF_TARGETED * period.asked).max(served).min(BACK * period.asked)
         } else {
@@ -557,15 +597,15 @@ impl Ladder {
         // Only the number of the overflowed messages is known. They are assumed to be fresh as
         // often as the messages that were read.
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
-        let exempt = period.asked - period.fresh - period.late;
+        let exempt = period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
         // If one packet is sent again and again, its mark tells nothing about other marks.
         let part = self.dropped.fresh();
         let count = (period.fresh * lost).min(part * period.arrived());
         self.arrivals.record(count * seconds, part, period.arrived() * seconds, seconds);
-        let exempt_count = exempt.max(0.0) * seconds;
+        let exempt_count = exempt * seconds;
         self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
-        let subject = 1.0 - exempt.max(0.0) / period.asked.max(1.0);
+        let subject = 1.0 - exempt / period.asked.max(1.0);
         self.subject += LOAD_WEIGHT * (subject - self.subject);
     }
 

@@ -37,6 +37,11 @@ impl MaxMin {
         self.sum
     }
 
+    /// Returns the sum of all weights.
+    pub fn weight(&self) -> f64 {
+        self.weight
+    }
+
     /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if there is
     /// enough for all.
     pub fn level(&self, total: f64) -> f64 {

@@ -154,11 +154,12 @@ fn in_turn(wishes: &[Shedding]) -> Vec<u32> {
 /// with a share names, because the ports of a source are spread over all shards. Returns none if one
 /// of these shards names none, or if there are too many.
 fn heavy(wishes: &[Shedding]) -> Vec<Network> {
-    let mut shares = wishes.iter().filter(|wish| wish.has_share());
-    if shares.clone().any(|wish| wish.heavy().is_empty()) {
+    let shares = || wishes.iter().filter(|wish| wish.threshold() > 0);
+    if shares().any(|wish| wish.heavy().is_empty()) {
         return Vec::new();
     }
-    let all = distinct(shares.by_ref().flat_map(|wish| wish.heavy().iter().copied()), usize::MAX);
+    let all = shares().flat_map(|wish| wish.heavy().iter().copied());
+    let all = distinct(all, Shedding::HEAVY_MAX + 1);
     if all.len() > Shedding::HEAVY_MAX { Vec::new() } else { all }
 }
 
@@ -203,9 +204,11 @@ mod tests {
         };
         let hosts = |wishes: &[Shedding]| heavy(wishes).len();
         assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.0, &[]), wish(0.1, &[2, 3])]), 3);
+        let marked = Shedding { marks: vec![7], ..Shedding::NONE };
+        assert_eq!(hosts(&[wish(0.5, &[1]), marked]), 1, "a shard that only has marks");
         assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.1, &[])]), 0, "all sources of one shard");
-        let many: Vec<u8> = (0..40).collect();
-        assert_eq!(hosts(&[wish(0.5, &many[..20]), wish(0.5, &many[20..])]), 0, "too many");
+        let many: Vec<u8> = (0..20).collect();
+        assert_eq!(hosts(&[wish(0.5, &many[..10]), wish(0.5, &many[10..])]), 0, "too many");
         assert_eq!(hosts(&[]), 0);
     }
 

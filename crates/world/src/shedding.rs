@@ -86,7 +86,7 @@ impl Shedding {
     pub const SPARED_MAX: usize = 64;
 
     /// Maximum number of networks to which alone the share applies.
-    pub const HEAVY_MAX: usize = 24;
+    pub const HEAVY_MAX: usize = 12;
 
     /// The beginning of the datagrams to which the share applies.
     pub const PREFIX: [u8; 4] = *b"INVI";
@@ -181,6 +181,11 @@ impl Shedding {
         let mark = self.hash(source, bytes);
         let is_below = u64::from(mark) < self.threshold() && self.is_heavy(source);
         is_below || self.marks().contains(&mark)
+    }
+
+    /// Returns whether datagrams from `source` are not dropped, unless the source is banned.
+    pub fn spares(&self, source: IpAddr) -> bool {
+        contain(self.spared(), source)
     }
 
     /// Returns whether the share applies to datagrams from `source`.
@@ -402,7 +407,7 @@ mod tests {
         let marked = Shedding { marks: vec![mark], ..shedding };
         assert!(marked.drops(ip("192.0.2.6"), b"INVITE sip:a"));
         let nth = |n: u8| Network { address: IpAddr::from([198, 51, 100, n]), prefix: 32 };
-        let many = Shedding { heavy: (0..25).map(nth).collect(), ..share(1.0) };
+        let many = Shedding { heavy: (0..13).map(nth).collect(), ..share(1.0) };
         assert!(many.drops(ip("192.0.2.6"), b"INVITE sip:a"), "too many networks to list");
     }
 

@@ -405,8 +405,10 @@ impl Gate {
     }
 
     fn count_early(&mut self, now: Timestamp, bucket: Bucket, reason: Reason) {
-        let is_by_law =
-            matches!(reason, Reason::Law | Reason::Rank | Reason::Stale | Reason::QueueFull);
+        let is_by_law = matches!(
+            reason,
+            Reason::Law | Reason::Rank | Reason::Stale | Reason::QueueFull | Reason::SourceShare
+        );
         if is_by_law && self.idle.is_some_and(|at| now.since(at) <= EARLY) {
             self.signals.flow_mut(bucket).early += 1;
         }

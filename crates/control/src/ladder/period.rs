@@ -81,6 +81,11 @@ impl Period {
         }
     }
 
+    /// Returns the requests a second to which the share did not apply.
+    pub(super) fn exempt(&self) -> f64 {
+        (self.asked - self.fresh - self.late).max(0.0)
+    }
+
     /// Returns the requests a second for new work of the kinds that the ladder may drop, including
     /// the dropped and the lost ones.
     pub(super) fn arrived(&self) -> f64 {

@@ -154,8 +154,8 @@ impl Ingress {
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
     /// send more than their fair share.
-    pub(crate) fn heavy(&mut self, now: Timestamp, shedding: &mut Shedding) {
-        self.watchman.heavy(now, &mut self.gate, shedding);
+    pub(crate) fn heavy(&mut self, now: Timestamp, may_target: bool, shedding: &mut Shedding) {
+        self.watchman.heavy(now, &mut self.gate, may_target, shedding);
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.

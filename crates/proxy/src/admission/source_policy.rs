@@ -164,10 +164,16 @@ impl SourcePolicy {
     }
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
-    /// the gate takes for heavy. Lists none if nothing is dropped. While the last list is recent, it
-    /// does not change.
-    pub(crate) fn heavy(&mut self, now: Timestamp, gate: &mut Gate, shedding: &mut Shedding) {
-        if !shedding.has_share() {
+    /// the gate takes for heavy. Lists none if nothing is dropped, or if dropping only their messages
+    /// does not help (`may_target` is false). While the last list is recent, it does not change.
+    pub(crate) fn heavy(
+        &mut self,
+        now: Timestamp,
+        gate: &mut Gate,
+        may_target: bool,
+        shedding: &mut Shedding,
+    ) {
+        if !may_target || !shedding.has_share() {
             shedding.heavy.clear();
             self.heavy_due = Timestamp::ZERO;
             return;
@@ -176,7 +182,9 @@ impl SourcePolicy {
             return;
         }
         self.heavy_due = now + HEAVY_EVERY;
-        gate.heavy_sources(now, 1.0 - shedding.share, Shedding::HEAVY_MAX, &mut self.heavy);
+        let (seen, max) = (1.0 - shedding.share, Shedding::HEAVY_MAX);
+        let spared = |source| shedding.spares(network_of(source).addr());
+        gate.heavy_sources(now, seen, max, spared, &mut self.heavy);
         shedding.heavy.clear();
         shedding.heavy.extend(self.heavy.iter().map(|&source| network(network_of(source))));
     }
@@ -296,11 +304,14 @@ impl SourcePolicy {
 
     /// Returns the weight of the sender of a message in fair shares. A back end or a trusted source
     /// is known to the operator and stands for many users, so a few strangers must not displace it.
+    /// If the operator has configured any weight, only configured weights count.
     fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
         configured.unwrap_or_else(|| {
-            let is_known = self.is_fair && addresses.origin(flow) != Origin::Stranger;
+            let is_known = self.is_fair
+                && self.sources.weights.is_empty()
+                && addresses.origin(flow) != Origin::Stranger;
             if is_known { KNOWN_WEIGHT } else { 1 }
         })
     }

@@ -247,7 +247,7 @@ impl Ingress {
             _ if sender.has_priority => Category::Priority,
             _ => Category::Session,
         };
-        let weight = sender.weight;
+        let weight = self.watchman.weight_of(received.flow.remote.ip());
         match self.upstream.on_request(now, received, category, weight, view.snapshot) {
             feedback::Arrival::Judge => Ok(false),
             feedback::Arrival::Pass => Ok(true),

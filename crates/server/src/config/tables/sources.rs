@@ -54,10 +54,9 @@ keys! {
     /// sources. So a source that floods takes nothing from the others. The throttle sets how much
     /// work Tidegate admits in total. The shares set how much of it each source gets. Tidegate
     /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs (see
-    /// `disposal`), it drops only INVITEs of the sources that send more than the level, unless there
-    /// are more than 24 such sources. Back ends and the trusted sources of a listener (`trust`)
-    /// count as 1,000 sources each, unless `[[overload.weight]]` sets another weight. `false`: a
-    /// source gets as large a share of the admitted work as it has of the work that arrives.
+    /// `disposal`), it drops only INVITEs of the sources that cause the overload, unless these are
+    /// more than 12. If there is no `[[overload.weight]]`, back ends and the trusted sources of a
+    /// listener (`trust`) count as 1,000 sources each. `false`: a source gets as large a share of the admitted work as it has of the work that arrives.
     key "fair" (gate.fair) = Flag, Default("true");
     /// The number of sources that a shard can distinguish at the same time, in each of its tables.
     /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard
@@ -108,8 +107,7 @@ keys! {
 
 keys! {
     /// A source that counts as several sources, such as a trunk with a thousand users. The first
-    /// entry that matches a source applies. A source without an entry has weight 1. But in fair
-    /// shares, back ends and trusted sources without an entry have weight 1,000.
+    /// entry that matches a source applies. A source without an entry has weight 1.
     pub(in crate::config) static SOURCE_WEIGHT: "[[overload.weight]]" 0..=NETS_MAX, Restart, []
         => SourceWeight;
 
