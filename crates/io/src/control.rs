@@ -49,8 +49,9 @@ impl Control {
         }
     }
 
-    /// Writes, after the `used` bytes of existing messages, that the bytes sent are datagrams of
-    /// `segment` bytes each. The last may be shorter. Returns the total length used.
+    /// Appends a control message after the `used` bytes of earlier control messages. It tells the
+    /// kernel to cut the payload into datagrams of `segment` bytes (`UDP_SEGMENT`). The last
+    /// datagram may be shorter. Returns the total length used.
     pub(crate) fn cut_into(&mut self, used: usize, segment: u16) -> usize {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }

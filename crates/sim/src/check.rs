@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | [`calls`] | every call ends in exactly one way, and both ends' books agree with the wire |
 //! | [`finals`] | a request gets one final response, and nothing provisional after it |
-//! | [`answers`] | a request with a transaction in a proxy gets a final response |
+//! | [`answers`] | an INVITE that a proxy has answered with 100 gets a final response |
 //! | [`provenance`] | a proxy sends nothing without a reason in its inputs |
 //! | [`forwarding`] | a proxy changes messages as RFC 3261 §16 says, and not otherwise |
 //! | [`hops`] | ACK and CANCEL of one hop, and the number of retransmissions of a request |

@@ -82,7 +82,7 @@ pub enum FrameFault {
     /// The message has no Content-Length. RFC 3261 §18.3: "The Content-Length header field MUST be
     /// used with stream oriented transports."
     NoContentLength,
-    /// The value of Content-Length is not a number.
+    /// The value of Content-Length is not a number, or is greater than 2^32 − 1.
     BadContentLength,
     /// The message has two different Content-Lengths.
     TwoContentLengths,

@@ -32,7 +32,7 @@ enum Command {
     Config(config::Args),
     Ctl(ctl::Args),
     Top(top::Args),
-    /// Replay a recording, and compare the packets that the proxy sends with the recorded packets
+    /// Replay a recording, and check that the proxy sends the same packets as the recorded process
     ///
     /// With `--law NAME` the command also simulates the recorded calls under that law. See
     /// `tidegate-lab replay --help`.

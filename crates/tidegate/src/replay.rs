@@ -16,7 +16,7 @@ use crate::json;
 use crate::trouble::Trouble;
 use dump::Dump;
 
-/// Replay a recording, and compare the packets that the proxy sends with the recorded packets
+/// Replay a recording, and check that the proxy sends the same packets as the recorded process
 ///
 /// The exit status is 0 if every packet is the same, or if the recording is incomplete and cannot
 /// be compared. It is 1 if a packet differs, and 2 if the recording cannot be read.

@@ -54,8 +54,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let mut history = History::default();
     // An invalid address is reported before the terminal is taken over.
     history.record(Ok(read(&client)?));
-    let signals = Signals::catch_stops()
-        .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+    let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
     let mut screen = Screen::open(args.plain, signals).map_err(Trouble::failure)?;
     let mut next = Instant::now();
     let mut shown = 0;

@@ -32,6 +32,13 @@ impl Trouble {
         Self { what: What::Text(what.to_string()), status: 1 }
     }
 
+    /// Creates the error for signals that cannot be caught, with the remedy.
+    pub fn uncaught_signals(error: impl Display) -> Self {
+        Self::failure(format!(
+            "signals cannot be caught: {error}; raise the limits of this process"
+        ))
+    }
+
     /// Prints the error with the name of `command`, and returns the exit status.
     pub fn exit(&self, command: &str) -> ExitCode {
         // A closed standard error does not change the status.

@@ -225,8 +225,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits the next bucket. The entries whose hash has the next bit set move to a new bucket,
-    /// and keep their order.
+    /// Splits the bucket whose turn it is. Its entries whose hash has the highest bit of `mask` set
+    /// move to a new bucket. All entries keep their order.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {

@@ -17,11 +17,12 @@ const SOJOURN_MIN: Duration = Duration::from_millis(1);
 /// A Markov-modulated Poisson process (MMPP; Fischer and Meier-Hellstern, *The Markov-modulated
 /// Poisson process cookbook*, 1993).
 ///
-/// It is in one of 2 to 8 states, each with a factor and a mean sojourn. It stays in state i for an
-/// exponentially distributed time of mean `sᵢ`, and then changes to any other state with equal
-/// probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the time, and starts in state i
-/// with this probability. In state i, calls are a Poisson process with the rate `R·fᵢ / Σ pⱼ·fⱼ`.
-/// So with any factors, the mean rate is the requested `R` (times the profile).
+/// It is in one of 2 to 8 states. State i has a factor `fᵢ` and a mean sojourn `sᵢ`. The process
+/// stays in state i for an exponentially distributed time of mean `sᵢ`, and then changes to any
+/// other state with equal probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the
+/// time, and starts in state i with this probability. If `R` is the requested rate (times the
+/// profile), calls in state i are a Poisson process with the rate `R·fᵢ / Σ pⱼ·fⱼ`. So the mean
+/// rate is `R`, whatever the factors are.
 ///
 /// As text it is `F=S,F=S,…`: factor and mean sojourn in seconds of each state.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,8 +4,8 @@
 //! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address. The highest score
 //! wins, and each back end wins in proportion to its weight (Thaler, Ravishankar: A Name-Based
 //! Mapping Scheme for Rendezvous, 1996; the weights: Schindelhauer, Schomaker 2005). If a back end
-//! is removed, only its own keys move. If a weight changes, as few keys as possible move. All
-//! balancers with the same back ends make the same choice without communication.
+//! is removed, only its own keys move. If a weight changes, as few keys as possible move. Balancers
+//! with the same back ends make the same choice for a key without communication.
 
 use std::sync::Arc;
 

@@ -31,8 +31,8 @@ impl Category {
         matches!(self, Self::Session | Self::Single)
     }
 
-    /// Returns whether the request begins a session. A receiving server shares the sessions among
-    /// its peers.
+    /// Returns whether the request begins a session. A server divides the sessions that it can
+    /// accept among the peers that send them to it.
     pub const fn begins_session(self) -> bool {
         matches!(self, Self::Session | Self::Priority)
     }

@@ -278,8 +278,8 @@ impl Upstreams {
         self.rejecting_cps = rejecting_cps;
     }
 
-    /// Returns whether peers are asked for their original load. Only user-centric fairness needs
-    /// it.
+    /// Returns whether peers are asked how many calls a second they would send without feedback
+    /// (their original load). Only user-centric fairness needs this.
     // 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we
     // introduce a new feedforward loop in the existing feedback architecture."
     pub fn wants_loads(&self) -> bool {

@@ -1,5 +1,6 @@
-//! The marks whose packets are dropped now, and the marks whose packets were dropped until
-//! recently.
+//! The marks whose packets are dropped now, and the marks whose packets were dropped recently. The
+//! mark of a packet is a hash of its source address and its first bytes. All copies of a request
+//! have the same mark.
 
 use std::time::Duration;
 
@@ -26,17 +27,19 @@ enum Band {
     Fresh,
     /// Packets are dropped.
     Dropped { since: Timestamp },
-    /// Packets with these marks pass, but some of their callers were dropped before.
+    /// Packets with these marks pass, but some were dropped recently.
     Late { until: Timestamp },
 }
 
-/// The marks that are dropped now, and those that were dropped until recently. Level `n` drops all
-/// but `0.9^n` of the marks, the lowest first.
+/// The marks whose packets are dropped now, and the marks whose packets were dropped recently. At
+/// level `n`, the packets of a share `0.9^n` of the marks pass. The packets with the lowest marks
+/// are dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Dropped {
     level: usize,
     bands: [Band; LEVELS],
-    /// The fraction of the marks that is fresh: neither dropped now nor until recently.
+    /// The fraction of the marks that is fresh: their packets are not dropped now and were not
+    /// dropped recently.
     fresh: f64,
 }
 
@@ -49,12 +52,13 @@ impl Dropped {
         self.level
     }
 
-    /// Returns the fraction of the marks that is not dropped.
+    /// Returns the fraction of the marks whose packets pass now.
     pub(super) fn passing(&self) -> f64 {
         passing_at(self.level)
     }
 
-    /// Returns the fraction of the marks that is fresh: neither dropped now nor until recently.
+    /// Returns the fraction of the marks that is fresh: their packets are not dropped now and were
+    /// not dropped recently.
     pub(super) fn fresh(&self) -> f64 {
         self.fresh
     }

@@ -15,9 +15,10 @@
 //!
 //! Known bias: the law knows no absolute time. In a long overload, the long average follows the
 //! current time, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
-//! later releases, the variation is too small for that: L rises to its maximum, and 200 calls wait
-//! at all times. Serving these must not take longer than a caller waits. The law sees a completion
-//! only if another message is served right after it. This is so at any load that matters.
+//! later releases of the source, the variation is too small for that: L rises to its maximum, and
+//! 200 calls wait at all times. Serving these must not take longer than a caller waits. The law
+//! sees a completion only if another message is served right after it. This is so at any load that
+//! matters.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
@@ -79,7 +80,8 @@ static LONG: Param = Param {
 static TOLERANCE: Param = Param {
     name: "tolerance",
     doc: "Factor by which a response may be slower than the average before the window shrinks. \
-          Later releases of the library use 1.5. With 1.5 the window drifts to its maximum.",
+          Later releases of Netflix concurrency-limits use 1.5, but with 1.5 the window drifts to \
+          its maximum.",
     unit: "1",
     default: 1.0,
     range: Range::Real(1.0, 100.0),

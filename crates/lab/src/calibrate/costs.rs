@@ -1,4 +1,4 @@
-//! Computes the cost of messages from the measurements, and writes the file of costs.
+//! Computes the costs of messages from the measurements, and formats the file of costs.
 
 use std::fmt::Write;
 use std::time::Duration;

@@ -206,9 +206,11 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
     }))
 }
 
-/// Returns the balancer that the checkers compare with the proxy. Returns `None` unless the proxy
-/// handles each packet immediately and its transaction table has room for all requests. Without a
-/// transaction, only the sender retransmits a request.
+/// Returns the part of the proxy's configuration from which the checkers compute what the proxy
+/// must count. Returns `None` unless the proxy handles each packet immediately and its transaction
+/// table has room for all requests. When the table is full, the proxy forwards in-dialog requests
+/// without a transaction and does not retransmit them. The checkers' model of a proxy does not know
+/// this.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;

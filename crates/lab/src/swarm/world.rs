@@ -292,7 +292,7 @@ impl World {
         Duration::from_secs_f64(self.callers.iter().map(lasts).fold(0.0, f64::max))
     }
 
-    /// Returns the pairs of nodes that exchange packets.
+    /// Returns the pairs of nodes that exchange packets, without the attackers.
     pub fn neighbours(&self) -> Vec<(NodeId, NodeId)> {
         let doors = self.layer(0);
         let callers = self.callers.iter().enumerate();

@@ -198,8 +198,10 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender that the service of a message has produced. If
-    /// `is_unverified`, the message was recorded as a stray on arrival.
+    /// Handles the evidence about the sender that was found while a message was served. A *stray*
+    /// is a message that claims to belong to a call or transaction that does not exist. If
+    /// `is_unverified`, the message was counted as a stray when it arrived, and is not counted
+    /// again.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,

@@ -50,8 +50,8 @@ impl Recording {
         &self.head
     }
 
-    /// Returns the number of blocks that were overwritten. These are the blocks before the first
-    /// block in the file.
+    /// Returns the number of blocks that were overwritten. They are older than the oldest block
+    /// that the file still contains.
     pub fn overwritten(&self) -> u64 {
         self.blocks.first().map_or(0, |(_, header)| header.number)
     }

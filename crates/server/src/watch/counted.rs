@@ -75,7 +75,7 @@ pub(super) static COUNTED: [Counted; 16] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times that a source got no entry",
+        of: "failed attempts to add a source",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {

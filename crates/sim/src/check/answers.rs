@@ -1,15 +1,15 @@
-//! `answers`: a request that a proxy accepts gets a final response.
+//! `answers`: an INVITE that a proxy has accepted (answered with 100) gets a final response.
 //!
-//! A proxy that keeps transactions sends its client a final response to every INVITE that it has
-//! answered with 100: its own if nothing better comes (RFC 3261 §16.7 item 6: "If there are no
-//! final responses in the context, the proxy MUST send a 408 (Request Timeout) response to the
-//! server transaction"; §16.8: Timer C ends those that only ring). Without a final response, the
-//! caller waits until it loses patience, because RFC 3261 §17.1.1.2 has no timer after a 100.
+//! This is asserted for proxies that keep transactions. If such a proxy gets no final response, it
+//! sends its own (RFC 3261 §16.7 item 6: "If there are no final responses in the context, the proxy
+//! MUST send a 408 (Request Timeout) response to the server transaction"; §16.8: Timer C ends
+//! INVITEs that only ring). Without a final response, the caller waits until it loses patience,
+//! because RFC 3261 §17.1.1.2 has no timer after a 100.
 //!
 //! Nothing is asserted about INVITEs that a proxy has not accepted: they may have been lost at a
-//! full queue, or dropped on purpose. In a crash the proxy forgets the accepted requests, and
-//! callers notice this by their own timers. So the rule is asserted only for requests of the
-//! proxy's last life.
+//! full queue, or dropped on purpose. In a crash the proxy forgets the INVITEs that it has
+//! accepted, and their callers wait until they lose patience. So the rule is asserted only for
+//! INVITEs that the proxy accepted after its last crash.
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;

@@ -13,9 +13,9 @@
 //!   saw. No node between them invents answers.
 //!
 //! User agents follow these rules whatever happens to the proxies between them. So the assertions
-//! hold after crashes of proxies too. If an answerer has crashed or was stalled, its book covers
-//! only its last life. For such an answerer, the checker only asserts that its book adds up, and
-//! that it does not have more acknowledged calls than the wire shows.
+//! hold after crashes of proxies too. The book of an answerer that has crashed covers only the time
+//! since its last crash. If an answerer has crashed or was stalled, the checker only asserts that
+//! its book adds up, and that it does not have more acknowledged calls than the wire shows.
 //!
 //! A caller that has lost patience hangs up when the 2xx comes. It sends the BYE at the time of the
 //! 2xx, if no provisional response came before. So the checker expects that callers hold each call

@@ -7,9 +7,9 @@
 //!   full buffer or queue. It has also counted each packet that it has sent. Operators see only the
 //!   counters of a proxy, so every message must be counted.
 //!
-//! In a crash, the content of the buffers is lost and all counters are reset, so only the counters
-//! of a proxy's last life are compared. Packets in flight arrive, or are lost at a node that is
-//! down. The network itself reports the lost ones.
+//! In a crash, the content of the buffers is lost and all counters are reset. So the counters of a
+//! proxy are compared only with the packets since its last crash. Packets in flight arrive, or are
+//! lost at a node that is down. The network itself reports the lost ones.
 
 use std::collections::BTreeMap;
 

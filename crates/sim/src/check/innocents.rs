@@ -12,8 +12,8 @@
 //!   attackers send only noise, `tidegate lab swarm` compares the number of completed calls with
 //!   that in a world without attackers.
 //!
-//! After a crash, the second rule is asserted for BYEs that arrive in the new life. The first rule
-//! is asserted for the calls of every life, because their tokens prove them.
+//! After a crash, the second rule is asserted only for BYEs that arrive after the crash. The first
+//! rule is also asserted for calls from before the crash, because their tokens prove them.
 
 use std::collections::BTreeMap;
 

@@ -36,8 +36,9 @@ pub(in crate::scenario) static PAUSE_MS: Knob<Real> = Knob {
     name: "pause_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Duration of the pauses in which a server gets no processor, such as for garbage \
-          collection: a `stall` (`[[fault]]`). 0: no pauses.",
+    doc: "Duration of each pause of a server. During a pause the server gets no processor time, as \
+          during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. 0: \
+          no pauses.",
 };
 
 pub(in crate::scenario) static PAUSE_EVERY_S: Knob<Real> = Knob {

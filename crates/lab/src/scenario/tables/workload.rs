@@ -151,9 +151,9 @@ pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
     shape: Flag,
     absent: Absent::Default("false"),
     doc: "Whether callers try other servers after a server rejects a call with 503 (RFC 3261 \
-          §21.5.4). They try the servers that callers send to, one after the other. The set-up \
-          delay of the call counts from its first INVITE, or with `goodput = \"acknowledged\"` \
-          from its last.",
+          §21.5.4). The other servers are those that get calls directly from callers. Each is \
+          tried once, in turn. The set-up delay is the time from the first INVITE of the call, or \
+          with `goodput = \"acknowledged\"` from its last INVITE.",
 };
 
 pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {

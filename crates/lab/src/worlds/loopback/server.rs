@@ -101,8 +101,8 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    /// Applies a step to a server. Does nothing if the step is impossible because the server is
-    /// down.
+    /// Applies a step to a server. Does nothing if the step needs a server that is up and the
+    /// server is down, or if the step starts a server that is up.
     pub fn apply(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Kill(place) => self.processes[place].end(Tidegate::kill),

@@ -181,8 +181,9 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "responses_withheld",
-            "Responses not sent because the address has never acknowledged a response and its \
-             request was much shorter",
+            "Responses not sent because of `amplification_max`: the address that sent the request \
+             has never acknowledged a response, and would get more than `amplification_max` times \
+             the bytes of its request",
         ),
         |c| c.responses_withheld.get().into(),
     ),

@@ -12,8 +12,7 @@ use tidegate_server::signal::Signals;
 /// # Errors
 /// Returns an error if the signal handlers cannot be installed.
 pub fn cancelled_by_signal() -> Result<Arc<AtomicBool>, Trouble> {
-    let uncaught = |error| Trouble::failure(format!("signals cannot be caught: {error}"));
-    let signals = Signals::catch_stops().map_err(uncaught)?;
+    let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&cancelled);
     let watch = move || {
@@ -21,6 +20,9 @@ pub fn cancelled_by_signal() -> Result<Arc<AtomicBool>, Trouble> {
             told.store(true, Ordering::SeqCst);
         }
     };
-    thread::Builder::new().name("watch".to_owned()).spawn(watch).map_err(uncaught)?;
+    thread::Builder::new()
+        .name("watch".to_owned())
+        .spawn(watch)
+        .map_err(Trouble::uncaught_signals)?;
     Ok(cancelled)
 }

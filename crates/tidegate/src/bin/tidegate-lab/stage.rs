@@ -173,13 +173,16 @@ impl Stage {
         agent: &mut impl Core,
         progress: impl FnMut() + Send + 'static,
     ) -> Result<Run, Trouble> {
-        let signals = Signals::catch_stops()
-            .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+        let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
         let watch = thread::Builder::new().name("watch".to_owned()).spawn({
             let (receiver, stop) = (signals.stops().clone(), self.stop.clone());
             move || watch(&receiver, &stop, progress)
         });
-        let unstarted = |error| Trouble::failure(format!("cannot start a thread: {error}"));
+        let unstarted = |error| {
+            Trouble::failure(format!(
+                "cannot start a thread: {error}; raise the limits of this process"
+            ))
+        };
         let watch = watch.map_err(unstarted)?;
 
         let cpu = process_cpu();

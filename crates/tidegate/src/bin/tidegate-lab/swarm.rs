@@ -135,7 +135,11 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
             }
         }
         Progress::Impossible(seed, wrong) => {
-            let _ = writeln!(anstream::stderr(), "seed {seed} draws an impossible world: {wrong}");
+            let _ = writeln!(
+                anstream::stderr(),
+                "the world of seed {seed} cannot be run, because of an error in its generator: \
+                 {wrong}"
+            );
         }
     });
     let _ = std::panic::take_hook();

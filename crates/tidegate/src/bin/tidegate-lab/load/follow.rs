@@ -69,8 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.from.len() > FROM_MAX {
         return Err(Trouble::usage(format!("--from has more than {FROM_MAX} addresses")));
     }
-    let signals = Signals::catch_stops()
-        .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+    let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
     let wrong =
         |error: io::Error| Trouble::usage(format!("cannot listen on {}: {error}", args.listen));
     let listener = TcpListener::bind(args.listen).map_err(wrong)?;

@@ -60,8 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let mut followers = Followers::connect(&args.followers)?;
     followers.prepare(&args.command, seed)?;
     let precision = followers.start()?;
-    let signals = Signals::catch_stops()
-        .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+    let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
     let told = args.progress || stderr().is_terminal();
     let ends = followers.watch(signals.stops(), |progress: &Progress| {
         if told {
