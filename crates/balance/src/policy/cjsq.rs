@@ -23,7 +23,7 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "paper 003 §IV.A.1",
     doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls, not the \
           work that waits in a back end. A back end that has just come up has no calls, so it gets \
-          all new calls.",
+          all new calls until it has as many as the others.",
     params: &[],
     check: |_| Ok(()),
     build: Build { policy: Policy::Cjsq, key: Key::Call, over: |_, _| Box::new(Cjsq::default()) },

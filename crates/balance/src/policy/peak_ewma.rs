@@ -24,8 +24,8 @@ use crate::{Key, Policy};
 
 static DECAY: Param = Param {
     name: "decay_s",
-    doc: "The time constant with which the average falls. After this time, 37 % of the difference \
-          between the average and the shorter response times remains.",
+    doc: "The time constant with which the average response time of a back end falls. After this \
+          time, 37 % of the difference between the average and the shorter response times remains.",
     unit: "s",
     default: 10.0,
     range: Range::Real(0.01, 3600.0),
@@ -33,7 +33,8 @@ static DECAY: Param = Param {
 
 static INITIAL: Param = Param {
     name: "initial_ms",
-    doc: "Assumed average of a back end that has not responded yet.",
+    doc: "The average response time that the policy assumes for a back end that has not responded \
+          yet.",
     unit: "ms",
     default: 30.0,
     range: Range::Real(0.001, 60_000.0),

@@ -43,7 +43,7 @@ pub(crate) static ENTRY: Entry = Entry {
     source: "Jiang et al. 2012 (reference 1 of paper 003)",
     doc: "The newest response time has weight 20, and the oldest has weight 1. The mean is divided \
           by the back end's weight. The response time of an INVITE is the time to the first \
-          response other than 100. A 5xx does not count.",
+          response other than 100. If that response is a 5xx, the response time does not count.",
     params: &[&FORGET],
     check: |_| Ok(()),
     build: Build {

@@ -51,9 +51,9 @@ weights! {
 
 static LEARNED: Param = Param {
     name: "learned",
-    doc: "1: Tidegate learns the weight of an INVITE for each back end, from the time that \
-          requests wait in the back end while it works on other requests. The weight is 1 to 4 \
-          times the weight of a BYE. 0: the weight is `invite`.",
+    doc: "1: Tidegate learns the weight of an INVITE separately for each back end. It compares how \
+          much waiting INVITEs and how much other waiting requests lengthen the response times of \
+          the back end. The weight is 1 to 4 times the weight of a BYE. 0: the weight is `invite`.",
     unit: "0 or 1",
     default: 0.0,
     range: Range::Whole(0, 1),

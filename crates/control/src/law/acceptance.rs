@@ -37,7 +37,8 @@ use crate::{Allowance, Bucket, Control, Entry, Param, Range, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",
-    doc: "Target acceptance α.",
+    doc: "Target of the acceptance α (see `sustainable`). While α is above the target, the law \
+          admits less.",
     unit: "fraction",
     default: 0.95,
     range: Range::Real(0.01, 1.0),
@@ -45,8 +46,9 @@ pub(super) static TARGET: Param = Param {
 
 pub(super) static SUSTAINABLE: Param = Param {
     name: "sustainable",
-    doc: "New sessions a second that the server can sustain. α is the admitted rate divided by \
-          this number. 0: α is the accepted share of all messages, as in the paper.",
+    doc: "New calls a second that the server can sustain. The acceptance α is then the rate of \
+          admitted calls divided by this number. 0: α is the accepted share of all messages, as in \
+          paper 000.",
     unit: "1/s",
     default: 0.0,
     range: Range::Real(0.0, 1_000_000.0),

@@ -18,24 +18,25 @@ use crate::{Entry, Param, Range, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "The number of messages that may wait. Further messages are rejected.",
-    unit: "messages",
+    doc: "The number of new calls that may wait. Further calls are rejected. With `queue = \
+          \"fifo\"` all waiting messages count, here and for the watermarks.",
+    unit: "calls",
     default: 1500.0,
     range: Range::Whole(1, 1_000_000),
 };
 
 static HIGH: Param = Param {
     name: "high_water",
-    doc: "High watermark: if this number of messages or more wait, new work is rejected.",
-    unit: "messages",
+    doc: "High watermark: if this number of calls or more wait, new work is rejected.",
+    unit: "calls",
     default: 500.0,
     range: Range::Whole(1, 1_000_000),
 };
 
 static LOW: Param = Param {
     name: "low_water",
-    doc: "Low watermark: when this number of messages or fewer wait, new work is admitted again.",
-    unit: "messages",
+    doc: "Low watermark: when this number of calls or fewer wait, new work is admitted again.",
+    unit: "calls",
     default: 450.0,
     range: Range::Whole(0, 1_000_000),
 };

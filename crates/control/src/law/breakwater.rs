@@ -33,8 +33,8 @@ use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static TARGET: Param = Param {
     name: "d_t",
-    doc: "Target d_t of the delay in the queue. Choose 40 % of the delay that clients may expect. \
-          A call that has waited twice this target is rejected.",
+    doc: "Target d_t of the delay in the queue. Breakwater uses 40 % of the response time that it \
+          promises to clients. A call that has waited twice this target is rejected.",
     unit: "s",
     default: 0.04,
     range: Range::Real(0.000_1, 10.0),
@@ -42,7 +42,8 @@ static TARGET: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "t_c",
-    doc: "Time from one step to the next. Breakwater uses the round-trip time of its network.",
+    doc: "Time from one change of the window to the next. Breakwater uses the round-trip time of \
+          its network.",
     unit: "s",
     default: 0.01,
     range: Range::Real(0.001, 10.0),
@@ -50,7 +51,7 @@ static INTERVAL: Param = Param {
 
 static INCREASE: Param = Param {
     name: "increase",
-    doc: "The number of calls by which the window grows in a step. Breakwater uses 0.1 % of the \
+    doc: "The number of calls by which the window grows in one `t_c`. Breakwater uses 0.1 % of the \
           number of its clients, and at least 1.",
     unit: "calls",
     default: 1.0,
@@ -59,7 +60,7 @@ static INCREASE: Param = Param {
 
 static DECREASE: Param = Param {
     name: "beta",
-    doc: "Share of the window that a step removes at a delay of twice the target.",
+    doc: "Share by which the window shrinks in one `t_c` if the delay in the queue is twice `d_t`.",
     unit: "fraction",
     default: 0.02,
     range: Range::Real(0.001, 1.0),

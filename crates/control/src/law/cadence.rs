@@ -24,8 +24,8 @@ use crate::{Control, Param, Range, Signals, Values};
 
 pub(crate) static MEASURE: Param = Param {
     name: "measure",
-    doc: "Messages from one measurement to the next. 0: the law computes the number from the room \
-          in the queue and the arrival rate, so that it notices an overload in time.",
+    doc: "Messages from one measurement to the next. 0: the law computes the number from the \
+          arrival rate, from `notice_s` and from the size of the queue (`[server] queue_max`).",
     unit: "messages",
     default: 125.0,
     range: Range::Whole(0, 100_000),
@@ -33,7 +33,8 @@ pub(crate) static MEASURE: Param = Param {
 
 pub(crate) static NOTICE: Param = Param {
     name: "notice_s",
-    doc: "With `measure = 0`: the time t within which the law must notice an overload.",
+    doc: "With `measure = 0`: the time within which the law must notice an overload. The shorter \
+          this time is, the more often the law measures.",
     unit: "s",
     default: 1.0,
     range: Range::Real(0.01, 60.0),

@@ -72,7 +72,8 @@ static K_I: Param = Param {
 
 static LIMIT_MAX: Param = Param {
     name: "limit_max",
-    doc: "The largest number of calls in flight.",
+    doc: "The largest number of places for calls in flight. The law adjusts the number of places \
+          to the latency.",
     unit: "calls",
     default: 1000.0,
     range: Range::Real(1.0, 1_000_000.0),
@@ -80,12 +81,14 @@ static LIMIT_MAX: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cinnamon",
-    summary: "rejects calls of low rank by a PID controller of the queue's inflow and outflow",
+    summary: "rejects calls of low rank, by a PI controller of the calls that enter and leave the \
+              queue",
     source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
     doc: "A call that has waited for `timeout` is rejected when its turn comes. After the first \
-          such call, the law computes e = (calls in − calls out − free places)/(calls out) every \
-          `t_c`. It rejects the share `k_p`·e + `k_i`·∫e of ranks. The places are the calls that \
-          may be in flight. Their number follows the latency.",
+          such call, the law computes e = (calls that entered the queue − calls that left it − \
+          free places)/(calls that left it) every `t_c`. It rejects calls with a rank below \
+          `k_p`·e + `k_i`·∫e. A place is room for one call in flight. The law adjusts the number \
+          of places to the latency.",
     params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -39,7 +39,8 @@ use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
-    doc: "Target latency.",
+    doc: "Target of the smoothed wait of a new call in the queue. Above the target the rate falls, \
+          and below it the rate grows.",
     unit: "s",
     default: 0.1,
     range: Range::Real(0.000_1, 10.0),
@@ -47,8 +48,9 @@ static TARGET: Param = Param {
 
 static BUCKET: Param = Param {
     name: "bucket",
-    doc: "Depth of the bucket. Each increase of the rate is at most half of this depth, \
-          which it reaches if calls do not wait at all. Clearwater uses 1000.",
+    doc: "Depth of the token bucket that the law assumes. Set `burst` in `[overload]` to about the \
+          same value. The rate grows by at most half of this number in one change, and by less if \
+          calls wait. Clearwater uses 1000.",
     unit: "calls",
     default: 20.0,
     range: Range::Real(0.1, 1_000_000.0),
@@ -96,8 +98,8 @@ pub(crate) static ENTRY: Entry = Entry {
     doc: "The law adjusts the admitted rate after every `calls` calls served. If the smoothed wait \
           exceeds `target`, the law divides the rate by 1.2. If the smoothed wait is below \
           `target`, the rate grows by up to half of the `bucket`. It does not grow while the \
-          admitted calls use less than half of the rate. The law is made for the throttle \
-          `token-bucket`.",
+          admitted calls use less than half of the rate. Use this law with `throttle = \
+          \"token-bucket\"`.",
     params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
     check: |values| {
         let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);

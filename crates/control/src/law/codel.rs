@@ -43,7 +43,7 @@ static TARGET: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "interval",
-    doc: "Time in which at least one sojourn must be below `target`.",
+    doc: "If every sojourn in this time is above `target`, the server counts as overloaded.",
     unit: "s",
     default: 0.1,
     range: Range::Real(0.001, 60.0),

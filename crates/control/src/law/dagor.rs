@@ -55,8 +55,8 @@ static CALLS: Param = Param {
 
 static ALPHA: Param = Param {
     name: "alpha",
-    doc: "The share of the admitted calls that the law rejects in addition after a window in which \
-          calls waited too long.",
+    doc: "Share by which the law reduces the admitted share of calls after a window with a mean \
+          wait above `wait_max`.",
     unit: "fraction",
     default: 0.05,
     range: Range::Real(0.001, 0.9),
@@ -64,7 +64,8 @@ static ALPHA: Param = Param {
 
 static BETA: Param = Param {
     name: "beta",
-    doc: "Amount by which the admitted share of calls grows after a window without overload.",
+    doc: "Amount that the law adds to the admitted share of calls after a window with a mean wait \
+          of at most `wait_max`.",
     unit: "fraction",
     default: 0.01,
     range: Range::Real(0.001, 1.0),

@@ -33,7 +33,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static MIN_INTERVAL: Param = Param {
     name: "min_interval",
-    doc: "Time from one measurement of minRTT to the next.",
+    doc: "Time from one measurement of minRTT, the latency of an almost empty server, to the next.",
     unit: "s",
     default: 60.0,
     range: Range::Real(0.01, 86_400.0),
@@ -41,7 +41,7 @@ static MIN_INTERVAL: Param = Param {
 
 static MIN_CALLS: Param = Param {
     name: "min_calls",
-    doc: "The number of calls served in one measurement of minRTT.",
+    doc: "The number of calls served in one measurement of minRTT (see `min_interval`).",
     unit: "calls",
     default: 50.0,
     range: Range::Whole(1, 1_000_000),
@@ -49,7 +49,7 @@ static MIN_CALLS: Param = Param {
 
 static LIMIT_MIN: Param = Param {
     name: "limit_min",
-    doc: "Smallest window, and the window during a measurement of minRTT.",
+    doc: "Smallest window, and the window during a measurement of minRTT (see `min_interval`).",
     unit: "calls",
     default: 3.0,
     range: Range::Real(1.0, 1_000_000.0),
@@ -73,7 +73,8 @@ static INTERVAL: Param = Param {
 
 static PERCENTILE: Param = Param {
     name: "percentile",
-    doc: "The percentile of the latencies in an interval that the law uses as the latency.",
+    doc: "The law compares this percentile of the latencies in an interval `t_c` with minRTT (see \
+          `min_interval`). minRTT is the same percentile.",
     unit: "percent",
     default: 50.0,
     range: Range::Real(0.0, 100.0),
@@ -81,7 +82,8 @@ static PERCENTILE: Param = Param {
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "The fraction of minRTT by which the latency may exceed minRTT.",
+    doc: "The excess of the latency over minRTT (see `min_interval`) that the law tolerates, as a \
+          fraction of minRTT.",
     unit: "fraction",
     default: 0.25,
     range: Range::Real(0.0, 100.0),
@@ -89,8 +91,8 @@ static BUFFER: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "envoy-gradient",
-    summary: "a window of waiting calls, from the latency relative to that of an almost empty \
-              server",
+    summary: "a window of waiting calls that shrinks while the latency is well above that of an \
+              almost empty server",
     source: "Envoy, adaptive concurrency filter, gradient_controller.cc",
     doc: "Every `min_interval` the law measures the latency minRTT of an almost empty server: it \
           admits `limit_min` calls at a time until `min_calls` calls were served. At other times, \

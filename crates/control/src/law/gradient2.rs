@@ -54,8 +54,8 @@ static LIMIT_MAX: Param = Param {
 
 static QUEUE: Param = Param {
     name: "queue",
-    doc: "The number of calls by which the window grows if responses are not slower than the \
-          average.",
+    doc: "The number of calls by which the window would grow with each call served, without \
+          `smoothing`, while responses are not slower than the average.",
     unit: "calls",
     default: 4.0,
     range: Range::Real(0.001, 10_000.0),
@@ -71,7 +71,7 @@ static SMOOTHING: Param = Param {
 
 static LONG: Param = Param {
     name: "long",
-    doc: "Number of calls in the long average.",
+    doc: "Number of calls in the average response time with which the law compares each response.",
     unit: "calls",
     default: 600.0,
     range: Range::Real(2.0, 1_000_000.0),

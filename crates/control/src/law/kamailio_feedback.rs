@@ -37,7 +37,7 @@ static SETPOINT: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "timer_interval",
-    doc: "Time from one step to the next.",
+    doc: "Time from one change of the rejected share to the next.",
     unit: "s",
     default: 10.0,
     range: Range::Real(0.01, 60.0),

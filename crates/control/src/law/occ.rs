@@ -23,7 +23,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",
-    doc: "Control interval T_c: time from one change of the share to the next.",
+    doc: "Control interval T_c: time from one change of the admitted share to the next.",
     unit: "s",
     default: 1.0,
     range: Range::Real(0.001, 60.0),
@@ -39,7 +39,7 @@ pub(super) static READ: Param = Param {
 
 pub(super) static FACTOR_MAX: Param = Param {
     name: "phi_max",
-    doc: "Largest factor by which the share grows in one step.",
+    doc: "Largest factor by which the admitted share grows in one control interval.",
     unit: "1",
     default: 5.0,
     range: Range::Real(1.001, 1000.0),
@@ -55,7 +55,7 @@ pub(super) static FLOOR: Param = Param {
 
 static TARGET: Param = Param {
     name: "rho_targ",
-    doc: "Target occupancy. The paper uses 0.8 and 0.9.",
+    doc: "Target occupancy. Paper 001 uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.9,
     range: Range::Real(0.01, 1.0),

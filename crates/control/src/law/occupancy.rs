@@ -31,7 +31,7 @@ use crate::{Allowance, Control, Entry, Param, Range, Signals, Values};
 
 pub(super) static K: Param = Param {
     name: "k",
-    doc: "The number of measurements in the window.",
+    doc: "The number of the latest measurements over which the law averages.",
     unit: "measurements",
     default: 25.0,
     range: Range::Whole(2, 1000),

@@ -53,7 +53,7 @@ use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Release,
 
 static CPU_TARGET: Param = Param {
     name: "c_t",
-    doc: "Target occupancy C_T. The paper uses 0.8 and 0.9.",
+    doc: "Target occupancy C_T. Paper 001 uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.95,
     range: Range::Real(0.05, 1.0),
@@ -61,7 +61,7 @@ static CPU_TARGET: Param = Param {
 
 static QUEUE_TIME: Param = Param {
     name: "t_q",
-    doc: "Target time T̄_q of a call in the queue. The paper uses 0.05. 0: calls leave the queue \
+    doc: "Target time T̄_q of a call in the queue. Paper 001 uses 0.05. 0: calls leave the queue \
           without pacing.",
     unit: "s",
     default: 0.0,
@@ -76,16 +76,19 @@ static QUEUE_MAX: Param = Param {
     range: Range::Whole(1, 1_000_000),
 };
 
-static K_PQ: Param = gain("k_pq", "Proportional gain of the queue loop.", "1/s", 20.0);
-static K_IQ: Param = gain("k_iq", "Integral gain of the queue loop.", "1/s²", 130.0);
-static K_PC: Param = gain("k_pc", "Proportional gain of the processor loop.", "1", 5.0);
-static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s", 5.0);
+static K_PQ: Param =
+    gain("k_pq", "Proportional gain of the controller of the time in the queue.", "1/s", 20.0);
+static K_IQ: Param =
+    gain("k_iq", "Integral gain of the controller of the time in the queue.", "1/s²", 130.0);
+static K_PC: Param =
+    gain("k_pc", "Proportional gain of the controller of the occupancy.", "1", 5.0);
+static K_IC: Param = gain("k_ic", "Integral gain of the controller of the occupancy.", "1/s", 5.0);
 
 static ADAPTIVE: Param = Param {
     name: "adaptive",
-    doc: "1: the law divides the gains of the processor loop by the relative load (offered load \
-          divided by capacity). It also counts work that waits for the processor as occupancy. 0: \
-          the law does neither, as in the paper.",
+    doc: "1: the law divides `k_pc` and `k_ic` by the relative load (offered load divided by \
+          capacity). It also counts work that waits for the processor as occupancy. 0: the law \
+          does neither, as in paper 001.",
     unit: "0 or 1",
     default: 1.0,
     range: Range::Whole(0, 1),

@@ -27,7 +27,8 @@ use crate::{Bucket, Control, Entry, Law, Param, Range, Signals, Values};
 
 static CORRECTION: Param = Param {
     name: "c",
-    doc: "Time C in which the law corrects the delay. 0: the law uses `t_c`.",
+    doc: "Time C in which the admitted rate brings the delay in the queue to `d_b`. 0: the law \
+          uses `t_c`.",
     unit: "s",
     default: 0.0,
     range: Range::Real(0.0, 600.0),

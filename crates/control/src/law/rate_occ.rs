@@ -14,7 +14,8 @@ use crate::{Entry, Param, Range, Values};
 
 static CONTROL: Param = Param {
     name: "t_c",
-    doc: "Control interval T_c. Paper 002 also uses 0.014.",
+    doc: "Control interval T_c: time from one change of the admitted share to the next. Paper 002 \
+          also uses 0.014.",
     unit: "s",
     default: 0.2,
     range: Range::Real(0.001, 60.0),

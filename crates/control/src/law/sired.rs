@@ -51,10 +51,11 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "sired",
     summary: "admits a smaller share the fuller the queue is",
     source: "paper 000 §3.3",
-    doc: "Every `measure` messages the law reads q, the fraction of the queue of new calls or of \
-          the receive buffer that is filled. It uses the fuller of the two, smoothed with weight \
-          `w`. The admitted share becomes clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). \
-          The size of the queue determines how long calls wait.",
+    doc: "Every `measure` messages the law reads how full the queue of new calls is, and how full \
+          the receive buffer is. The fuller of the two gives the fill q, a fraction that is \
+          smoothed with weight `w`. The admitted share becomes clamp(`f_min`, (`q_max` − \
+          q)/(`q_max` − `q_min`), 1). The size of the queue (`[server] queue_max`) determines how \
+          long calls wait.",
     params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
     check: |values| {
         if values.of(&Q_MIN) < values.of(&Q_MAX) { Ok(()) } else { Err("q_min < q_max") }

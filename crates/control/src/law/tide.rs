@@ -134,8 +134,9 @@ static WAIT_MAX: Param = Param {
 
 static STALE: Param = Param {
     name: "stale",
-    doc: "In a long overload a call that has waited for this time is rejected when its turn comes. The \
-          default is two fifths of T1.",
+    doc: "In a long overload a call is rejected when its turn comes, if it has waited for three \
+          times the target wait, or for this time if that is less. The default is two fifths of T1 \
+          (500 ms in RFC 3261), because a caller without a response repeats its INVITE after T1.",
     unit: "s",
     default: 0.2,
     range: Range::Real(0.002, 4.0),
@@ -146,9 +147,10 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "a queue as short as possible without making the processor idle",
     source: "own work, after Breakwater and CoDel",
     doc: "The law measures the rate at which the server takes new calls from their queue while it \
-          is busy. The limit for waiting calls is this rate times a target wait. The target \
-          wait is between `wait_min` and `wait_max`. It grows while the processor has idle time, \
-          and shrinks while calls are rejected. The law needs no parameters.",
+          is busy. The limit for waiting calls is this rate times a target wait. The target wait \
+          is between `wait_min` and `wait_max`. It grows while the processor has idle time, and \
+          shrinks while calls are rejected. You need not know the costs or the capacity of the \
+          server.",
     params: &[&WAIT_MIN, &WAIT_MAX, &STALE],
     check: |values| {
         let [least, most, stale] = [&WAIT_MIN, &WAIT_MAX, &STALE].map(|param| values.of(param));

@@ -46,9 +46,9 @@ static LIMIT_MAX: Param = Param {
 
 static PROBE: Param = Param {
     name: "probe",
-    doc: "Sets how many windows of calls pass between two measurements of the lowest latency. The \
-          library draws a random number up to this value. This law always uses 3/4 of this value, \
-          which is the mean of the library.",
+    doc: "The law measures the lowest latency again after 3/4 of this number of windows of calls. \
+          Netflix's library draws a random factor between 1/2 and 1 for each measurement, and 3/4 \
+          is its mean.",
     unit: "windows",
     default: 30.0,
     range: Range::Real(1.0, 1_000_000.0),

@@ -34,8 +34,8 @@ static WINDOW: Param = Param {
 
 static LEAK: Param = Param {
     name: "leak",
-    doc: "Calls a second by which the window grows back. 0: the window never grows back, as in the \
-          paper.",
+    doc: "Calls a second by which the window grows back. 0: the window never grows back, as in \
+          paper 002.",
     unit: "calls/s",
     default: 1.0,
     range: Range::Real(0.0, 10_000.0),

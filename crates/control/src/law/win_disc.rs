@@ -29,8 +29,8 @@ use crate::{Bucket, Control, Entry, Law, Signals, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-disc",
-    summary: "admits in each interval as many calls as it can serve in this interval, plus those \
-              that may wait within the delay budget",
+    summary: "admits in each interval as many calls as the server can serve in this interval, plus \
+              those that may wait within the delay budget",
     source: "paper 002 §3.3",
     doc: "Every `t_c` the number of calls to admit in the next interval becomes μ·`t_c` + μ·`d_b` \
           − N. μ is the measured rate of calls served, and N is the number of calls that wait.",

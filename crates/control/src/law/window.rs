@@ -5,7 +5,7 @@ use crate::{Allowance, Bucket, Control, Param, Range, Signals};
 
 pub(super) static INTERVAL: Param = Param {
     name: "t_c",
-    doc: "Control interval T_c.",
+    doc: "Control interval T_c: time from one change of the limit for new calls to the next.",
     unit: "s",
     default: 0.2,
     range: Range::Real(0.001, 60.0),
@@ -13,7 +13,7 @@ pub(super) static INTERVAL: Param = Param {
 
 pub(super) static BUDGET: Param = Param {
     name: "d_b",
-    doc: "Budget D_B of the delay in the queue.",
+    doc: "Delay budget D_B: the delay in the queue that the law allows.",
     unit: "s",
     default: 0.2,
     range: Range::Real(0.001, 60.0),

@@ -8,8 +8,9 @@ pub(in crate::scenario) static DISTURBANCE: Table = Table {
     header: "[disturbance]",
     name: "disturbance",
     count: 0..=1,
-    doc: "Conditions of the servers under test that no overload control expects. They exist only \
-          in simulated time. The capacity and the load are computed without them.",
+    doc: "Disturbances of the servers under test, such as costs that vary or a processor that \
+          pauses. No law is told about them. They exist only in simulated time. The capacity and \
+          the load are computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
     tables: &[],
     has_free_keys: false,
@@ -44,22 +45,22 @@ pub(in crate::scenario) static DEARER_AT_S: Knob<Real> = Knob {
     name: "dearer_at_s",
     shape: Real(0.0..=3600.0),
     absent: Absent::Default("0"),
-    doc: "Seconds after the start of the load at which costs change.",
+    doc: "Seconds after the start of the load at which all costs change by the factor `dearer`.",
 };
 
 pub(in crate::scenario) static STOLEN_MS: Knob<Real> = Knob {
     name: "stolen_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Milliseconds of each period in which the server does not have the processor, because of \
-          other programs or of a quota.",
+    doc: "Milliseconds of each period (`stolen_every_ms`) in which the server does not have the \
+          processor, because of other programs or of a quota.",
 };
 
 pub(in crate::scenario) static STOLEN_EVERY_MS: Knob<Real> = Knob {
     name: "stolen_every_ms",
     shape: Real(0.001..=60_000.0),
     absent: Absent::Default("100"),
-    doc: "Length of the period in milliseconds, longer than `stolen_ms`.",
+    doc: "The period of `stolen_ms`, in milliseconds. It must be longer than `stolen_ms`.",
 };
 
 pub(in crate::scenario) static MISREAD: Knob<Real> = Knob {

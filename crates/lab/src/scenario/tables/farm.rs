@@ -20,7 +20,7 @@ pub(in crate::scenario) static NODES: Knob<Whole> = Knob {
     name: "nodes",
     shape: Whole(1..=63),
     absent: Absent::Default("8"),
-    doc: "Servers behind the balancer.",
+    doc: "Number of servers behind the balancer.",
 };
 
 pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
@@ -45,6 +45,6 @@ pub(in crate::scenario) static PAUSE_EVERY_S: Knob<Real> = Knob {
     name: "pause_every_s",
     shape: Real(0.01..=3600.0),
     absent: Absent::Default("10"),
-    doc: "Seconds from the end of a pause to the next one of the same server: the mean of an \
-          exponential distribution.",
+    doc: "Mean number of seconds from the end of a pause to the next pause of the same server. \
+          These times have an exponential distribution.",
 };

@@ -55,7 +55,8 @@ pub(in crate::scenario) static JITTER_MS: Knob<Real> = Knob {
     name: "jitter_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Additional random delay, uniformly distributed.",
+    doc: "Longest additional delay. The additional delay of each packet is random, uniformly \
+          distributed between 0 and this value.",
 };
 
 pub(in crate::scenario) static LOSS: Knob<Real> = Knob {
@@ -155,12 +156,12 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
     doc: "`crash`: `node` loses its state and starts again when the fault ends. `stall`: `node` \
           gets no processor time. If its costs are emulated, it catches up on the missed work as \
           soon as it can. `partition`: no packets between `from` and `to`, in both directions. \
-          Both keys are then required. `link`: the other keys apply to packets from `from` to \
-          `to`. `resolver`: a query for a host name is answered after `delay_ms` and a random time \
-          of up to `jitter_ms`. `loss` is the share of queries that get no answer, and `fails` is \
-          the share of queries that fail. In a scenario with a `resolver` fault, servers know \
-          their next hops by host names. Each answer is valid for 10 s. Outside the time of the \
-          fault, queries are answered at once.",
+          Both keys are then required. `link`: the keys of a `[[link]]`, such as `delay_ms` and \
+          `loss`, apply to packets from `from` to `to`. `resolver`: a query for a host name is \
+          answered after `delay_ms` and a random time of up to `jitter_ms`. `loss` is the share of \
+          queries that get no answer, and `fails` is the share of queries that fail. In a scenario \
+          with a `resolver` fault, servers know their next hops by host names. Each answer is \
+          valid for 10 s. Outside the time of the fault, queries are answered at once.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {

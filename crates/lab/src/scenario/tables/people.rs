@@ -47,7 +47,8 @@ pub(in crate::scenario) static WAIT_S: Knob<Real> = Knob {
     name: "wait_s",
     shape: Real(0.001..=3600.0),
     absent: Absent::Default("10"),
-    doc: "Seconds from the failure to the next call. The default is an assumption.",
+    doc: "Mean number of seconds from the failure of a call to the next call. The default is an \
+          assumption.",
 };
 
 pub(in crate::scenario) static WAIT: Knob<Text<Hold>> = Knob {
@@ -127,8 +128,9 @@ pub(in crate::scenario) static JITTER: Knob<Real> = Knob {
     name: "jitter",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0.5"),
-    doc: "The random share of a wait. The default is that of RFC 5626 §4.5: \"between 50 and 100% \
-          of the upper-bound wait time\".",
+    doc: "The share of the longest wait that is random: a wait is between 1 − `jitter` and 1 times \
+          the longest wait. The default is that of RFC 5626 §4.5: \"between 50 and 100% of the \
+          upper-bound wait time\".",
 };
 
 pub(in crate::scenario) static OBEYS: Knob<Flag> = Knob {
@@ -156,6 +158,6 @@ pub(in crate::scenario) static LOST_WITHIN_S: Knob<Real> = Knob {
     name: "lost_within_s",
     shape: Real(0.0..=86_400.0),
     absent: Absent::Default("0"),
-    doc: "Seconds within which these devices send their first REGISTER, spread uniformly. 0: all \
-          at once.",
+    doc: "Seconds within which the devices that lost their registrations send their first \
+          REGISTER, spread uniformly. 0: all at once.",
 };

@@ -75,7 +75,7 @@ pub(in crate::scenario) static NAME: Knob<Text<String>> = Knob {
     name: "name",
     shape: Text::new("a name of at most 24 letters, digits and `-`", name),
     absent: Absent::Required,
-    doc: "The name in this file and in results.",
+    doc: "The name of the node in this file and in results.",
 };
 
 pub(in crate::scenario) static TO: Knob<List<Placed<Text<String>>>> = Knob {

@@ -36,7 +36,7 @@ table! {
     /// the connection wait during this time.
     connect("connect_seconds"): Duration = seconds(1..=60), Default("4");
     /// Seconds within which the first message must arrive on an accepted connection. A keep-alive
-    /// does not count. Raise it if pages connect long before their users call.
+    /// does not count. Raise this value if web pages open a WebSocket long before their users call.
     first("first_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Seconds in which a message must arrive completely after its first byte.
     message("message_seconds"): Duration = seconds(1..=3600), Default("30");

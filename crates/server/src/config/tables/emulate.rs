@@ -77,7 +77,8 @@ table! {
     /// works in turns: it reads up to this number of messages, and then serves for 500 µs or for as
     /// long as reading took. A server that handles each message before it reads the next one has 1.
     batch: usize | None = Whole(1..=4096), Means("up to 64, then service gets as much processor time as reading");
-    /// Replaces `batch` with `queue = "fifo"`. All messages then wait in one receive buffer.
+    /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
+    /// receive buffer.
     batch_fifo: usize | None = Whole(1..=4096), Means("as `batch`");
     /// The part of a core that the server may use in each period, as with `cpu.max` of a control
     /// group. If the work of one period takes more, the server waits until the parts of later

@@ -323,8 +323,9 @@ keys! {
     key "interval_ms" (interval) = millis(10..=10_000), Default("100");
     /// The weight of the newest measurement in the estimate.
     key "weight" (weight) = Real(0.001..=1.0), Default("0.1");
-    /// The expected rate, in calls a second. Tidegate uses this rate until the first measurement.
+    /// The rate of calls served, in calls a second, that Tidegate assumes until the first
+    /// measurement.
     key "rate_cps" (rate_cps) = Real(0.1..=1_000_000.0), Default("100");
-    /// The lowest estimate, in calls a second.
+    /// The lowest rate that Tidegate estimates, in calls a second.
     key "rate_min_cps" (rate_min_cps) = Real(0.1..=1_000_000.0), Default("1");
 }

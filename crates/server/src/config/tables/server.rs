@@ -61,10 +61,10 @@ table! {
         write: |bytes| bytes >> 20,
     }, Means("a quarter of the machine's memory, or of the limit of its control group if that is lower");
     /// The limit for responses to an address that may be forged, because it has never acknowledged
-    /// a response. Tidegate sends such an address at most this many times the bytes of its request
-    /// (3 in RFC 9000 §8.1). Retransmissions count, and padding (`gso_padding`) does not count.
-    /// Tidegate always sends the first response of each kind and one retransmission of the final
-    /// response. 0: no limit.
+    /// a response. In response to a request from such an address, Tidegate sends at most this many
+    /// times the bytes of the request (3 in RFC 9000 §8.1). Retransmissions count, and padding
+    /// (`gso_padding`) does not count. Tidegate always sends the first response of each kind and
+    /// one retransmission of the final response. 0: no limit.
     amplification_max: u32 = Whole(0..=1000), Default("3");
     /// Seconds without a request after which Tidegate considers an answered call ended. A call with
     /// a session timer (RFC 4028) ends for Tidegate 32 seconds after its session has expired,

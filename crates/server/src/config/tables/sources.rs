@@ -111,7 +111,7 @@ keys! {
     pub(in crate::config) static SOURCE_WEIGHT: "[[overload.weight]]" 0..=NETS_MAX, Restart, []
         => SourceWeight;
 
-    /// The network. Each source in this network has this weight.
+    /// The network. Each source in this network has the `weight` of this entry.
     key "from" (from) = NET, Required;
     /// The number of ordinary sources that this source counts as. With `fair` the source gets this
     /// many times the share of another source. The source may also send this many times

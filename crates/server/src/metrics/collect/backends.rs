@@ -70,13 +70,13 @@ static TRANSITIONS: Family = Family::counter(
 );
 static FINALS: Family = Family::counter(
     "backend_responses",
-    "Final responses of the back end, one for each request, except those to probes. The label is \
-     the status, or its class if RFC 6076 does not distinguish the status",
+    "Final responses of the back end, one for each request, except those to probes. The label \
+     `status` is the status code, or only its class if RFC 6076 does not distinguish the code",
 );
 static RESPONSE_TIME: Family = Family::histogram(
     "backend_response_time",
-    "Time from an INVITE that begins a call to the first response other than 100. If this is a \
-     5xx, it does not count",
+    "Time from an INVITE that begins a call to the first response other than 100. If that response \
+     is a 5xx, the INVITE does not count",
 )
 .in_unit(Unit::Seconds);
 static ALONE: [Number<Backend>; 6] = [
@@ -114,25 +114,29 @@ static ALONE: [Number<Backend>; 6] = [
 ];
 static CALLS_MAX: Family =
     Family::gauge("backend_calls_max", "Configured limit of calls on the back end");
-static CPS_MAX: Family =
-    Family::gauge("backend_cps_max", "Configured limit of requests a second to the back end");
+static CPS_MAX: Family = Family::gauge(
+    "backend_cps_max",
+    "Configured limit of new calls and single requests a second to the back end (`cps_max`)",
+);
 static LEARNED: Family = Family::gauge(
     "backend_learned_cps",
-    "Limit of requests a second to the back end, as learned from its 503s",
+    "Limit of new calls and single requests a second to the back end, learned from its 503s and \
+     from requests without a response",
 );
 static WINDOW: Family = Family::gauge(
     "backend_learned_window",
-    "Limit of INVITEs and REGISTERs to which the back end has not responded, as learned from its \
-     delay",
+    "Limit of the INVITEs and REGISTERs that may wait for a first response of the back end at the \
+     same time, learned from its delay",
 );
 static IN_FORCE: Family = Family::gauge(
     "backend_cps_in_force",
-    "Limit of requests a second to the back end that is in force: the lower of the configured and \
-     the learned limit",
+    "Limit in force of new calls and single requests a second to the back end: the lower of the \
+     configured and the learned limit",
 );
 static POOL_HEADROOM: Family = Family::gauge(
     "pool_headroom_calls",
-    "Further calls that the available back ends of the pool can take, if all of them have limits",
+    "Further calls that the available back ends of the pool can take. Missing if a back end of the \
+     pool has no `calls_max`",
 );
 
 #[cfg(test)]

@@ -69,14 +69,16 @@ static CLOSED: Family = Family::counter(
     "connections_closed",
     "Connections that Tidegate closed, by cause. garbled: a message was not SIP, or too long. \
      slow: a message was not complete in time. memory: there was no memory for incomplete \
-     messages. cut_off: the peer did not read the last messages in time. idle, evicted, stalled: \
-     limits of `[connections]`",
+     messages. cut_off: the peer did not read the last messages in time. idle: no message came \
+     within `idle_seconds` or `first_seconds`. evicted: others had to be opened, and `opened_max` \
+     was nearly reached. stalled: the peer read nothing for `stall_seconds`",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
-    "Connections that did not become usable, by cause. limit: there were too many connections. \
-     unreachable: the connection could not be opened. late: the connection waited too long because \
-     Tidegate is overloaded. lost: the connection failed while Tidegate accepted it",
+    "Connections that did not become usable, by cause. limit: `accepted_max`, `per_source_max` or \
+     `opened_max` was reached. unreachable: Tidegate could not open the connection. late: the \
+     connection waited too long to be accepted, because Tidegate was overloaded. lost: the \
+     connection failed while Tidegate accepted it",
 );
 
 static HANDSHAKES: Family = Family::counter(
@@ -124,7 +126,8 @@ static DRIVER: [Number<Counters>; 7] = [
     (
         Family::counter(
             "accept_pauses",
-            "Pauses in accepting connections because the system could not open more",
+            "Pauses in accepting connections because the system had no file descriptor or memory \
+             left",
         ),
         |c| c.stream_accepts_paused.get().into(),
     ),
@@ -132,20 +135,28 @@ static DRIVER: [Number<Counters>; 7] = [
 
 static TABLE: [Number<ConnectionCounters>; 5] = [
     (
-        Family::gauge("stream_waiting", "Length of messages that wait for connections")
-            .in_unit(Unit::Bytes),
+        Family::gauge(
+            "stream_waiting",
+            "Length of messages that wait until their connection is open or their peer reads",
+        )
+        .in_unit(Unit::Bytes),
         |c| c.waiting_bytes.get().into(),
     ),
     (
         Family::counter(
             "stream_overflow",
-            "Messages not sent because the queue of their connection was full",
+            "Messages not sent because too many already waited for their connection \
+             (`waiting_max_kb`) or for all connections (`memory_max_mb`)",
         ),
         |c| c.overflow.get().into(),
     ),
-    (Family::counter("stream_returned", "Messages that waited when their connection ended"), |c| {
-        c.returned.get().into()
-    }),
+    (
+        Family::counter(
+            "stream_returned",
+            "Messages not sent because their connection ended while they waited",
+        ),
+        |c| c.returned.get().into(),
+    ),
     (
         Family::counter(
             "stream_unsent",
@@ -156,7 +167,8 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
     (
         Family::counter(
             "pongs_saved",
-            "Keep-alives not answered because other data was on its way to the peer",
+            "Keep-alives not answered because other data waited for the peer or the connection was \
+             being closed",
         ),
         |c| c.pongs_saved.get().into(),
     ),

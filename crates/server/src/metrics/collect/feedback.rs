@@ -64,7 +64,7 @@ pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, O
 
 static OVERFLOWED: Family = Family::counter(
     "feedback_overflowed",
-    "Feedback values of next hops that Tidegate ignored because the table of restrictions was full",
+    "Feedback values that Tidegate ignored because its table of next hops with feedback was full",
 );
 static RECEIVED: Family = Family::gauge(
     "feedback_received",
@@ -102,8 +102,8 @@ static CLAIMED: Family = Family::gauge(
 );
 static DOUBTED: Family = Family::gauge(
     "feedback_doubted",
-    "1 if Tidegate does not believe the claim of the upstream peer because the peer did not use its \
-     share, else 0",
+    "1 if Tidegate does not believe the calls a second that the upstream peer claims, because the \
+     peer did not use its share, else 0",
 );
 static REJECTED: Family = Family::counter(
     "feedback_rejected",

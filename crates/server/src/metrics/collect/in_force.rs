@@ -37,7 +37,8 @@ static ALONE: [Number<Counters>; 4] = [
     (
         Family::counter(
             "refusals_missed",
-            "Rejections not stored because another thread was reading the list at that time",
+            "Rejections missing in `/rejections` because another thread was reading the list at \
+             that time",
         ),
         |c| c.refusals.missed.get().into(),
     ),

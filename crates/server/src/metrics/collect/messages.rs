@@ -158,7 +158,8 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "probes_out_of_turn",
-            "Extra probes sent to a back end after silence or after an ICMP error without proof",
+            "Extra probes sent at once to a back end that may be down, after an ICMP error or \
+             after requests without a response",
         ),
         |c| c.questions.get().into(),
     ),
@@ -191,7 +192,7 @@ static ALONE: [Number<Counters>; 27] = [
         Family::counter(
             "requests_withheld",
             "Retransmissions of requests from back ends and users, such as BYEs, not sent because \
-             the caller has never shown that it receives messages",
+             their target has never shown that it receives messages",
         ),
         |c| c.requests_withheld.get().into(),
     ),
@@ -201,7 +202,8 @@ static ALONE: [Number<Counters>; 27] = [
     (
         Family::counter(
             "lost_requests_overflowed",
-            "INVITEs of the previous process and CANCELs of them for which there was no room",
+            "Number of times that there was no room to remember an INVITE that the previous \
+             process had sent, or a CANCEL of such an INVITE",
         ),
         |c| c.lost_overflowed.get().into(),
     ),

@@ -15,10 +15,10 @@ static STALE: Family = Family::gauge(
 );
 static MOVED: Family = Family::counter(
     "backend_moved",
-    "Number of times that the host name resolved to another address",
+    "Number of times that the host name of the back end resolved to another address",
 );
 static LOOKUPS: Family =
-    Family::counter("backend_lookups", "Resolutions of the host name, by outcome");
+    Family::counter("backend_lookups", "Resolutions of the host name of the back end, by outcome");
 
 static DOMAIN_SERVERS: Family =
     Family::gauge("domain_servers", "Servers that the DNS lists for a domain in a pool");

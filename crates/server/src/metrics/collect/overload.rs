@@ -107,7 +107,8 @@ static SHED: Family = Family::counter(
 );
 static SOJOURN: Family = Family::gauge(
     "sojourn",
-    "Time from arrival to the start of service in the last second, by kind of work",
+    "Time from the arrival of a message to the start of its service, by kind of work: minimum, \
+     mean and 99th percentile of the last second",
 )
 .in_unit(Unit::Seconds);
 static WAITED: Family = Family::histogram(
@@ -167,7 +168,8 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "sessions_per_second",
-            "Estimated calls a second that begin to be served (that end, if `check` is `full`)",
+            "Estimated number of calls a second that Tidegate begins to serve. If `check` in \
+             `[overload.sessions]` is `full`, the number of calls that end",
         ),
         |g| thousandths(&g.session_rate).into(),
     ),
@@ -211,7 +213,8 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "thinned",
-            "Share of new INVITEs that the kernel drops before Tidegate reads them",
+            "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
+             them. While there are heavy sources, the share of their INVITEs",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),
@@ -219,7 +222,7 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "refusing",
-            "Share of the processor used for rejecting. 0 unless `disposal` limits this share",
+            "Share of the processor used for rejecting. 0 if `disposal` is `reject` or `drop`",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.refusing_load).into(),

@@ -98,7 +98,8 @@ static ALONE: [Number<Counters>; 18] = [
     (
         Family::counter(
             "udp_shed_errors",
-            "Number of times that the kernel did not accept the rule for the messages to drop",
+            "Number of times that the kernel did not accept Tidegate's rule for the datagrams to \
+             drop. Raise net.core.optmem_max",
         ),
         |c| c.shed_errors.get().into(),
     ),
@@ -112,20 +113,25 @@ static ALONE: [Number<Counters>; 18] = [
     (
         Family::counter(
             "udp_received_large",
-            "Datagrams received that are longer than an ordinary buffer",
+            "Datagrams received that are longer than 2,048 bytes",
         ),
         |c| c.received_large.get().into(),
     ),
     (Family::counter("icmp_reports", "Failed deliveries reported by ICMP"), |c| {
         c.icmp_reports.get().into()
     }),
-    (Family::counter("crossings", "Messages passed to the shard to which they belong"), |c| {
-        c.handoffs_out.get().into()
-    }),
+    (
+        Family::counter(
+            "crossings",
+            "Messages passed to another shard because their call or connection belongs to it",
+        ),
+        |c| c.handoffs_out.get().into(),
+    ),
     (
         Family::counter(
             "crossings_lost",
-            "Messages not passed to the shard to which they belong, because its queue was full",
+            "Messages not passed to the shard of their call or connection, because its queue was \
+             full",
         ),
         |c| c.handoffs_lost.get().into(),
     ),

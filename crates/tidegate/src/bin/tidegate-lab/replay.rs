@@ -19,9 +19,9 @@ use law::Setting;
 
 /// Replay a recording, and simulate the recorded calls under other laws
 ///
-/// The exit status is 0 if every packet of the replay is the same, or if the recording is
-/// incomplete and cannot be compared. It is 1 if a packet differs, and 2 if the recording cannot be
-/// read.
+/// The exit status is 0 if every packet of the replay is the same as in the recording, or if the
+/// recording is incomplete and cannot be compared. It is 1 if a packet differs, and 2 if the
+/// recording cannot be read.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

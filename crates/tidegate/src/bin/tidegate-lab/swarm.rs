@@ -56,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "out/swarm")]
     out: PathBuf,
 
-    /// Run only this world
+    /// Run only the world in FILE
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from", "jobs", "first", "streams", "tries", "out"])]
     replay: Option<PathBuf>,
 

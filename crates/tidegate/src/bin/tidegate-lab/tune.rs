@@ -28,14 +28,15 @@ use crate::signals::cancelled_by_signal;
 /// With `--objective delay` it counts as worse if the delay is longer by more than 2 %.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The scenario file: its loads, its seeds, and the variant that has the law
+    /// The scenario file. The search uses its loads, its seeds and its variant with the law
     scenario: PathBuf,
 
     /// Name of the law
     #[arg(long, value_name = "NAME")]
     law: String,
 
-    /// A parameter to search. May be given several times [default: all parameters above 0]
+    /// A parameter to search. May be given several times [default: all parameters with a value
+    /// above 0, except switches (0 or 1)]
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
 

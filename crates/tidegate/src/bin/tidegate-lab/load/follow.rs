@@ -52,7 +52,8 @@ pub struct Args {
     #[arg(long, value_name = "IP,…", value_delimiter = ',')]
     from: Vec<IpAddr>,
 
-    /// Local address of the traffic, ADDRESS[:PORT] [default: the address that leads to the target]
+    /// Local address of the traffic, ADDRESS[:PORT] [default: the address from which this machine
+    /// sends to the target]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 

@@ -34,7 +34,8 @@ use tidegate::trouble::Trouble;
 /// the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The registrar: HOST[:PORT], or sip:USER@HOST[:PORT] for the first part of the names of users
+    /// The registrar: HOST[:PORT], or sip:USER@HOST[:PORT], where USER is the user to register.
+    /// With several --users, their names begin with USER
     #[arg(value_parser = parse_target)]
     target: Target,
 
@@ -113,7 +114,8 @@ pub struct Args {
     #[command(flatten)]
     websocket: WebSocketArgs,
 
-    /// Local address, ADDRESS[:PORT] [default: the address that leads to the registrar]
+    /// Local address, ADDRESS[:PORT] [default: the address from which this machine sends to the
+    /// registrar]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 

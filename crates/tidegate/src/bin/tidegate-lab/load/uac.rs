@@ -126,7 +126,8 @@ pub struct Args {
     #[arg(long)]
     no_retransmissions: bool,
 
-    /// Local address, ADDRESS[:PORT] [default: the address that leads to the target]
+    /// Local address, ADDRESS[:PORT] [default: the address from which this machine sends to the
+    /// target]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
