@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use tidegate_world::{
     Cause, Failure, Flow, Handoff, HandoffInput, Pool, Received, ShardIndex, Timestamp, Transmit,
 };
@@ -57,17 +57,21 @@ enum Kind {
 }
 
 impl Parcel {
-    fn pack(input: HandoffInput, hold: Option<ShutdownBarrier>) -> Self {
+    /// Copies an input. The sending shard keeps the original, because the queue may be full.
+    fn pack(input: &HandoffInput, hold: Option<ShutdownBarrier>) -> Self {
         match input {
-            HandoffInput::Received(Received { arrived, flow, bytes, handoffs }) => {
-                let kind = Kind::Received { arrived, handoffs: handoffs.saturating_add(1) };
-                Self { kind, flow, bytes: (*bytes).into(), hold }
+            HandoffInput::Received(received) => {
+                let handoffs = received.handoffs.saturating_add(1);
+                let kind = Kind::Received { arrived: received.arrived, handoffs };
+                Self { kind, flow: received.flow, bytes: (*received.bytes).into(), hold }
             }
-            HandoffInput::Transmit(Transmit { flow, bytes, .. }) => {
-                Self { kind: Kind::Transmit, flow, bytes: (*bytes).into(), hold }
+            HandoffInput::Transmit(transmit) => {
+                let bytes = (*transmit.bytes).into();
+                Self { kind: Kind::Transmit, flow: transmit.flow, bytes, hold }
             }
-            HandoffInput::Failure(Failure { flow, cause, quote }) => {
-                Self { kind: Kind::Failure(cause), flow, bytes: quote, hold }
+            HandoffInput::Failure(failure) => {
+                let (kind, bytes) = (Kind::Failure(failure.cause), failure.quote.clone());
+                Self { kind, flow: failure.flow, bytes, hold }
             }
         }
     }
@@ -121,9 +125,8 @@ impl Handoffs {
     /// the shard has ended, or if there is no such other shard.
     ///
     /// # Errors
-    /// Returns the input. Returns `None` instead if another shard took the last place meanwhile, or
-    /// if the shard has ended.
-    pub fn send(&self, handoff: Handoff) -> Result<(), Option<HandoffInput>> {
+    /// Returns the input.
+    pub fn send(&self, handoff: Handoff) -> Result<(), HandoffInput> {
         self.send_held(handoff, None)
     }
 
@@ -133,28 +136,25 @@ impl Handoffs {
         &self,
         handoff: Handoff,
         hold: Option<ShutdownBarrier>,
-    ) -> Result<(), Option<HandoffInput>> {
+    ) -> Result<(), HandoffInput> {
         let Handoff { shard, input } = handoff;
         let to = self.outgoing.get(usize::from(shard));
         let Some(to) = to.filter(|to| usize::from(shard) != self.shard && !to.sender.is_full())
         else {
-            return Err(Some(input));
+            return Err(input);
         };
         let length = length(&input);
         if to.bytes.fetch_add(length, Relaxed) + length > BYTES_MAX {
             to.bytes.fetch_sub(length, Relaxed);
-            return Err(Some(input));
+            return Err(input);
         }
-        match to.sender.try_send(Parcel::pack(input, hold)) {
-            Ok(()) => {
-                to.waker.wake();
-                Ok(())
-            }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                to.bytes.fetch_sub(length, Relaxed);
-                Err(None)
-            }
+        // Another shard may have taken the last place meanwhile, or the shard has ended.
+        if to.sender.try_send(Parcel::pack(&input, hold)).is_err() {
+            to.bytes.fetch_sub(length, Relaxed);
+            return Err(input);
         }
+        to.waker.wake();
+        Ok(())
     }
 
     /// Takes over the next input from another shard, with the membership that keeps the shards
@@ -267,10 +267,26 @@ mod tests {
         let pool = Pool::new();
         let sent = (0..5).filter(|_| mesh[0].send(handoff(&pool, 1, "BYE")).is_ok()).count();
         assert_eq!(sent, 3);
-        assert!(matches!(mesh[0].send(handoff(&pool, 0, "to itself")), Err(Some(_))));
-        assert!(matches!(mesh[0].send(handoff(&pool, 2, "to nobody")), Err(Some(_))));
+        assert!(mesh[0].send(handoff(&pool, 0, "to itself")).is_err());
+        assert!(mesh[0].send(handoff(&pool, 2, "to nobody")).is_err());
         assert_eq!(std::iter::from_fn(|| mesh[1].take(&pool)).count(), 3);
         assert!(mesh[0].send(handoff(&pool, 1, "BYE")).is_ok(), "there is room again");
+    }
+
+    /// A peer does not repeat a message over TCP. So a message that cannot be handed off stays at its
+    /// shard.
+    #[test]
+    fn an_input_for_a_shard_that_has_ended_comes_back_unchanged() {
+        let mut mesh = Handoffs::mesh(2, 3).unwrap();
+        let pool = Pool::new();
+        drop(mesh.pop());
+        match mesh[0].send(handoff(&pool, 1, "BYE")) {
+            Err(HandoffInput::Received(received)) => {
+                assert_eq!((&received.bytes[..], received.handoffs), (&b"BYE"[..], 0));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(mesh[0].outgoing[1].bytes.load(Relaxed), 0);
     }
 
     #[test]
