@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::pki_types::ServerName;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Error, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 use tidegate_world::{Buffer, Counter};
 
@@ -17,6 +18,13 @@ use crate::Counters;
 
 /// Maximum number of bytes of messages that are encrypted together.
 const SEALED_TOGETHER: usize = 16 * 1024;
+
+/// Maximum number of bytes of a message in one record (RFC 8446 §5.1).
+const RECORD_MAX: usize = 1 << 14;
+
+/// Number of records, of those that the keys of a session may encrypt, that are kept for the end of
+/// the handshake and for alerts.
+const RECORDS_KEPT: u64 = 4;
 
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
@@ -75,6 +83,8 @@ pub(crate) struct Tls {
     record: Record,
     /// Number of bytes that have arrived since the last plaintext, after the handshake.
     quiet: usize,
+    /// Number of records with messages that the session has encrypted.
+    records: u64,
 }
 
 /// The progress of a record: its header, and the number of its bytes that have arrived.
@@ -120,7 +130,7 @@ impl Tls {
     fn of(mut session: rustls::Connection) -> Self {
         // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
-        Self { session, is_ended: false, record: Record::default(), quiet: 0 }
+        Self { session, is_ended: false, record: Record::default(), quiet: 0, records: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -172,15 +182,38 @@ impl Tls {
     }
 
     /// Encrypts messages from the front of `out` until they have [`SEALED_TOGETHER`] bytes or more,
-    /// and removes them.
-    pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) {
+    /// and removes them. Returns false if the session may encrypt no further message.
+    pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) -> bool {
+        let records_max = self.records_max();
         let mut sealed = 0;
         while sealed < SEALED_TOGETHER
-            && let Some(bytes) = out.pop_front()
+            && let Some(bytes) = out.front()
         {
+            let records = self.records + bytes.len().div_ceil(RECORD_MAX) as u64;
+            if records > records_max {
+                return sealed > 0;
+            }
+            self.records = records;
             sealed += bytes.len();
-            let written = self.session.writer().write_all(&bytes);
+            let written = self.session.writer().write_all(bytes);
             debug_assert!(written.is_ok(), "there is no limit on it");
+            out.pop_front();
+        }
+        true
+    }
+
+    /// Returns the number of records with messages that the session may encrypt. With TLS 1.3 a
+    /// session replaces its keys in time. With TLS 1.2 it cannot, and beyond the limit of its keys
+    /// it would drop all messages without an error.
+    ///
+    /// RFC 8446 §5.5: "There are cryptographic limits on the amount of plaintext which can be safely
+    /// encrypted under a given set of keys."
+    fn records_max(&self) -> u64 {
+        match self.session.negotiated_cipher_suite() {
+            Some(SupportedCipherSuite::Tls12(suite)) => {
+                suite.common.confidentiality_limit.saturating_sub(RECORDS_KEPT)
+            }
+            _ => u64::MAX,
         }
     }
 

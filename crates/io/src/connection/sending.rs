@@ -102,10 +102,16 @@ impl Connection {
             if tls.is_handshaking() {
                 return Some(Sent::All { tells: false });
             }
-            if !self.out.is_empty() {
-                tls.seal(&mut self.out);
-            } else if self.state == State::Closing {
+            if self.out.is_empty() {
+                if self.state == State::Closing {
+                    tls.end();
+                }
+            } else if !tls.seal(&mut self.out) {
+                // The core learns of the end, and opens another connection for the next message.
                 tls.end();
+                if !tls.has_output() {
+                    return Some(Sent::End(CloseCause::Other));
+                }
             }
             if !tls.has_output() {
                 return None;

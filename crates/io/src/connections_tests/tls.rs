@@ -3,9 +3,12 @@
 use std::thread::{self, JoinHandle};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{cipher_suite, default_provider};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, Stream,
+    CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
+    ServerConnection, Stream, SupportedCipherSuite, Tls12CipherSuite,
 };
 
 use super::*;
@@ -18,18 +21,22 @@ pub struct Certified {
 }
 
 pub fn certified(name: &str) -> Certified {
+    certified_by(default_provider(), name)
+}
+
+/// Returns the settings of both sides. The server encrypts by `provider`.
+fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
-    let provider = || Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(provider())
+    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let server = ServerConfig::builder_with_provider(provider())
+    let server = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -84,6 +91,43 @@ fn messages_travel_over_tls_and_the_close_is_announced() {
     assert_eq!(peer.join().unwrap(), expected);
     assert_eq!(scene.counters.tls_handshakes.get(), 1);
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
+}
+
+/// Returns a provider of TLS 1.2 only, whose keys encrypt at most `records` records.
+fn limited(records: u64) -> CryptoProvider {
+    let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    let SupportedCipherSuite::Tls12(suite) = suite else { panic!("{suite:?} is not of TLS 1.2") };
+    let common = CipherSuiteCommon { confidentiality_limit: records, ..suite.common };
+    let limited: &'static Tls12CipherSuite =
+        Box::leak(Box::new(Tls12CipherSuite { common, ..*suite }));
+    CryptoProvider { cipher_suites: vec![limited.into()], ..default_provider() }
+}
+
+/// RFC 8446 §5.5: "There are cryptographic limits on the amount of plaintext which can be safely encrypted
+/// under a given set of keys."
+#[test]
+fn a_connection_ends_before_its_keys_have_encrypted_too_much() {
+    const POSTED: usize = 20;
+    let Certified { server, client: config } = certified_by(limited(8), "a.example");
+    let tls = Some(TlsServer::new(server));
+    let mut scene = Scene::with_tls(StreamLimits::default(), tls, Arc::new(|_| None));
+    let peer = client(scene.local, config, |stream| {
+        stream.write_all(MESSAGE).unwrap();
+        let mut read = Vec::new();
+        // Without `close_notify` this is an error.
+        stream.read_to_end(&mut read).unwrap();
+        read
+    });
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not accepted") };
+    assert_eq!(scene.message(), MESSAGE);
+    for _ in 0..POSTED {
+        scene.post(flow, MESSAGE);
+    }
+    assert_eq!(scene.closed(), CloseCause::Other);
+    // The message that did not fit, and those after it, are not sent.
+    let unsent = 1 + scene.counters.stream_unconnected.get() as usize;
+    assert!((2..POSTED).contains(&unsent), "{unsent}");
+    assert_eq!(peer.join().unwrap(), MESSAGE.repeat(POSTED - unsent));
 }
 
 /// Begins a handshake. The socket does not block.
