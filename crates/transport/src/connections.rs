@@ -57,7 +57,7 @@ impl ConnectionTable {
             counters,
             connections: BTreeMap::new(),
             by_target: BTreeMap::new(),
-            remotes: Remotes::new(limits.per_remote_max),
+            remotes: Remotes::default(),
             opened: 0,
             recency: Recency::default(),
             bytes: WaitingBytes::default(),

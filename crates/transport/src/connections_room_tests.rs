@@ -103,6 +103,42 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     assert_eq!(scene.table.waiting_bytes(), 50);
 }
 
+/// Returns the number of connections of `attempts` that are accepted from the host with this number.
+fn accepted_from(scene: &mut Scene, host: u32, attempts: u32) -> usize {
+    let before = scene.table.len();
+    for port in 1..=attempts {
+        scene.accepted(2 * (100 * host + port), &format!("198.51.100.{host}:{port}"));
+    }
+    scene.table.len() - before
+}
+
+/// Eight sources with as many connections as one may have would fill a table with the default limits.
+#[test]
+fn sources_with_many_connections_leave_places_to_others() {
+    let limits =
+        ConnectionLimits { accepted_max: 32, per_remote_max: 8, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    let accepted: Vec<_> = (1..=8).map(|host| accepted_from(&mut scene, host, 20)).collect();
+    assert_eq!(accepted, [8, 8, 8, 4, 2, 1, 1, 0]);
+    assert_eq!(scene.table.counters().excess.get(), 8 * 20 - 32);
+    // A source that gives its places back leaves them to others.
+    for port in 1..=4 {
+        scene.table.on_closed(ConnectionId::new(2 * (100 + port)).unwrap(), CloseCause::Ended);
+    }
+    assert_eq!(accepted_from(&mut scene, 9, 20), 2);
+}
+
+/// All browsers may have the address of a reverse proxy.
+#[test]
+fn one_source_may_have_all_places_if_the_limits_say_so() {
+    for (per_remote_max, expected) in [(32, 32), (31, 31), (30, 30), (28, 28), (16, 16)] {
+        let limits =
+            ConnectionLimits { accepted_max: 32, per_remote_max, ..ConnectionLimits::default() };
+        let mut scene = Scene::new(limits);
+        assert_eq!(accepted_from(&mut scene, 1, 40), expected);
+    }
+}
+
 /// Otherwise strangers could keep all places with a ping an hour for each connection.
 #[test]
 fn a_peer_that_sends_only_keep_alives_keeps_no_place() {

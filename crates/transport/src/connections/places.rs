@@ -4,12 +4,16 @@ use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
 
 use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
+use crate::limits::ConnectionLimits;
 use crate::unsent::WhyUnsent;
 
 /// The table keeps 1/16 of the maximum number of opened connections free, but at least one, as long
 /// as there are idle connections to close. A driver takes time to close a connection, so the table
 /// makes room in advance.
 const SPARE_PART: usize = 16;
+
+/// The last 1/8 of the places for accepted connections goes mainly to sources with few connections.
+const LAST_PART: usize = 8;
 
 impl ConnectionTable {
     /// Opens a connection that its owner has named. Only messages that name it use it. Returns
@@ -96,7 +100,8 @@ impl ConnectionTable {
     /// close it.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
-        if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
+        let free = self.limits.accepted_max.saturating_sub(accepted);
+        if !self.remotes.admit(flow.remote, per_remote_max(&self.limits, free)) {
             self.counters.excess.add(1);
             // The table keeps no state of this connection.
             self.closes.push_back(id);
@@ -117,4 +122,17 @@ impl ConnectionTable {
         self.next_id = id.next_of(self.shard);
         id
     }
+}
+
+/// Returns the number of accepted connections that one source may have while `free` further places
+/// are left.
+///
+/// Of the [last](LAST_PART) places, one source may have at most as many as are still free.
+/// Otherwise the few sources that fill the table would keep all others out, back ends among them.
+/// This part is smaller if the limits allow one source nearly all places, for example because all
+/// browsers come from the address of a reverse proxy.
+fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
+    let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
+    let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));
+    if free > last { per_remote_max } else { per_remote_max.min(free) }
 }
