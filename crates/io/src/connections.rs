@@ -348,7 +348,8 @@ impl Connections {
 
     /// Ends a connection. The bytes that it holds are lost.
     fn end(&mut self, id: ConnectionId, cause: CloseCause) {
-        let Some(connection) = self.connections.remove(&id) else { return };
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        connection.announce_end();
         if self.is_ending {
             connection.part();
         }

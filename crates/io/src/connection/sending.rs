@@ -133,6 +133,18 @@ impl Connection {
         }
     }
 
+    /// Tells the peer of a TLS connection that nothing more follows, if the peer does not know it
+    /// yet. Makes one attempt, because the connection ends now: a peer that takes no bytes now does
+    /// not get it.
+    pub(crate) fn announce_end(&mut self) {
+        let is_possible = self.failure.is_none() && !self.has_tls_handshake();
+        let Some(tls) = self.tls.as_mut().filter(|_| is_possible) else { return };
+        tls.end();
+        if tls.has_output() {
+            let _ = tls.write(&self.stream);
+        }
+    }
+
     /// Tells the peer that nothing more follows, and discards what the peer has sent. If bytes of
     /// the peer stayed unread, the kernel would reset the connection and discard the bytes that it
     /// has not sent yet.

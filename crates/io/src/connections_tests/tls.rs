@@ -93,6 +93,30 @@ fn messages_travel_over_tls_and_the_close_is_announced() {
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
 }
 
+/// RFC 8446 §6.1: "Each party MUST send a "close_notify" alert before closing its write side of the
+/// connection, unless it has already sent some error alert."
+#[test]
+fn an_end_that_the_core_did_not_ask_for_is_announced_too() {
+    for (last, ends, expected) in
+        [(&b""[..], true, CloseCause::Ended), (b"\x16\x03\x01", false, CloseCause::Garbled)]
+    {
+        let (mut scene, config) = scene(StreamLimits::default());
+        let peer = client(scene.local, config, move |stream| {
+            stream.write_all(&[MESSAGE, last].concat()).unwrap();
+            if ends {
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            }
+            // Without `close_notify` this is an error.
+            stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+        });
+        let Some(StreamEvent::Connected(_)) = scene.next() else { panic!("not accepted") };
+        assert_eq!(scene.message(), MESSAGE);
+        assert_eq!(scene.closed(), expected);
+        assert_eq!(peer.join().unwrap(), Ok(0), "{expected:?}");
+    }
+}
+
 /// Returns a provider of TLS 1.2 only, whose keys encrypt at most `records` records.
 fn limited(records: u64) -> CryptoProvider {
     let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
