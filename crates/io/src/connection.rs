@@ -24,8 +24,8 @@ pub(crate) use sending::Sent;
 pub(crate) const READ: usize = 16 * 1024;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
-const PING: &[u8] = b"\r\n\r\n";
-const PONG: &[u8] = b"\r\n";
+pub(crate) const PING: &[u8] = b"\r\n\r\n";
+pub(crate) const PONG: &[u8] = b"\r\n";
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use tidegate_world::{
 use self::accepting::Late;
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
-use crate::connection::{Connection, READ, Sent, State, Step, Turn};
+use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
 use crate::machine::StreamEvent;
 use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
@@ -191,7 +191,11 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    connection.turn.messages += 1;
+                    // A keep-alive takes a whole turn. It passes every limit of the core, so a peer
+                    // that sends nothing else on many connections could delay the messages of all
+                    // others.
+                    let is_keep_alive = matches!(&bytes[..], PING | PONG);
+                    connection.turn.messages += if is_keep_alive { MESSAGES } else { 1 };
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }
