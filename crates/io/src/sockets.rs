@@ -209,10 +209,8 @@ impl Machine for Sockets {
             }
         }
         let now = self.clock.now();
-        if let Some(connections) = &mut self.dispatch.connections
-            && connections.leave(now).is_err()
-        {
-            self.counters.leave_errors.add(1);
+        if let Some(connections) = &mut self.dispatch.connections {
+            any |= connections.leave(now);
         }
         any
     }

@@ -46,20 +46,32 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Connections {
     /// Leaves the addresses that other processes share. These processes get the connections that
-    /// arrive from now on.
-    pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
+    /// arrive from now on. Returns whether there are any such addresses.
+    pub(crate) fn leave(&mut self, now: Timestamp) -> bool {
         if std::mem::replace(&mut self.has_left, true) {
-            return Ok(());
+            return false;
         }
+        let mut any = false;
         for index in 0..self.listeners.len() {
-            for _ in 0..LAST_TURNS {
-                if self.accept(now, index)? == Queue::Empty {
-                    break;
-                }
+            if !self.listeners[index].is_shared() {
+                continue;
             }
-            self.listeners[index].leave()?;
+            match self.leave_one(now, index) {
+                Ok(()) => any = true,
+                Err(_) => self.counters.leave_errors.add(1),
+            }
         }
-        Ok(())
+        any
+    }
+
+    /// Accepts the connections that wait at a listener, and leaves its address.
+    fn leave_one(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
+        for _ in 0..LAST_TURNS {
+            if self.accept(now, index)? == Queue::Empty {
+                break;
+            }
+        }
+        self.listeners[index].leave()
     }
 
     pub(super) fn is_pausing(&self) -> bool {

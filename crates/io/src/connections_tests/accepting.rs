@@ -120,7 +120,7 @@ fn a_pause_in_accepting_may_last_longer_than_the_listener() {
     let (_client, _) = scene.accept();
     scene.connections.accepts_from = scene.now + LATE_FOR;
     scene.connections.watch_listeners(epoll::EventFlags::empty()).unwrap();
-    scene.connections.leave(scene.now).unwrap();
+    assert!(scene.connections.leave(scene.now));
     scene.connections.poll(scene.now).unwrap();
     scene.now = scene.now + 2 * LATE_FOR;
     scene.connections.poll(scene.now).unwrap();
@@ -133,8 +133,15 @@ fn all_connections_that_wait_are_accepted_before_an_address_is_left() {
     let mut scene = Scene::shared();
     let count = 3 * StreamLimits::default().accepts;
     let _clients: Vec<_> = (0..count).map(|_| TcpStream::connect(scene.local).unwrap()).collect();
-    scene.connections.leave(scene.now).unwrap();
+    assert!(scene.connections.leave(scene.now));
     assert_eq!(scene.counters.stream_connections.get(), count as u64);
+}
+
+#[test]
+fn an_address_of_this_process_alone_is_not_left() {
+    let mut scene = Scene::new(StreamLimits::default());
+    assert!(!scene.connections.leave(scene.now));
+    let (_client, _) = scene.accept();
 }
 
 #[test]
