@@ -56,6 +56,7 @@ pub(crate) struct Connections {
     timers: Timers<ConnectionId>,
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
+    /// True if the shard has left the addresses that other processes share.
     has_left: bool,
     /// True if the shard ends and closes all connections.
     is_ending: bool,

@@ -78,13 +78,20 @@ impl Connections {
         self.accepts_from > Timestamp::ZERO
     }
 
-    /// Sets the events of the listeners that the kernel reports. Does nothing after the shard has
-    /// left its addresses, because the kernel may no longer watch the listeners.
+    /// Sets the events of the listeners that the kernel reports, except those whose address the shard
+    /// has left, because the kernel may no longer watch them.
     pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
-        if self.has_left {
-            return Ok(());
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if !self.has_left_address(listener) {
+                self.watcher.modify_listener(index, listener, flags)?;
+            }
         }
-        self.watcher.modify_listeners(&self.listeners, flags)
+        Ok(())
+    }
+
+    /// Returns whether the shard accepts no more connections at the address of a listener.
+    fn has_left_address(&self, listener: &StreamListener) -> bool {
+        self.is_ending || self.has_left && listener.is_shared()
     }
 
     /// Accepts connections that wait at a listener, within the limits of a turn.
@@ -118,7 +125,7 @@ impl Connections {
                         return Ok(Queue::Empty);
                     }
                     // The listener was shut down, after the address was left.
-                    Some(libc::EINVAL) if self.has_left => {
+                    Some(libc::EINVAL) if self.has_left_address(&self.listeners[index]) => {
                         self.watcher.remove_listener(&self.listeners[index])?;
                         return Ok(Queue::Empty);
                     }

@@ -127,6 +127,30 @@ fn a_pause_in_accepting_may_last_longer_than_the_listener() {
     assert!(!scene.connections.is_pausing());
 }
 
+/// Otherwise a shard that drains would not sleep during the pause, or would never accept again.
+#[test]
+fn a_pause_in_accepting_begins_and_ends_while_the_shard_drains() {
+    for drains_first in [true, false] {
+        let mut scene = Scene::new(StreamLimits::default());
+        let drain = |scene: &mut Scene| assert!(!scene.connections.leave(scene.now));
+        if drains_first {
+            drain(&mut scene);
+        }
+        scene.connections.accepts_from = scene.now + LATE_FOR;
+        scene.connections.watch_listeners(epoll::EventFlags::empty()).unwrap();
+        if !drains_first {
+            drain(&mut scene);
+        }
+        let _client = TcpStream::connect(scene.local).unwrap();
+        for accepted in [0, 1] {
+            std::thread::sleep(Duration::from_millis(20));
+            scene.connections.poll(scene.now).unwrap();
+            assert_eq!(scene.counters.stream_connections.get(), accepted);
+            scene.now = scene.now + LATE_FOR;
+        }
+    }
+}
+
 /// The connections that wait are part of the work that a process completes before it ends.
 #[test]
 fn all_connections_that_wait_are_accepted_before_an_address_is_left() {
