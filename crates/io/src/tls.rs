@@ -161,13 +161,21 @@ impl Tls {
     ///
     /// # Errors
     /// Returns an error if the peer violates the protocol, or if its certificate does not prove the
-    /// required identity. An alert to the peer may be left to send.
+    /// required identity. An alert to the peer may be left to send. `held` has the plaintext before
+    /// the error.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         self.record.follow(bytes);
         while !bytes.is_empty() && !self.is_ended {
             let (before, was_open) = (bytes.len(), !self.session.is_handshaking());
             let taken = self.session.read_tls(&mut bytes);
-            let state = self.session.process_new_packets()?;
+            let state = match self.session.process_new_packets() {
+                Ok(state) => state,
+                Err(error) => {
+                    // The reader returns an error after the last of the plaintext.
+                    let _ = self.session.reader().read_to_end(held);
+                    return Err(error);
+                }
+            };
             let (start, count) = (held.len(), state.plaintext_bytes_to_read());
             let is_quiet = was_open && count == 0;
             self.quiet = if is_quiet { self.quiet + before - bytes.len() } else { 0 };

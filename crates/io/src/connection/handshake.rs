@@ -72,7 +72,10 @@ impl Connection {
                 }
             }
         }
-        // An error after the handshake will show again when messages are read.
+        // The messages before an error after the handshake are still read.
+        if let Err(Unfilled::Tls(error)) = &filled {
+            self.fail(error);
+        }
         Shaken::Done
     }
 

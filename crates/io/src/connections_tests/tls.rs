@@ -254,6 +254,37 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     back_end.join().unwrap();
 }
 
+/// Peers repeat no message over TLS. So a BYE that is not read is lost.
+#[test]
+fn messages_before_an_error_of_tls_are_received() {
+    for is_open in [true, false] {
+        let (mut scene, config) = scene(StreamLimits::default());
+        let mut clients = vec![hello(scene.local, &config)];
+        let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+        assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+        if is_open {
+            take_turn(&mut scene);
+            scene.settle();
+        }
+        let mut bytes = Vec::new();
+        session.writer().write_all(&MESSAGE.repeat(2)).unwrap();
+        session.write_tls(&mut bytes).unwrap();
+        // A record that is not encrypted by the keys of the session.
+        bytes.extend_from_slice(&[0x17, 3, 3, 0, 32]);
+        bytes.extend_from_slice(&[0; 32]);
+        socket.write_all(&bytes).unwrap();
+        for _ in 0..2 {
+            assert_eq!(scene.message(), MESSAGE);
+        }
+        assert_eq!(scene.closed(), CloseCause::Garbled);
+        assert_eq!((scene.counters.stream_garbled.get(), scene.connections.held), (1, 0));
+        thread::sleep(Duration::from_millis(20));
+        session.read_tls(&mut socket).unwrap();
+        let alert = session.process_new_packets();
+        assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
+    }
+}
+
 /// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
 /// default.
 #[test]
