@@ -78,8 +78,8 @@ pub(crate) struct Connection {
     /// The time since which the connection waits for its handshake, for the rest of a message, or
     /// for its end while it is being closed.
     pub(crate) since: Timestamp,
-    /// Whether a timer of the connection is set.
-    pub(crate) is_timed: bool,
+    /// The time at which the timer of the connection fires, or `NEVER` if none is set.
+    pub(crate) timer: Timestamp,
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
@@ -113,7 +113,7 @@ impl Connection {
             waits_for_room: false,
             watched: EventFlags::empty(),
             since: Timestamp::NEVER,
-            is_timed: false,
+            timer: Timestamp::NEVER,
             failure: None,
             out: VecDeque::new(),
             sent: 0,

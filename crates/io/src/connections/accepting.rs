@@ -187,8 +187,8 @@ impl Connections {
         let mut connection = Connection::accepted(stream, tls, websocket, flow);
         connection.watched = flags;
         if connection.state == State::Handshaking {
-            (connection.since, connection.is_timed) = (now, true);
-            self.timers.push(now + self.limits.handshake, id);
+            (connection.since, connection.timer) = (now, now + self.limits.handshake);
+            self.timers.push(connection.timer, id);
         }
         self.events.push_back(StreamEvent::Connected(flow));
         if arrival.has_bytes {

@@ -28,8 +28,17 @@ impl Connections {
         if connection.since == Timestamp::NEVER {
             connection.since = now;
         }
-        if !std::mem::replace(&mut connection.is_timed, true) {
-            self.timers.push(connection.since + limits.message, id);
+        let due = connection.since + limits.message;
+        self.arm(id, due);
+    }
+
+    /// Sets the timer of a connection, unless an earlier one is set. A timer that fires too early is
+    /// set again.
+    fn arm(&mut self, id: ConnectionId, due: Timestamp) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if due < connection.timer {
+            connection.timer = due;
+            self.timers.push(due, id);
         }
     }
 
@@ -38,18 +47,19 @@ impl Connections {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state == State::Closing && connection.since == Timestamp::NEVER {
             connection.since = now;
-            connection.is_timed = true;
-            let due = now + self.limits.linger;
-            self.timers.push(due, id);
+            self.arm(id, now + self.limits.linger);
             self.wait_for_room(id, true);
         }
     }
 
     /// Closes connections whose time limit has passed.
     pub(super) fn end_late(&mut self, now: Timestamp) {
-        while let Some((_, id)) = self.timers.pop(now) {
+        while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.is_timed = false;
+            if connection.timer != at {
+                continue;
+            }
+            connection.timer = Timestamp::NEVER;
             if connection.since == Timestamp::NEVER {
                 continue;
             }
@@ -64,9 +74,9 @@ impl Connections {
                     (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)
                 }
             };
-            if connection.since + limit > now {
-                connection.is_timed = true;
-                self.timers.push(connection.since + limit, id);
+            let due = connection.since + limit;
+            if due > now {
+                self.arm(id, due);
                 continue;
             }
             counter.add(1);

@@ -313,6 +313,26 @@ fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     assert_eq!(scene.connections.held, 0);
 }
 
+/// The time limit of the handshake is longer by default than this one.
+#[test]
+fn a_short_time_limit_for_messages_applies_from_the_beginning() {
+    let limits = StreamLimits { message: Duration::from_secs(2), ..StreamLimits::default() };
+    assert!(limits.message < limits.handshake);
+    let (mut scene, config) = scene(limits);
+    let mut clients = vec![hello(scene.local, &config)];
+    let (_session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    // The header of a record and two bytes of it.
+    socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
+    take_turn(&mut scene);
+    scene.settle();
+    let began = scene.now;
+    scene.now = scene.connections.due();
+    assert_eq!(scene.now, began + limits.message);
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+    assert_eq!((scene.counters.stream_slow.get(), scene.counters.tls_failed_slow.get()), (1, 0));
+}
+
 /// A session keeps the fragments of a handshake message. They look like session tickets.
 #[test]
 fn records_without_plaintext_count_if_they_are_many() {
