@@ -7,6 +7,7 @@
 mod accepting;
 mod deadlines;
 mod ending;
+mod memory;
 mod opening;
 mod queues;
 mod watcher;
@@ -22,6 +23,7 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
+use self::memory::Takers;
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
 use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
@@ -62,6 +64,8 @@ pub(crate) struct Connections {
     is_ending: bool,
     /// Number of bytes that all connections have read and not passed on yet.
     held: usize,
+    /// Accepted connections that hold more than a small part of these bytes.
+    holding: Takers,
     spare: Vec<u8>,
     limits: StreamLimits,
     tls_peers: TlsPeers,
@@ -103,6 +107,7 @@ impl Connections {
             has_left: false,
             is_ending: false,
             held: 0,
+            holding: Takers::default(),
             spare: Vec::with_capacity(READ),
             limits,
             tls_peers,

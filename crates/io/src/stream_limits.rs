@@ -30,9 +30,10 @@ pub struct StreamLimits {
     /// The time for which a closing connection may still send its unsent bytes. The default is 5 s.
     pub linger: Duration,
     /// Number of bytes of incomplete messages that all connections of the shard may hold. The
-    /// default is 64 MiB. If they hold more, a connection is closed if it needs more than its
-    /// share, which is this number divided by the number of connections. So together the
-    /// connections hold at most a few times as much, about three times with 8,192 connections.
+    /// default is 64 MiB. If they hold more, the accepted connections are closed whose messages are
+    /// incomplete for the longest time. A connection that holds little is not closed for this
+    /// reason: at most 2 KiB, or half of its share, which is this number divided by the number of
+    /// connections.
     pub held_max: usize,
 }
 

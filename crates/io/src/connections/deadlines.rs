@@ -6,12 +6,8 @@ use super::Connections;
 use crate::connection::State;
 
 impl Connections {
-    /// Sets the time limit of a connection that holds an incomplete message. If the memory for
-    /// incomplete messages is used up, closes the connection if it holds more than its share. So a
-    /// peer that fills the memory does not cause the connections of others to be closed.
+    /// Sets the time limit of a connection that holds an incomplete message.
     pub(super) fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
-        let (held, limits) = (self.held, self.limits);
-        let share = limits.held_max / self.connections.len().max(1);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         // A connection that is being closed has a time limit of its own.
         if connection.state != State::Open {
@@ -21,14 +17,11 @@ impl Connections {
             connection.since = Timestamp::NEVER;
             return;
         }
-        if held > limits.held_max && connection.held() > share {
-            self.counters.stream_held_full.add(1);
-            return self.end(id, CloseCause::Garbled);
-        }
         if connection.since == Timestamp::NEVER {
             connection.since = now;
         }
-        let due = connection.since + limits.message;
+        let due = connection.since + self.limits.message;
+        self.limit_held(id);
         self.arm(id, due);
     }
 
