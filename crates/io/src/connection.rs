@@ -83,6 +83,10 @@ pub(crate) struct Connection {
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
+    /// The bytes of memory of what is left to send, as far as the driver has counted them.
+    pub(crate) unsent: usize,
+    /// The time since which something is left to send, or `NEVER` if the driver has counted nothing.
+    pub(crate) unsent_since: Timestamp,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.
     sent: usize,
@@ -115,6 +119,8 @@ impl Connection {
             since: Timestamp::NEVER,
             timer: Timestamp::NEVER,
             failure: None,
+            unsent: 0,
+            unsent_since: Timestamp::NEVER,
             out: VecDeque::new(),
             sent: 0,
             handed_out: 0,

@@ -23,7 +23,7 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
-use self::memory::Takers;
+use self::memory::{Takers, count_unsent};
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
 use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
@@ -66,6 +66,10 @@ pub(crate) struct Connections {
     held: usize,
     /// Accepted connections that hold more than a small part of these bytes.
     holding: Takers,
+    /// The bytes of memory of messages that the sockets of accepted connections have not taken.
+    unsent: usize,
+    /// Accepted connections that have more than a small part of these bytes.
+    unread: Takers,
     spare: Vec<u8>,
     limits: StreamLimits,
     tls_peers: TlsPeers,
@@ -108,6 +112,8 @@ impl Connections {
             is_ending: false,
             held: 0,
             holding: Takers::default(),
+            unsent: 0,
+            unread: Takers::default(),
             spare: Vec::with_capacity(READ),
             limits,
             tls_peers,
@@ -273,7 +279,10 @@ impl Connections {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_dirty = false;
                 // For a full socket, the kernel reports when it has room.
-                if !connection.waits_for_room {
+                if connection.waits_for_room {
+                    count_unsent(&mut self.unsent, now, id, connection);
+                    self.limit_unsent(id);
+                } else {
                     self.send(now, id);
                 }
                 self.wait_for_close(now, id);
@@ -317,7 +326,9 @@ impl Connections {
 
     fn send(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.send() {
+        let sent = connection.send();
+        count_unsent(&mut self.unsent, now, id, connection);
+        match sent {
             Sent::All { .. } if connection.state == State::Closing => {
                 self.end(id, CloseCause::Asked);
             }
@@ -327,11 +338,15 @@ impl Connections {
                 }
                 self.wait_for_room(id, false);
             }
-            Sent::Blocked => self.wait_for_room(id, true),
+            Sent::Blocked => {
+                self.wait_for_room(id, true);
+                self.limit_unsent(id);
+            }
             // The peer may have sent messages before the connection failed, such as a BYE. They are
             // still read.
             Sent::End(cause) if connection.state == State::Open => {
                 connection.stop_sending(cause);
+                count_unsent(&mut self.unsent, now, id, connection);
                 queue(now, id, connection, &mut self.readable, &mut self.shaking);
                 self.wait_for_room(id, false);
             }
@@ -364,6 +379,7 @@ impl Connections {
             connection.part();
         }
         self.held -= connection.held();
+        self.unsent -= connection.unsent;
         self.counters.stream_connections.set(self.connections.len() as u64);
         self.events.push_back(StreamEvent::Closed(id, cause));
     }

@@ -88,7 +88,8 @@ counters! {
     stream_garbled,
     /// Connections closed because a message did not arrive completely in time.
     stream_slow,
-    /// Connections closed because incomplete messages used all the memory for them.
+    /// Connections closed because incomplete messages and handshakes, or messages that peers do not
+    /// read, used all the memory for them.
     stream_held_full,
     /// Connections closed although some bytes were not sent.
     stream_cut_off,

@@ -81,10 +81,13 @@ pub(crate) struct Tls {
     is_ended: bool,
     /// The record that has not arrived completely.
     record: Record,
-    /// Number of bytes that have arrived since the last plaintext, after the handshake.
+    /// Number of bytes that have arrived since the last plaintext, or since the beginning or the end
+    /// of the handshake.
     quiet: usize,
     /// Number of records with messages that the session has encrypted.
     records: u64,
+    /// Number of bytes of messages that were encrypted since all encrypted bytes were sent.
+    unsent: usize,
 }
 
 /// The progress of a record: its header, and the number of its bytes that have arrived.
@@ -130,7 +133,8 @@ impl Tls {
     fn of(mut session: rustls::Connection) -> Self {
         // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
-        Self { session, is_ended: false, record: Record::default(), quiet: 0, records: 0 }
+        let record = Record::default();
+        Self { session, is_ended: false, record, quiet: 0, records: 0, unsent: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -151,7 +155,7 @@ impl Tls {
     /// handshake message has not arrived.
     ///
     /// A peer also sends a few records without plaintext that the session has processed, such as
-    /// session tickets. These records count only if there are many of them.
+    /// session tickets and most of a handshake. These records count only if there are many of them.
     pub(crate) fn pending(&self) -> usize {
         let complete = self.quiet.saturating_sub(self.record.arrived);
         self.record.arrived + if complete > QUIET_MAX { complete } else { 0 }
@@ -166,7 +170,7 @@ impl Tls {
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         self.record.follow(bytes);
         while !bytes.is_empty() && !self.is_ended {
-            let (before, was_open) = (bytes.len(), !self.session.is_handshaking());
+            let (before, was_handshaking) = (bytes.len(), self.session.is_handshaking());
             let taken = self.session.read_tls(&mut bytes);
             let state = match self.session.process_new_packets() {
                 Ok(state) => state,
@@ -177,7 +181,7 @@ impl Tls {
                 }
             };
             let (start, count) = (held.len(), state.plaintext_bytes_to_read());
-            let is_quiet = was_open && count == 0;
+            let is_quiet = count == 0 && was_handshaking == self.session.is_handshaking();
             self.quiet = if is_quiet { self.quiet + before - bytes.len() } else { 0 };
             held.resize(start + count, 0);
             let read = self.session.reader().read_exact(&mut held[start..]);
@@ -203,6 +207,7 @@ impl Tls {
             }
             self.records = records;
             sealed += bytes.len();
+            self.unsent += bytes.len();
             let written = self.session.writer().write_all(bytes);
             debug_assert!(written.is_ok(), "there is no limit on it");
             out.pop_front();
@@ -227,7 +232,16 @@ impl Tls {
 
     /// Sends encrypted bytes. Returns the number of bytes that the socket took.
     pub(crate) fn write(&mut self, mut stream: &TcpStream) -> io::Result<usize> {
-        self.session.write_tls(&mut stream)
+        let written = self.session.write_tls(&mut stream)?;
+        if !self.has_output() {
+            self.unsent = 0;
+        }
+        Ok(written)
+    }
+
+    /// Returns the number of bytes of messages that are encrypted and may not be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent
     }
 
     /// Tells the peer that nothing more follows (RFC 8446 §6.1).

@@ -40,6 +40,12 @@ impl Connection {
         }
     }
 
+    /// Returns the bytes of memory of messages that the socket has not taken.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        let sealed = self.tls.as_ref().map_or(0, |tls| tls.unsent());
+        self.out.iter().map(Buffer::capacity).sum::<usize>() + sealed
+    }
+
     /// Drops the bytes to send, because the socket takes none any more.
     pub(crate) fn stop_sending(&mut self, cause: CloseCause) {
         self.failure = Some(cause);

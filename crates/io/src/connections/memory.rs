@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tidegate_world::{CloseCause, ConnectionId, Timestamp};
+use tidegate_world::{CloseCause, ConnectionId, STREAM_WINDOW, Timestamp};
 
 use super::Connections;
 use crate::connection::{Connection, READ, State};
@@ -54,13 +54,13 @@ struct Parts {
 }
 
 impl Connections {
-    /// Limits the memory for messages that have arrived in part, after a connection has read some
-    /// bytes.
+    /// Limits the memory for messages and handshakes that have arrived in part, after a connection
+    /// has read some bytes.
     ///
-    /// If the memory is full, closes the connections whose messages are incomplete for the longest
-    /// time, until as many bytes are free as one system call reads. So a peer that fills the memory
-    /// and completes no message loses its own connections, also if each of them takes no more than
-    /// its share.
+    /// If the memory is full, closes the connections whose messages or handshakes are incomplete for
+    /// the longest time, until as many bytes are free as one system call reads. So a peer that fills
+    /// the memory and completes nothing loses its own connections, also if each of them takes no
+    /// more than its share.
     pub(super) fn limit_held(&mut self, id: ConnectionId) {
         let max = self.limits.held_max;
         let Parts { share, small } = self.parts(max);
@@ -86,6 +86,32 @@ impl Connections {
         }
     }
 
+    /// Limits the memory for messages that peers do not read, after a connection could not send all
+    /// of its bytes.
+    ///
+    /// If the memory is full, closes the connections on which something is left to send for the
+    /// longest time, until as many bytes are free as the core hands out at once.
+    pub(super) fn limit_unsent(&mut self, id: ConnectionId) {
+        let max = self.limits.held_max;
+        let Parts { small, .. } = self.parts(max);
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.unsent > small {
+            let since = connection.unsent_since;
+            let Self { connections, unread, .. } = self;
+            let count = connections.len();
+            unread.add(since, id, count, |since, id| has_unread(connections, small, since, id));
+        }
+        let mut freed = 0;
+        while self.unsent > max && freed < STREAM_WINDOW {
+            let Self { connections, unread, .. } = self;
+            let oldest = unread.oldest(|since, id| has_unread(connections, small, since, id));
+            let Some(oldest) = oldest else { break };
+            let before = self.unsent;
+            self.end_for_memory(oldest, CloseCause::Other);
+            freed += before - self.unsent;
+        }
+    }
+
     fn parts(&self, max: usize) -> Parts {
         let share = max / self.connections.len().max(1);
         Parts { share, small: SMALL.min(share / 2) }
@@ -97,14 +123,44 @@ impl Connections {
     }
 }
 
-/// Returns whether a connection waits for the rest of a message, and holds more than `small` bytes of
-/// it.
+/// Counts what is left to send on a connection, and updates the `total`. The window of the core is
+/// the only limit for a connection that the core has opened.
+pub(super) fn count_unsent(
+    total: &mut usize,
+    now: Timestamp,
+    id: ConnectionId,
+    connection: &mut Connection,
+) {
+    let unsent = if id.is_opened() { 0 } else { connection.unsent_bytes() };
+    *total = *total + unsent - std::mem::replace(&mut connection.unsent, unsent);
+    connection.unsent_since = match unsent {
+        0 => Timestamp::NEVER,
+        _ => connection.unsent_since.min(now),
+    };
+}
+
+/// Returns whether a connection has had something to send since `since`, and has more than `small`
+/// bytes now.
+fn has_unread(
+    connections: &HashMap<ConnectionId, Connection>,
+    small: usize,
+    since: Timestamp,
+    id: ConnectionId,
+) -> bool {
+    connections.get(&id).is_some_and(|found| found.unsent_since == since && found.unsent > small)
+}
+
+/// Returns whether a connection waits for the rest of a message or of a handshake, and holds more
+/// than `small` bytes.
 fn holds(connection: &Connection, small: usize) -> bool {
-    let waits = connection.state == State::Open && connection.since != Timestamp::NEVER;
+    let waits = match connection.state {
+        State::Open | State::Handshaking => connection.since != Timestamp::NEVER,
+        State::Opening | State::Closing => false,
+    };
     waits && connection.held() > small
 }
 
-/// Returns whether a connection [holds](holds) a message that has been incomplete since `since`.
+/// Returns whether a connection [holds](holds) something that has been incomplete since `since`.
 fn is_holder(
     connections: &HashMap<ConnectionId, Connection>,
     small: usize,

@@ -117,8 +117,14 @@ impl Connections {
                     // A message may have come with the end of the handshake.
                     self.readable.push_back(id);
                 }
-                Shaken::More => self.shaking.push_back(id),
-                Shaken::Nothing => connection.is_queued = false,
+                Shaken::More => {
+                    self.shaking.push_back(id);
+                    self.limit_held(id);
+                }
+                Shaken::Nothing => {
+                    connection.is_queued = false;
+                    self.limit_held(id);
+                }
                 Shaken::Failed(failure) => {
                     failure.counter(&self.counters).add(1);
                     self.end(id, CloseCause::Insecure);

@@ -111,3 +111,31 @@ fn peers_that_fill_the_memory_do_not_cost_a_connection_that_the_core_has_opened(
     assert_eq!(closed_for_memory(&mut scene), flow.connection);
     assert_eq!(scene.connections.held, 90);
 }
+
+/// Otherwise each peer that sends requests and reads no response would take a window of the core.
+#[test]
+fn messages_that_peers_do_not_read_have_a_limited_memory() {
+    const BLOCK: usize = STREAM_WINDOW / 2;
+    let limits = StreamLimits { held_max: 8 * BLOCK, ..StreamLimits::default() };
+    let mut scene = Scene::new(limits);
+    let clients = [(); 3].map(|()| scene.accept());
+    for &(_, flow) in &clients {
+        scene.fill(flow);
+        for _ in 0..2 {
+            scene.post(flow, &[b'x'; BLOCK]);
+        }
+        scene.now = scene.now + Duration::from_secs(1);
+    }
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Closed(id, CloseCause::Other)) => {
+            assert_eq!(Some(id), clients[0].1.connection, "the first one waits longest");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.unsent), (1, 6 * BLOCK));
+    drop(clients);
+    while !scene.connections.is_empty() {
+        scene.next();
+    }
+    assert_eq!(scene.connections.unsent, 0);
+}

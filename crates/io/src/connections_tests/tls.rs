@@ -313,6 +313,31 @@ fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     assert_eq!(scene.connections.held, 0);
 }
 
+/// Otherwise a peer could keep 64 KiB of memory until the time limit of the handshake.
+#[test]
+fn the_messages_of_a_handshake_have_a_limited_memory() {
+    let (mut scene, _) = scene(StreamLimits { held_max: 40_000, ..StreamLimits::default() });
+    // A record with the first quarter of a ClientHello.
+    let mut record = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0];
+    record.resize(5 + (1 << 14), 0);
+    let _clients = [(); 3].map(|()| {
+        let mut client = TcpStream::connect(scene.local).unwrap();
+        client.write_all(&record).unwrap();
+        client
+    });
+    let mut flows = Vec::new();
+    let closed = loop {
+        match scene.next() {
+            Some(StreamEvent::Connected(flow)) => flows.push(flow),
+            Some(StreamEvent::Closed(id, CloseCause::Garbled)) => break id,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((flows.len(), Some(closed)), (3, flows[0].connection));
+    assert_eq!(scene.counters.stream_held_full.get(), 1);
+    assert!(scene.connections.held <= 40_000);
+}
+
 /// The time limit of the handshake is longer by default than this one.
 #[test]
 fn a_short_time_limit_for_messages_applies_from_the_beginning() {
