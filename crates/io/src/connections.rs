@@ -231,7 +231,9 @@ impl Connections {
                     if cause == CloseCause::Garbled {
                         self.counters.stream_garbled.add(1);
                     }
-                    if cause == CloseCause::Insecure {
+                    // An alert instead of the first message concerns the handshake. Browsers, and
+                    // servers with TLS 1.3, reject a certificate only when it is complete.
+                    if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
                     }
                     self.end(id, cause);
@@ -262,6 +264,11 @@ impl Connections {
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
+            // The core limits the time for opening a connection.
+            let is_late = connection.state == State::Handshaking && id.is_opened();
+            if is_late && !self.is_ending {
+                connection.late(&self.counters).add(1);
+            }
             return self.end(id, CloseCause::Asked);
         }
         connection.close(&self.pool);
@@ -350,7 +357,12 @@ impl Connections {
                 queue(now, id, connection, &mut self.readable, &mut self.shaking);
                 self.wait_for_room(id, false);
             }
-            Sent::End(cause) => self.end(id, cause),
+            Sent::End(cause) => {
+                if connection.state == State::Handshaking {
+                    connection.closed(&self.counters).add(1);
+                }
+                self.end(id, cause);
+            }
         }
     }
 

@@ -44,8 +44,8 @@ counters! {
     overflow,
     /// Datagrams that the kernel dropped at the request of the core.
     filtered,
-    /// Failed attempts to tell the kernel which datagrams to drop. The previous setting stays in
-    /// force, and there is a new attempt a second later.
+    /// Failed attempts to tell the kernel which datagrams to drop. The kernel then drops none at the
+    /// request of the core, and there is a new attempt a second later.
     shed_errors,
     /// Failed attempts to stop receiving at a shared address at the start of a drain.
     leave_errors,
@@ -109,7 +109,8 @@ counters! {
     tls_failed_certificate,
     /// TLS handshakes that failed because the certificate of the peer was expired or not yet valid.
     tls_failed_expired,
-    /// TLS handshakes that the peer ended with an alert.
+    /// TLS handshakes that the peer ended with an alert, or after which it sent an alert instead of
+    /// its first message.
     tls_failed_rejected,
     /// TLS handshakes that were not completed in time.
     tls_failed_slow,

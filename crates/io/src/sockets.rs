@@ -228,9 +228,10 @@ impl Machine for Sockets {
             let polled = poll(&mut fds, Some(&timeout));
             now = clock.now();
             if polled.is_err_and(|error| error != Errno::INTR) || connections.poll(now).is_err() {
-                return;
+                break;
             }
         }
+        connections.give_up();
     }
 
     fn pause(&mut self, time: Duration) {

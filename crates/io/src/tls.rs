@@ -79,6 +79,8 @@ pub(crate) struct Tls {
     session: rustls::Connection,
     /// True if the peer has announced that it sends nothing more.
     is_ended: bool,
+    /// True if no plaintext has arrived yet.
+    is_silent: bool,
     /// The record that has not arrived completely.
     record: Record,
     /// Number of bytes that have arrived since the last plaintext, or since the beginning or the end
@@ -133,8 +135,8 @@ impl Tls {
     fn of(mut session: rustls::Connection) -> Self {
         // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
-        let record = Record::default();
-        Self { session, is_ended: false, record, quiet: 0, records: 0, unsent: 0 }
+        let (is_ended, is_silent, record) = (false, true, Record::default());
+        Self { session, is_ended, is_silent, record, quiet: 0, records: 0, unsent: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -144,6 +146,11 @@ impl Tls {
     /// Returns whether the peer has announced that it sends nothing more.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
+    }
+
+    /// Returns whether no plaintext has arrived yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Returns whether encrypted bytes are left to send.
@@ -175,14 +182,17 @@ impl Tls {
             let state = match self.session.process_new_packets() {
                 Ok(state) => state,
                 Err(error) => {
+                    let before = held.len();
                     // The reader returns an error after the last of the plaintext.
                     let _ = self.session.reader().read_to_end(held);
+                    self.is_silent &= held.len() == before;
                     return Err(error);
                 }
             };
             let (start, count) = (held.len(), state.plaintext_bytes_to_read());
             let is_quiet = count == 0 && was_handshaking == self.session.is_handshaking();
             self.quiet = if is_quiet { self.quiet + before - bytes.len() } else { 0 };
+            self.is_silent &= count == 0;
             held.resize(start + count, 0);
             let read = self.session.reader().read_exact(&mut held[start..]);
             debug_assert!(read.is_ok(), "all of the plaintext is there");

@@ -132,6 +132,7 @@ fn a_peer_that_does_not_read_delays_the_end_for_a_second_at_most() {
         thread::sleep(Duration::from_millis(1));
     }
     let began = Instant::now();
-    running.end();
+    let (_, counters) = running.end();
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(counters.stream_cut_off.get(), 1);
 }

@@ -131,6 +131,7 @@ impl Connections {
                     }
                     // The connection has failed meanwhile (accept(2), "Error handling").
                     _ => {
+                        self.counters.stream_accepts_failed.add(1);
                         accepts -= 1;
                         continue;
                     }

@@ -21,6 +21,12 @@ impl Connections {
         self.flush(now);
     }
 
+    /// Counts the connections that have not sent everything, because the shard does not wait for
+    /// them any longer.
+    pub(crate) fn give_up(&self) {
+        self.counters.stream_cut_off.add(self.connections.len() as u64);
+    }
+
     /// Returns whether there are no connections.
     pub(crate) fn is_empty(&self) -> bool {
         self.connections.is_empty()

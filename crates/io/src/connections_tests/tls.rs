@@ -254,6 +254,74 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     back_end.join().unwrap();
 }
 
+/// Returns a record that is not encrypted by the keys of any session. Its receiver sends an alert.
+fn foreign_record() -> Vec<u8> {
+    let mut record = vec![0x17, 3, 3, 0, 32];
+    record.resize(5 + 32, 0);
+    record
+}
+
+#[test]
+fn an_alert_after_a_message_is_no_failed_handshake() {
+    let (mut scene, config) = scene(StreamLimits::default());
+    let mut clients = vec![hello(scene.local, &config)];
+    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    session.read_tls(&mut &foreign_record()[..]).unwrap();
+    assert!(session.process_new_packets().is_err());
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.closed(), CloseCause::Insecure);
+    assert_eq!((scene.counters.tls_handshakes.get(), scene.counters.tls_failed()), (1, 0));
+}
+
+/// RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not accepted.
+#[test]
+fn a_server_that_rejects_us_after_the_handshake_is_counted() {
+    let Certified { server, client } = certified("a.example");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(server).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        session.complete_io(&mut socket).unwrap();
+        session.read_tls(&mut &foreign_record()[..]).unwrap();
+        assert!(session.process_new_packets().is_err());
+        while session.wants_write() {
+            session.write_tls(&mut socket).unwrap();
+        }
+        // Until the other side closes.
+        let _ = socket.read(&mut [0]);
+    });
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    scene.open(Transport::Tls, remote);
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    assert_eq!(scene.closed(), CloseCause::Insecure);
+    assert_eq!(scene.counters.tls_failed_rejected.get(), 1);
+    back_end.join().unwrap();
+}
+
+/// The core limits the time for opening a connection.
+#[test]
+fn a_handshake_that_the_core_gives_up_is_counted() {
+    let Certified { client, .. } = certified("a.example");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    let id = scene.open(Transport::Tls, silent.local_addr().unwrap());
+    while scene.connections.connections[&id].state != State::Handshaking {
+        scene.connections.poll(scene.now).unwrap();
+    }
+    scene.connections.close(id);
+    assert_eq!(scene.closed(), CloseCause::Asked);
+    assert_eq!((scene.counters.tls_failed_slow.get(), scene.counters.tls_failed()), (1, 1));
+}
+
 /// Peers repeat no message over TLS. So a BYE that is not read is lost.
 #[test]
 fn messages_before_an_error_of_tls_are_received() {
@@ -269,9 +337,7 @@ fn messages_before_an_error_of_tls_are_received() {
         let mut bytes = Vec::new();
         session.writer().write_all(&MESSAGE.repeat(2)).unwrap();
         session.write_tls(&mut bytes).unwrap();
-        // A record that is not encrypted by the keys of the session.
-        bytes.extend_from_slice(&[0x17, 3, 3, 0, 32]);
-        bytes.extend_from_slice(&[0; 32]);
+        bytes.extend(foreign_record());
         socket.write_all(&bytes).unwrap();
         for _ in 0..2 {
             assert_eq!(scene.message(), MESSAGE);
