@@ -24,8 +24,8 @@ pub(crate) use sending::Sent;
 pub(crate) const READ: usize = 16 * 1024;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
-const PING: &[u8] = b"\r\n\r\n";
-const PONG: &[u8] = b"\r\n";
+pub(crate) const PING: &[u8] = b"\r\n\r\n";
+pub(crate) const PONG: &[u8] = b"\r\n";
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +78,15 @@ pub(crate) struct Connection {
     /// The time since which the connection waits for its handshake, for the rest of a message, or
     /// for its end while it is being closed.
     pub(crate) since: Timestamp,
-    /// Whether a timer of the connection is set.
-    pub(crate) is_timed: bool,
+    /// The time at which the timer of the connection fires, or `NEVER` if none is set.
+    pub(crate) timer: Timestamp,
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
+    /// The bytes of memory of what is left to send, as far as the driver has counted them.
+    pub(crate) unsent: usize,
+    /// The time since which something is left to send, or `NEVER` if the driver has counted nothing.
+    pub(crate) unsent_since: Timestamp,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.
     sent: usize,
@@ -113,8 +117,10 @@ impl Connection {
             waits_for_room: false,
             watched: EventFlags::empty(),
             since: Timestamp::NEVER,
-            is_timed: false,
+            timer: Timestamp::NEVER,
             failure: None,
+            unsent: 0,
+            unsent_since: Timestamp::NEVER,
             out: VecDeque::new(),
             sent: 0,
             handed_out: 0,

@@ -7,6 +7,7 @@
 mod accepting;
 mod deadlines;
 mod ending;
+mod memory;
 mod opening;
 mod queues;
 mod watcher;
@@ -22,9 +23,10 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
+use self::memory::{Takers, count_unsent};
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
-use crate::connection::{Connection, READ, Sent, State, Step, Turn};
+use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
 use crate::machine::StreamEvent;
 use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
@@ -56,11 +58,18 @@ pub(crate) struct Connections {
     timers: Timers<ConnectionId>,
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
+    /// True if the shard has left the addresses that other processes share.
     has_left: bool,
     /// True if the shard ends and closes all connections.
     is_ending: bool,
     /// Number of bytes that all connections have read and not passed on yet.
     held: usize,
+    /// Accepted connections that hold more than a small part of these bytes.
+    holding: Takers,
+    /// The bytes of memory of messages that the sockets of accepted connections have not taken.
+    unsent: usize,
+    /// Accepted connections that have more than a small part of these bytes.
+    unread: Takers,
     spare: Vec<u8>,
     limits: StreamLimits,
     tls_peers: TlsPeers,
@@ -102,6 +111,9 @@ impl Connections {
             has_left: false,
             is_ending: false,
             held: 0,
+            holding: Takers::default(),
+            unsent: 0,
+            unread: Takers::default(),
             spare: Vec::with_capacity(READ),
             limits,
             tls_peers,
@@ -191,7 +203,11 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    connection.turn.messages += 1;
+                    // A keep-alive takes a whole turn. It passes every limit of the core, so a peer
+                    // that sends nothing else on many connections could delay the messages of all
+                    // others.
+                    let is_keep_alive = matches!(&bytes[..], PING | PONG);
+                    connection.turn.messages += if is_keep_alive { MESSAGES } else { 1 };
                     if !connection.has_fragments() {
                         connection.since = Timestamp::NEVER;
                     }
@@ -215,7 +231,9 @@ impl Connections {
                     if cause == CloseCause::Garbled {
                         self.counters.stream_garbled.add(1);
                     }
-                    if cause == CloseCause::Insecure {
+                    // An alert instead of the first message concerns the handshake. Browsers, and
+                    // servers with TLS 1.3, reject a certificate only when it is complete.
+                    if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
                     }
                     self.end(id, cause);
@@ -246,6 +264,11 @@ impl Connections {
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
+            // The core limits the time for opening a connection.
+            let is_late = connection.state == State::Handshaking && id.is_opened();
+            if is_late && !self.is_ending {
+                connection.late(&self.counters).add(1);
+            }
             return self.end(id, CloseCause::Asked);
         }
         connection.close(&self.pool);
@@ -263,7 +286,10 @@ impl Connections {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_dirty = false;
                 // For a full socket, the kernel reports when it has room.
-                if !connection.waits_for_room {
+                if connection.waits_for_room {
+                    count_unsent(&mut self.unsent, now, id, connection);
+                    self.limit_unsent(id);
+                } else {
                     self.send(now, id);
                 }
                 self.wait_for_close(now, id);
@@ -307,7 +333,9 @@ impl Connections {
 
     fn send(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        match connection.send() {
+        let sent = connection.send();
+        count_unsent(&mut self.unsent, now, id, connection);
+        match sent {
             Sent::All { .. } if connection.state == State::Closing => {
                 self.end(id, CloseCause::Asked);
             }
@@ -317,15 +345,24 @@ impl Connections {
                 }
                 self.wait_for_room(id, false);
             }
-            Sent::Blocked => self.wait_for_room(id, true),
+            Sent::Blocked => {
+                self.wait_for_room(id, true);
+                self.limit_unsent(id);
+            }
             // The peer may have sent messages before the connection failed, such as a BYE. They are
             // still read.
             Sent::End(cause) if connection.state == State::Open => {
                 connection.stop_sending(cause);
+                count_unsent(&mut self.unsent, now, id, connection);
                 queue(now, id, connection, &mut self.readable, &mut self.shaking);
                 self.wait_for_room(id, false);
             }
-            Sent::End(cause) => self.end(id, cause),
+            Sent::End(cause) => {
+                if connection.state == State::Handshaking {
+                    connection.closed(&self.counters).add(1);
+                }
+                self.end(id, cause);
+            }
         }
     }
 
@@ -348,11 +385,13 @@ impl Connections {
 
     /// Ends a connection. The bytes that it holds are lost.
     fn end(&mut self, id: ConnectionId, cause: CloseCause) {
-        let Some(connection) = self.connections.remove(&id) else { return };
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        connection.announce_end();
         if self.is_ending {
             connection.part();
         }
         self.held -= connection.held();
+        self.unsent -= connection.unsent;
         self.counters.stream_connections.set(self.connections.len() as u64);
         self.events.push_back(StreamEvent::Closed(id, cause));
     }

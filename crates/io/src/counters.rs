@@ -44,8 +44,8 @@ counters! {
     overflow,
     /// Datagrams that the kernel dropped at the request of the core.
     filtered,
-    /// Failed attempts to tell the kernel which datagrams to drop. The previous setting stays in
-    /// force, and there is a new attempt a second later.
+    /// Failed attempts to tell the kernel which datagrams to drop. The kernel then drops none at the
+    /// request of the core, and there is a new attempt a second later.
     shed_errors,
     /// Failed attempts to stop receiving at a shared address at the start of a drain.
     leave_errors,
@@ -88,7 +88,8 @@ counters! {
     stream_garbled,
     /// Connections closed because a message did not arrive completely in time.
     stream_slow,
-    /// Connections closed because incomplete messages used all the memory for them.
+    /// Connections closed because incomplete messages and handshakes, or messages that peers do not
+    /// read, used all the memory for them.
     stream_held_full,
     /// Connections closed although some bytes were not sent.
     stream_cut_off,
@@ -108,7 +109,8 @@ counters! {
     tls_failed_certificate,
     /// TLS handshakes that failed because the certificate of the peer was expired or not yet valid.
     tls_failed_expired,
-    /// TLS handshakes that the peer ended with an alert.
+    /// TLS handshakes that the peer ended with an alert, or after which it sent an alert instead of
+    /// its first message.
     tls_failed_rejected,
     /// TLS handshakes that were not completed in time.
     tls_failed_slow,

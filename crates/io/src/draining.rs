@@ -50,14 +50,15 @@ pub(crate) struct Draining {
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// True if datagrams may still wait at the addresses that this shard has left.
+    /// True if datagrams may still wait at the addresses that this shard has left, or first messages
+    /// on the connections that it has accepted there last.
     may_hold: bool,
 }
 
 impl Draining {
     /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
-    /// processes, datagrams that arrived there before are still handled. So the core is told to
-    /// drain only after all of them have been read.
+    /// processes, datagrams and connections that arrived there before are still handled. So the core
+    /// is told to drain only after all of them have been read.
     pub(crate) fn start(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };

@@ -244,7 +244,7 @@ impl<M: Machine> Drive<M> {
 
         if let Some(draining) = &mut self.draining {
             let is_empty = ordinary < self.limits.ordinary && invites < self.limits.invites;
-            draining.on_read(began, is_empty);
+            draining.on_read(began, is_empty && !streams.is_limited);
         }
 
         let now = self.machine.now();

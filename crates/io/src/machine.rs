@@ -84,7 +84,7 @@ pub trait Machine {
     fn read_drop_counters(&mut self) -> Buffers;
 
     /// Stops receiving at the addresses that other processes share. Returns whether there are any.
-    /// Datagrams that have arrived can still be received.
+    /// Datagrams that have arrived, and messages on connections, can still be received.
     fn leave(&mut self) -> bool {
         false
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use tidegate_world::{Batching, Buffer, Cause};
@@ -53,7 +53,7 @@ pub struct Flushed {
 /// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
 /// supports it (Linux 4.18) and the path allows it. Datagrams that [may be
 /// padded](Batching::pad_at) are padded to one length. If the kernel refuses batches to two
-/// addresses but sends their datagrams one by one, the socket forms no more batches (see
+/// addresses but sends their datagrams one by one, the socket forms no batches for a minute (see
 /// [`Forming`]).
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
@@ -73,9 +73,15 @@ enum Forming {
     /// be the path to this peer only: Linux before 6.14 returns EINVAL for a segment longer than
     /// the path MTU. One peer must not prevent batches to all other peers.
     RefusedTo(IpAddr),
-    /// The kernel does not support batches, or refused batches to two addresses.
+    /// The kernel refused batches to two addresses. The socket forms none until this time. Then it
+    /// tries again, because both paths may have a small MTU.
+    SuspendedUntil(Instant),
+    /// The kernel does not support batches.
     Impossible,
 }
+
+/// Time for which a socket forms no batches after the kernel has refused batches to two addresses.
+const SUSPENDED_FOR: Duration = Duration::from_secs(60);
 
 impl Forming {
     /// Returns the state after the kernel refused a batch to `to` but sent its datagrams one by
@@ -84,7 +90,8 @@ impl Forming {
         match self {
             Self::Allowed => Self::RefusedTo(to),
             Self::RefusedTo(other) if other == to => self,
-            Self::RefusedTo(_) | Self::Impossible => Self::Impossible,
+            Self::RefusedTo(_) => Self::SuspendedUntil(Instant::now() + SUSPENDED_FOR),
+            Self::SuspendedUntil(_) | Self::Impossible => self,
         }
     }
 }
@@ -275,7 +282,12 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
             Err(_) => Forming::Impossible,
         }
     });
-    *known != Forming::Impossible
+    if let Forming::SuspendedUntil(until) = *known
+        && until <= Instant::now()
+    {
+        *known = Forming::Allowed;
+    }
+    matches!(known, Forming::Allowed | Forming::RefusedTo(_))
 }
 
 /// Returns what the error of a batch means: `None` if its datagrams would also fail one by one,

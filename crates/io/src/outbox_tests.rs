@@ -250,7 +250,7 @@ fn a_batch_leaves_a_wildcard_socket_from_the_given_source_address() {
 }
 
 #[test]
-fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none() {
+fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none_for_a_minute() {
     let other = UdpSocket::bind("127.0.0.2:0").unwrap();
     other.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (sender, receiver) = (socket(), socket());
@@ -259,19 +259,26 @@ fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none() {
     let mut outbox = Outbox::new();
     // A datagram between two batches must neither overtake others nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
-    let ip = receiver.local_addr().unwrap().ip();
-    for (to, forming) in [
-        // The path to this peer may be the reason for the refusal.
-        (&receiver, Forming::RefusedTo(ip)),
-        (&receiver, Forming::RefusedTo(ip)),
-        (&other, Forming::Impossible),
-        (&receiver, Forming::Impossible),
-    ] {
-        let (flushed, got, _) = sent_over(&mut outbox, &sender, to, None, &lengths);
+    let send = |outbox: &mut Outbox, to: &UdpSocket| {
+        let (flushed, got, _) = sent_over(outbox, &sender, to, None, &lengths);
         assert_eq!((flushed.sent, flushed.gso_batches, flushed.in_gso_batches), (7, 0, 0));
         assert_eq!(got, numbered(&lengths));
-        assert_eq!(outbox.forming, [Some(forming)]);
+        outbox.forming[0].expect("the socket was used")
+    };
+    let ip = receiver.local_addr().unwrap().ip();
+    // The path to this peer may be the reason for the refusal.
+    assert_eq!(send(&mut outbox, &receiver), Forming::RefusedTo(ip));
+    assert_eq!(send(&mut outbox, &receiver), Forming::RefusedTo(ip));
+    let now = Instant::now();
+    let suspended = send(&mut outbox, &other);
+    match suspended {
+        Forming::SuspendedUntil(until) => assert!(until >= now + SUSPENDED_FOR),
+        forming => panic!("{forming:?}"),
     }
+    assert_eq!(send(&mut outbox, &receiver), suspended);
+    // The minute is over. Two peers with a small path MTU must not prevent batches to all others.
+    outbox.forming[0] = Some(Forming::SuspendedUntil(now));
+    assert_eq!(send(&mut outbox, &receiver), Forming::RefusedTo(ip));
 }
 
 #[test]

@@ -209,10 +209,8 @@ impl Machine for Sockets {
             }
         }
         let now = self.clock.now();
-        if let Some(connections) = &mut self.dispatch.connections
-            && connections.leave(now).is_err()
-        {
-            self.counters.leave_errors.add(1);
+        if let Some(connections) = &mut self.dispatch.connections {
+            any |= connections.leave(now);
         }
         any
     }
@@ -230,9 +228,10 @@ impl Machine for Sockets {
             let polled = poll(&mut fds, Some(&timeout));
             now = clock.now();
             if polled.is_err_and(|error| error != Errno::INTR) || connections.poll(now).is_err() {
-                return;
+                break;
             }
         }
+        connections.give_up();
     }
 
     fn pause(&mut self, time: Duration) {

@@ -143,16 +143,18 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// Stops accepting connections if other processes share the address. New connections then go
-    /// to those processes.
+    /// Returns whether other processes may share the address.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Stops accepting connections. New connections then go to the other processes that share the
+    /// address.
     ///
     /// # Errors
     /// Returns the errors of `shutdown(2)`.
     pub(crate) fn leave(&self) -> io::Result<()> {
-        if self.shared {
-            shutdown(self.socket.as_fd(), Shutdown::Read)?;
-        }
-        Ok(())
+        Ok(shutdown(self.socket.as_fd(), Shutdown::Read)?)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::pki_types::ServerName;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Error, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 use tidegate_world::{Buffer, Counter};
 
@@ -17,6 +18,13 @@ use crate::Counters;
 
 /// Maximum number of bytes of messages that are encrypted together.
 const SEALED_TOGETHER: usize = 16 * 1024;
+
+/// Maximum number of bytes of a message in one record (RFC 8446 §5.1).
+const RECORD_MAX: usize = 1 << 14;
+
+/// Number of records, of those that the keys of a session may encrypt, that are kept for the end of
+/// the handshake and for alerts.
+const RECORDS_KEPT: u64 = 4;
 
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
@@ -71,10 +79,17 @@ pub(crate) struct Tls {
     session: rustls::Connection,
     /// True if the peer has announced that it sends nothing more.
     is_ended: bool,
+    /// True if no plaintext has arrived yet.
+    is_silent: bool,
     /// The record that has not arrived completely.
     record: Record,
-    /// Number of bytes that have arrived since the last plaintext, after the handshake.
+    /// Number of bytes that have arrived since the last plaintext, or since the beginning or the end
+    /// of the handshake.
     quiet: usize,
+    /// Number of records with messages that the session has encrypted.
+    records: u64,
+    /// Number of bytes of messages that were encrypted since all encrypted bytes were sent.
+    unsent: usize,
 }
 
 /// The progress of a record: its header, and the number of its bytes that have arrived.
@@ -120,7 +135,8 @@ impl Tls {
     fn of(mut session: rustls::Connection) -> Self {
         // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
-        Self { session, is_ended: false, record: Record::default(), quiet: 0 }
+        let (is_ended, is_silent, record) = (false, true, Record::default());
+        Self { session, is_ended, is_silent, record, quiet: 0, records: 0, unsent: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -132,6 +148,11 @@ impl Tls {
         self.is_ended
     }
 
+    /// Returns whether no plaintext has arrived yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
     /// Returns whether encrypted bytes are left to send.
     pub(crate) fn has_output(&self) -> bool {
         self.session.wants_write()
@@ -141,7 +162,7 @@ impl Tls {
     /// handshake message has not arrived.
     ///
     /// A peer also sends a few records without plaintext that the session has processed, such as
-    /// session tickets. These records count only if there are many of them.
+    /// session tickets and most of a handshake. These records count only if there are many of them.
     pub(crate) fn pending(&self) -> usize {
         let complete = self.quiet.saturating_sub(self.record.arrived);
         self.record.arrived + if complete > QUIET_MAX { complete } else { 0 }
@@ -151,16 +172,27 @@ impl Tls {
     ///
     /// # Errors
     /// Returns an error if the peer violates the protocol, or if its certificate does not prove the
-    /// required identity. An alert to the peer may be left to send.
+    /// required identity. An alert to the peer may be left to send. `held` has the plaintext before
+    /// the error.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         self.record.follow(bytes);
         while !bytes.is_empty() && !self.is_ended {
-            let (before, was_open) = (bytes.len(), !self.session.is_handshaking());
+            let (before, was_handshaking) = (bytes.len(), self.session.is_handshaking());
             let taken = self.session.read_tls(&mut bytes);
-            let state = self.session.process_new_packets()?;
+            let state = match self.session.process_new_packets() {
+                Ok(state) => state,
+                Err(error) => {
+                    let before = held.len();
+                    // The reader returns an error after the last of the plaintext.
+                    let _ = self.session.reader().read_to_end(held);
+                    self.is_silent &= held.len() == before;
+                    return Err(error);
+                }
+            };
             let (start, count) = (held.len(), state.plaintext_bytes_to_read());
-            let is_quiet = was_open && count == 0;
+            let is_quiet = count == 0 && was_handshaking == self.session.is_handshaking();
             self.quiet = if is_quiet { self.quiet + before - bytes.len() } else { 0 };
+            self.is_silent &= count == 0;
             held.resize(start + count, 0);
             let read = self.session.reader().read_exact(&mut held[start..]);
             debug_assert!(read.is_ok(), "all of the plaintext is there");
@@ -172,21 +204,54 @@ impl Tls {
     }
 
     /// Encrypts messages from the front of `out` until they have [`SEALED_TOGETHER`] bytes or more,
-    /// and removes them.
-    pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) {
+    /// and removes them. Returns false if the session may encrypt no further message.
+    pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) -> bool {
+        let records_max = self.records_max();
         let mut sealed = 0;
         while sealed < SEALED_TOGETHER
-            && let Some(bytes) = out.pop_front()
+            && let Some(bytes) = out.front()
         {
+            let records = self.records + bytes.len().div_ceil(RECORD_MAX) as u64;
+            if records > records_max {
+                return sealed > 0;
+            }
+            self.records = records;
             sealed += bytes.len();
-            let written = self.session.writer().write_all(&bytes);
+            self.unsent += bytes.len();
+            let written = self.session.writer().write_all(bytes);
             debug_assert!(written.is_ok(), "there is no limit on it");
+            out.pop_front();
+        }
+        true
+    }
+
+    /// Returns the number of records with messages that the session may encrypt. With TLS 1.3 a
+    /// session replaces its keys in time. With TLS 1.2 it cannot, and beyond the limit of its keys
+    /// it would drop all messages without an error.
+    ///
+    /// RFC 8446 §5.5: "There are cryptographic limits on the amount of plaintext which can be safely
+    /// encrypted under a given set of keys."
+    fn records_max(&self) -> u64 {
+        match self.session.negotiated_cipher_suite() {
+            Some(SupportedCipherSuite::Tls12(suite)) => {
+                suite.common.confidentiality_limit.saturating_sub(RECORDS_KEPT)
+            }
+            _ => u64::MAX,
         }
     }
 
     /// Sends encrypted bytes. Returns the number of bytes that the socket took.
     pub(crate) fn write(&mut self, mut stream: &TcpStream) -> io::Result<usize> {
-        self.session.write_tls(&mut stream)
+        let written = self.session.write_tls(&mut stream)?;
+        if !self.has_output() {
+            self.unsent = 0;
+        }
+        Ok(written)
+    }
+
+    /// Returns the number of bytes of messages that are encrypted and may not be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent
     }
 
     /// Tells the peer that nothing more follows (RFC 8446 §6.1).

@@ -9,12 +9,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cores::{Echo, start_over};
+use cores::{Echo, Seen, next, start_over};
 use tidegate_io::*;
 use tidegate_world::Transport;
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::HeaderValue;
+
+const REQUEST: &[u8] = b"OPTIONS sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
 
 /// Starts an echo with a listener for connections.
 fn echo(transport: Transport) -> (cores::Running, SocketAddr) {
@@ -22,10 +24,14 @@ fn echo(transport: Transport) -> (cores::Running, SocketAddr) {
 }
 
 fn echo_within(transport: Transport, limits: Limits) -> (cores::Running, SocketAddr) {
-    let (address, origins) = ("127.0.0.1:0".parse().unwrap(), Origins::default());
-    let listen = StreamListen { transport, address, shards: 1, shared: false, tls: None, origins };
-    let group = StreamGroup::open(&listen).unwrap();
+    let group = listen(transport, false);
     (start_over(Echo::new().0, limits, vec![group.listener(0)]), group.local())
+}
+
+fn listen(transport: Transport, shared: bool) -> StreamGroup {
+    let (address, origins) = ("127.0.0.1:0".parse().unwrap(), Origins::default());
+    let listen = StreamListen { transport, address, shards: 1, shared, tls: None, origins };
+    StreamGroup::open(&listen).unwrap()
 }
 
 /// RFC 6455 §7.4.1: "1001 indicates that an endpoint is "going away", such as a server going down".
@@ -86,6 +92,34 @@ fn posted_messages_are_sent_before_the_shard_ends() {
     running.join();
 }
 
+/// Another process takes over the address. It does not get the connections that have arrived before.
+#[test]
+fn requests_on_connections_that_wait_at_a_shared_address_are_served_before_the_end() {
+    let group = listen(Transport::Tcp, true);
+    let (mut core, sight) = Echo::new();
+    core.stall = Duration::from_millis(500);
+    let running = start_over(core, Limits::default(), vec![group.listener(0)]);
+    let connect = || {
+        let mut client = TcpStream::connect(group.local()).unwrap();
+        client.write_all(REQUEST).unwrap();
+        client
+    };
+    let _first = connect();
+    assert!(matches!(next(&sight), Seen::Offered { .. }));
+    // The shard is busy with the first request.
+    let mut second = connect();
+    running.stop.request();
+    let mut answer = vec![0; REQUEST.len()];
+    second.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, REQUEST);
+    assert_eq!(running.join().0.ended, Ended::Drained);
+    // The core was told to drain after it had got the request.
+    let seen: Vec<_> = sight.try_iter().collect();
+    let place = |is_it: fn(&Seen) -> bool| seen.iter().position(is_it);
+    let offered = place(|seen| matches!(seen, Seen::Offered { .. })).expect("the second request");
+    assert!(place(|seen| *seen == Seen::Drain).expect("a drain") > offered);
+}
+
 #[test]
 fn a_peer_that_does_not_read_delays_the_end_for_a_second_at_most() {
     let (running, address) = echo(Transport::Tcp);
@@ -98,6 +132,7 @@ fn a_peer_that_does_not_read_delays_the_end_for_a_second_at_most() {
         thread::sleep(Duration::from_millis(1));
     }
     let began = Instant::now();
-    running.end();
+    let (_, counters) = running.end();
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(counters.stream_cut_off.get(), 1);
 }

@@ -62,6 +62,8 @@ pub(crate) struct Connection {
     /// True if the owner of the table opened and named the connection. Only messages that name it
     /// use it.
     pub(crate) is_named: bool,
+    /// True while the connection is being opened for a response whose own connection has ended.
+    pub(crate) opens_for_response: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
     /// True if another shard has sent a request on this connection.
@@ -85,6 +87,7 @@ impl Connection {
             since: now,
             armed: Timestamp::NEVER,
             is_named: false,
+            opens_for_response: false,
             has_spoken: false,
             serves_others: false,
             has_carried: false,

@@ -39,6 +39,10 @@ pub struct ConnectionTable {
     opened: usize,
     /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
+    /// Those of them that only responses use, because the connections of these responses have ended.
+    for_responses: Recency,
+    /// Counts of connections that are being opened for responses.
+    opening_for_responses: Remotes,
     bytes: WaitingBytes,
     shard: ShardIndex,
     next_id: ConnectionId,
@@ -57,9 +61,11 @@ impl ConnectionTable {
             counters,
             connections: BTreeMap::new(),
             by_target: BTreeMap::new(),
-            remotes: Remotes::new(limits.per_remote_max),
+            remotes: Remotes::default(),
             opened: 0,
             recency: Recency::default(),
+            for_responses: Recency::default(),
+            opening_for_responses: Remotes::default(),
             bytes: WaitingBytes::default(),
             shard: ShardIndex::ALONE,
             next_id: ConnectionId::FIRST_OPENED,
@@ -100,13 +106,34 @@ impl ConnectionTable {
     /// Returns the message and the [reason](WhyUnsent) if it can neither be sent nor wait. A
     /// message that waits may still fail. Then [`poll_unsent`](Self::poll_unsent) returns it.
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
+        self.send_as(now, transmit, Use::Any)
+    }
+
+    /// Sends a response whose own connection has ended, on another connection to the remote end of
+    /// its flow. The flow names no connection.
+    ///
+    /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
+    /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
+    /// value, or the default port for that transport, if no port is specified."
+    ///
+    /// At most half of the opened connections are for such responses. They yield to each other and
+    /// to all others, because peers that close their connections early could otherwise use up all.
+    ///
+    /// # Errors
+    /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
+    pub fn send_elsewhere(&mut self, now: Timestamp, response: Transmit) -> Result<(), Unsent> {
+        debug_assert!(response.flow.connection.is_none(), "its connection has ended");
+        self.send_as(now, response, Use::Response)
+    }
+
+    fn send_as(&mut self, now: Timestamp, transmit: Transmit, by: Use) -> Result<(), Unsent> {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {
             Some(id) => {
                 let found = self.connections.get(&id).filter(|c| c.leads_to(transmit.flow.remote));
                 found.map(|_| id).ok_or(WhyUnsent::Gone)
             }
-            None => self.find_or_open(now, transmit.flow),
+            None => self.find_or_open(now, transmit.flow, by),
         };
         let id = match found {
             Ok(id) => id,
@@ -140,6 +167,9 @@ impl ConnectionTable {
             // The table is already closing the connection.
             Some(connection) if connection.state != ConnectionState::Connecting => {}
             Some(connection) => {
+                if std::mem::take(&mut connection.opens_for_response) {
+                    self.opening_for_responses.forget(connection.flow.remote);
+                }
                 connection.flow = flow;
                 (connection.state, connection.since) = (ConnectionState::Open, now);
                 self.counters.opened.add(1);
@@ -166,7 +196,10 @@ impl ConnectionTable {
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
         self.opened -= usize::from(id.is_opened());
-        self.recency.remove(id);
+        self.forget_use(id);
+        if connection.opens_for_response {
+            self.opening_for_responses.forget(connection.flow.remote);
+        }
         if !id.is_opened() {
             self.remotes.forget(connection.flow.remote);
         }
@@ -314,11 +347,6 @@ impl ConnectionTable {
         self.connections.get(&id).is_some_and(|connection| connection.is_named)
     }
 
-    /// Returns whether more than half of the permitted number of opened connections exist.
-    pub fn is_scarce(&self) -> bool {
-        self.opened > self.limits.opened_max / 2
-    }
-
     /// Returns the state of the connection with this id, if it exists.
     pub fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
         self.connections.get(&id).map(|connection| connection.state)
@@ -361,10 +389,16 @@ impl ConnectionTable {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state != ConnectionState::Closing {
             connection.state = ConnectionState::Closing;
-            self.recency.remove(id);
+            self.forget_use(id);
             self.closes.push_back(id);
             self.give_up(id, cause);
         }
+    }
+
+    /// Removes a connection that ends from the orders of last use.
+    fn forget_use(&mut self, id: ConnectionId) {
+        self.recency.remove(id);
+        self.for_responses.remove(id);
     }
 
     /// Returns the waiting messages of a connection to the owner, and ensures that no further
@@ -405,6 +439,15 @@ impl ConnectionTable {
             timers.sweep(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
         }
     }
+}
+
+/// The kind of a message that looks for a connection to its remote end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// A response whose own connection has ended.
+    Response,
+    /// Any other message.
+    Any,
 }
 
 #[cfg(test)]

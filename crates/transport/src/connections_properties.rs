@@ -27,6 +27,8 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 enum Step {
     /// Send to a peer: peer and number of bytes.
     Send(u8, usize),
+    /// Send a response whose own connection has ended: peer and number of bytes.
+    Respond(u8, usize),
     /// Open a connection under a name of the owner, and send on it: peer, name and number of bytes.
     Open(u8, u8, usize),
     /// Send on a connection that the driver knows.
@@ -46,6 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     prop_oneof![
         5 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Send(peer, bytes)),
+        3 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Respond(peer, bytes)),
         2 => (0..8u8, 0..4u8, bytes())
             .prop_map(|(peer, name, bytes)| Step::Open(peer, name, bytes)),
         3 => (index(), bytes()).prop_map(|(at, bytes)| Step::Answer(at, bytes)),
@@ -92,6 +95,12 @@ fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([198, 51, 100, number / 2], 5060 + u16::from(number % 2)))
 }
 
+/// Returns a flow to a peer without a given connection.
+fn unnamed(number: u8) -> Flow {
+    let (transport, remote) = (Transport::Tcp, peer(number));
+    Flow { transport, local: listener(), remote, connection: None }
+}
+
 fn listener() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 1], 5060))
 }
@@ -102,13 +111,13 @@ impl World {
         (!ids.is_empty()).then(|| ids[at.index(ids.len())])
     }
 
-    fn send(&mut self, flow: Flow, bytes: usize) {
+    fn send(&mut self, flow: Flow, bytes: usize, by: Use) {
         let number = self.next_message;
         self.next_message += 1;
         let mut text = vec![0; bytes];
         text[..8].copy_from_slice(&number.to_le_bytes());
         let transmit = Transmit::new(flow, self.pool.copy(&text));
-        match self.table.send(self.now, transmit) {
+        match self.table.send_as(self.now, transmit, by) {
             Ok(()) => assert!(self.held.insert(number)),
             Err(unsent) => assert_eq!(unsent.transmit.flow, flow),
         }
@@ -116,12 +125,8 @@ impl World {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Send(number, bytes) => {
-                let remote = peer(number);
-                let flow =
-                    Flow { transport: Transport::Tcp, local: listener(), remote, connection: None };
-                self.send(flow, bytes);
-            }
+            Step::Send(number, bytes) => self.send(unnamed(number), bytes, Use::Any),
+            Step::Respond(number, bytes) => self.send(unnamed(number), bytes, Use::Response),
             Step::Open(number, name, bytes) => {
                 // The table may use the same names.
                 let id = ConnectionId::new(2 * u32::from(name) + 1).expect("it is not zero");
@@ -131,12 +136,12 @@ impl World {
                 let opens = self.table.open(self.now, connect);
                 assert!(!(opens && was_in_use));
                 if opens {
-                    self.send(Flow::connected(transport, local, remote, id), bytes);
+                    self.send(Flow::connected(transport, local, remote, id), bytes, Use::Any);
                 }
             }
             Step::Answer(at, bytes) => {
                 if let Some(id) = self.pick(at) {
-                    self.send(self.alive[&id].flow, bytes);
+                    self.send(self.alive[&id].flow, bytes, Use::Any);
                 }
             }
             Step::Accept(number) => {
@@ -253,6 +258,7 @@ impl World {
             let of = kept.iter().filter(is_its).count();
             assert!(of <= LIMITS.per_remote_max);
         }
+        assert!(self.table.for_responses.len() <= LIMITS.opened_max / 2);
         assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);
         assert!(self.held.len() <= kept.len() * LIMITS.waiting_max);
         assert_eq!(self.held.is_empty(), self.table.waiting_bytes() == 0);
@@ -295,6 +301,8 @@ proptest! {
         prop_assert!(world.held.is_empty());
         let ConnectionTable { connections, by_target, remotes, opened, recency, bytes, .. } =
             &world.table;
+        let ConnectionTable { for_responses, opening_for_responses, .. } = &world.table;
+        prop_assert!(for_responses.len() == 0 && opening_for_responses.is_empty());
         prop_assert!(connections.is_empty() && by_target.is_empty() && remotes.is_empty());
         prop_assert_eq!((*opened, recency.len(), bytes.total()), (0, 0, 0));
     }

@@ -75,6 +75,68 @@ fn a_connection_in_use_is_not_evicted() {
     assert_eq!(scene.table.counters().evicted.get(), 0);
 }
 
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to the IP
+/// address in the "received" parameter".
+#[test]
+fn connections_for_responses_take_half_of_the_places_and_yield_to_each_other() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
+    let half_a_second = Duration::from_millis(500);
+    let mut opened = Vec::new();
+    for number in [1, 2] {
+        scene.respond(flow(number)).unwrap();
+        opened.push(scene.connected());
+        scene.now = scene.now + half_a_second;
+    }
+    assert_eq!(scene.sent().len(), 2);
+    scene.now = scene.now - Duration::from_millis(1);
+    assert_eq!(scene.respond(flow(3)), Err(WhyUnsent::TooMany), "both were just used");
+    scene.now = scene.now + Duration::from_millis(1);
+    scene.respond(flow(3)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[0])]);
+    scene.table.on_closed(opened[0].connection.unwrap(), CloseCause::Asked);
+    // A request waits for its response on the second connection, so this one no longer yields.
+    scene.send(flow(2), "BYE").unwrap();
+    scene.now = scene.now + 10 * half_a_second;
+    scene.respond(flow(4)).unwrap();
+    assert_eq!(scene.respond(flow(5)), Err(WhyUnsent::TooMany), "they are being opened");
+    assert!(scene.closes().is_empty());
+    assert_eq!(scene.table.counters().evicted.get(), 1);
+    // A further response to the same peer uses the same connection.
+    scene.respond(flow(4)).unwrap();
+}
+
+#[test]
+fn connections_for_responses_yield_to_requests() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
+    scene.opened(flow(1));
+    for number in [2, 3] {
+        scene.respond(flow(number)).unwrap();
+    }
+    let for_responses = [scene.connected(), scene.connected()];
+    scene.now = scene.now + Duration::from_secs(1);
+    scene.send(flow(4), "INVITE").unwrap();
+    assert_eq!(scene.closes(), [id(for_responses[0])], "the connection of a request stays");
+}
+
+/// Otherwise a peer that names ports at which nothing answers could use up all of them.
+#[test]
+fn few_connections_for_responses_are_opening_to_one_address() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
+    let respond = |scene: &mut Scene, port: u16| scene.respond(to(&format!("198.51.100.7:{port}")));
+    let answered = (1..=5).filter(|&port| respond(&mut scene, port).is_ok()).count();
+    assert_eq!((answered, scene.table.counters().excess.get()), (2, 3));
+    scene.respond(flow(8)).unwrap();
+    let first = scene.connected();
+    respond(&mut scene, 6).unwrap();
+    assert_eq!(respond(&mut scene, 7), Err(WhyUnsent::TooMany));
+    // One that could not be opened makes room too. An open one has done so before.
+    let second = scene.connect().id;
+    scene.table.on_closed(second, CloseCause::Refused);
+    scene.table.on_closed(first.connection.unwrap(), CloseCause::Ended);
+    respond(&mut scene, 7).unwrap();
+    assert_eq!(respond(&mut scene, 8), Err(WhyUnsent::TooMany));
+}
+
 #[test]
 fn accepted_connections_leave_room_for_messages_to_back_ends() {
     let limits = ConnectionLimits {
@@ -101,6 +163,42 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     scene.send(two, &"x".repeat(30)).unwrap();
     scene.table.on_writable(scene.now, two.connection.unwrap());
     assert_eq!(scene.table.waiting_bytes(), 50);
+}
+
+/// Returns the number of connections of `attempts` that are accepted from the host with this number.
+fn accepted_from(scene: &mut Scene, host: u32, attempts: u32) -> usize {
+    let before = scene.table.len();
+    for port in 1..=attempts {
+        scene.accepted(2 * (100 * host + port), &format!("198.51.100.{host}:{port}"));
+    }
+    scene.table.len() - before
+}
+
+/// Eight sources with as many connections as one may have would fill a table with the default limits.
+#[test]
+fn sources_with_many_connections_leave_places_to_others() {
+    let limits =
+        ConnectionLimits { accepted_max: 32, per_remote_max: 8, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    let accepted: Vec<_> = (1..=8).map(|host| accepted_from(&mut scene, host, 20)).collect();
+    assert_eq!(accepted, [8, 8, 8, 4, 2, 1, 1, 0]);
+    assert_eq!(scene.table.counters().excess.get(), 8 * 20 - 32);
+    // A source that gives its places back leaves them to others.
+    for port in 1..=4 {
+        scene.table.on_closed(ConnectionId::new(2 * (100 + port)).unwrap(), CloseCause::Ended);
+    }
+    assert_eq!(accepted_from(&mut scene, 9, 20), 2);
+}
+
+/// All browsers may have the address of a reverse proxy.
+#[test]
+fn one_source_may_have_all_places_if_the_limits_say_so() {
+    for (per_remote_max, expected) in [(32, 32), (31, 31), (30, 30), (28, 28), (16, 16)] {
+        let limits =
+            ConnectionLimits { accepted_max: 32, per_remote_max, ..ConnectionLimits::default() };
+        let mut scene = Scene::new(limits);
+        assert_eq!(accepted_from(&mut scene, 1, 40), expected);
+    }
 }
 
 /// Otherwise strangers could keep all places with a ping an hour for each connection.

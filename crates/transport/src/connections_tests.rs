@@ -52,17 +52,29 @@ impl Scene {
         std::iter::from_fn(|| self.table.poll_close()).map(ConnectionId::get).collect()
     }
 
-    fn connect(&mut self) -> Connect {
+    pub(super) fn connect(&mut self) -> Connect {
         self.table.poll_connect().expect("a connection to open")
+    }
+
+    /// Sends a response whose own connection has ended.
+    pub(super) fn respond(&mut self, flow: Flow) -> Result<(), WhyUnsent> {
+        let transmit = self.transmit(flow, "SIP/2.0 200 OK");
+        self.table.send_elsewhere(self.now, transmit).map_err(|unsent| unsent.why)
+    }
+
+    /// Reports that the next requested connection is open.
+    pub(super) fn connected(&mut self) -> Flow {
+        let Connect { id, transport, remote, .. } = self.connect();
+        let flow = Flow::connected(transport, "192.0.2.1:40000".parse().unwrap(), remote, id);
+        self.table.on_connected(self.now, flow);
+        flow
     }
 
     /// Opens a connection to the target of `flow`.
     pub(super) fn opened(&mut self, flow: Flow) -> Flow {
         self.send(flow, "first").unwrap();
-        let Connect { id, transport, remote, .. } = self.connect();
-        let flow = Flow::connected(transport, "192.0.2.1:40000".parse().unwrap(), remote, id);
-        self.table.on_connected(self.now, flow);
-        assert_eq!(self.sent(), [(id.get(), "first".to_owned())]);
+        let flow = self.connected();
+        assert_eq!(self.sent(), [(flow.connection.unwrap().get(), "first".to_owned())]);
         flow
     }
 

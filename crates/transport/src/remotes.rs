@@ -6,23 +6,18 @@ use std::net::SocketAddr;
 use tidegate_world::source_of;
 
 /// Counts of connections per remote address (for IPv6, per /64 network).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Remotes {
     counts: BTreeMap<u128, usize>,
-    each_max: usize,
 }
 
 impl Remotes {
-    pub(crate) fn new(each_max: usize) -> Self {
-        Self { counts: BTreeMap::new(), each_max }
-    }
-
     /// Counts one more connection with this remote address. Returns `false`, and counts nothing, if
-    /// the limit is reached.
-    pub(crate) fn admit(&mut self, remote: SocketAddr) -> bool {
+    /// there are `each_max` already.
+    pub(crate) fn admit(&mut self, remote: SocketAddr, each_max: usize) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
-        if count >= self.each_max {
+        if count >= each_max {
             return false;
         }
         self.counts.insert(source, count + 1);

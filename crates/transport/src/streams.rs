@@ -134,22 +134,16 @@ impl<C: Core> Streams<C> {
     /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
-    ///
-    /// If peers close their connections early, we have to open others for the responses. While more
-    /// than half of the permitted connections are open, we open none for a response, so that some
-    /// are left for requests.
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));
-        let named = transmit.flow.connection;
-        let other = || listener_of_peer(&transmit.bytes);
         if has_ended
-            && named.is_some()
-            && !self.connections.is_scarce()
-            && let Some(remote) = other()
+            && transmit.flow.connection.is_some()
+            && let Some(remote) = listener_of_peer(&transmit.bytes)
         {
             let flow = Flow { remote, connection: None, ..transmit.flow };
-            if let Err(unsent) = self.connections.send(now, Transmit { flow, ..transmit }) {
+            let response = Transmit { flow, ..transmit };
+            if let Err(unsent) = self.connections.send_elsewhere(now, response) {
                 self.fail(now, &unsent);
             }
             return;

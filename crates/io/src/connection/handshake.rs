@@ -40,12 +40,33 @@ impl Connection {
         waits && self.has_tls_handshake()
     }
 
+    /// Returns whether the connection uses TLS, and nothing has arrived since the TLS handshake.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_silent())
+    }
+
     /// Returns the counter to which this connection is added if its handshake is not completed in
     /// time.
     pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
+        self.failed(counters, HandshakeFailure::TimedOut, UpgradeFailure::TimedOut)
+    }
+
+    /// Returns the counter to which this connection is added if it fails during its handshake.
+    pub(crate) fn closed<'c>(&self, counters: &'c Counters) -> &'c Counter {
+        self.failed(counters, HandshakeFailure::Closed, UpgradeFailure::Closed)
+    }
+
+    /// Returns the counter of a failure: that of `tls` during the TLS handshake, and that of
+    /// `upgrade` during the handshake of a WebSocket.
+    fn failed<'c>(
+        &self,
+        counters: &'c Counters,
+        tls: HandshakeFailure,
+        upgrade: UpgradeFailure,
+    ) -> &'c Counter {
         match self.has_tls_handshake() || self.websocket.is_none() {
-            true => HandshakeFailure::TimedOut.counter(counters),
-            false => UpgradeFailure::TimedOut.counter(counters),
+            true => tls.counter(counters),
+            false => upgrade.counter(counters),
         }
     }
 
@@ -72,7 +93,10 @@ impl Connection {
                 }
             }
         }
-        // An error after the handshake will show again when messages are read.
+        // The messages before an error after the handshake are still read.
+        if let Err(Unfilled::Tls(error)) = &filled {
+            self.fail(error);
+        }
         Shaken::Done
     }
 

@@ -69,15 +69,33 @@ impl Connection {
         match self.fill(now) {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
             Err(Unfilled::Empty) => self.nothing(spare),
-            // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
-            // accepted.
-            Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
-            Err(Unfilled::Tls(_)) => {
-                let _ = self.send();
-                Step::End(CloseCause::Garbled)
+            // A peer does not repeat the messages before the error.
+            Err(Unfilled::Tls(error)) => {
+                let cause = self.fail(&error);
+                self.frame(pool).unwrap_or(Step::End(cause))
             }
             Err(Unfilled::Ended(cause)) => Step::End(self.failure.unwrap_or(cause)),
         }
+    }
+
+    /// Ends sending because of an error of TLS. Tells the peer the reason, if it takes bytes now.
+    /// Returns the cause with which the connection ends when all messages before the error have been
+    /// passed on.
+    pub(super) fn fail(&mut self, error: &rustls::Error) -> CloseCause {
+        let cause = match error {
+            // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
+            // accepted.
+            rustls::Error::AlertReceived(_) => CloseCause::Insecure,
+            _ => {
+                // A session that has failed encrypts no messages.
+                self.out.clear();
+                let _ = self.send();
+                CloseCause::Garbled
+            }
+        };
+        let cause = self.failure.unwrap_or(cause);
+        self.stop_sending(cause);
+        cause
     }
 
     /// Reads bytes from the socket with one system call, and appends the plaintext in them to the

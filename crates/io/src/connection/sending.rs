@@ -40,6 +40,12 @@ impl Connection {
         }
     }
 
+    /// Returns the bytes of memory of messages that the socket has not taken.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        let sealed = self.tls.as_ref().map_or(0, |tls| tls.unsent());
+        self.out.iter().map(Buffer::capacity).sum::<usize>() + sealed
+    }
+
     /// Drops the bytes to send, because the socket takes none any more.
     pub(crate) fn stop_sending(&mut self, cause: CloseCause) {
         self.failure = Some(cause);
@@ -102,10 +108,16 @@ impl Connection {
             if tls.is_handshaking() {
                 return Some(Sent::All { tells: false });
             }
-            if !self.out.is_empty() {
-                tls.seal(&mut self.out);
-            } else if self.state == State::Closing {
+            if self.out.is_empty() {
+                if self.state == State::Closing {
+                    tls.end();
+                }
+            } else if !tls.seal(&mut self.out) {
+                // The core learns of the end, and opens another connection for the next message.
                 tls.end();
+                if !tls.has_output() {
+                    return Some(Sent::End(CloseCause::Other));
+                }
             }
             if !tls.has_output() {
                 return None;
@@ -124,6 +136,18 @@ impl Connection {
             taken -= left;
             self.sent = 0;
             self.out.pop_front();
+        }
+    }
+
+    /// Tells the peer of a TLS connection that nothing more follows, if the peer does not know it
+    /// yet. Makes one attempt, because the connection ends now: a peer that takes no bytes now does
+    /// not get it.
+    pub(crate) fn announce_end(&mut self) {
+        let is_possible = self.failure.is_none() && !self.has_tls_handshake();
+        let Some(tls) = self.tls.as_mut().filter(|_| is_possible) else { return };
+        tls.end();
+        if tls.has_output() {
+            let _ = tls.write(&self.stream);
         }
     }
 

@@ -46,33 +46,52 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Connections {
     /// Leaves the addresses that other processes share. These processes get the connections that
-    /// arrive from now on.
-    pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
+    /// arrive from now on. Returns whether there are any such addresses.
+    pub(crate) fn leave(&mut self, now: Timestamp) -> bool {
         if std::mem::replace(&mut self.has_left, true) {
-            return Ok(());
+            return false;
         }
+        let mut any = false;
         for index in 0..self.listeners.len() {
-            for _ in 0..LAST_TURNS {
-                if self.accept(now, index)? == Queue::Empty {
-                    break;
-                }
+            if !self.listeners[index].is_shared() {
+                continue;
             }
-            self.listeners[index].leave()?;
+            match self.leave_one(now, index) {
+                Ok(()) => any = true,
+                Err(_) => self.counters.leave_errors.add(1),
+            }
         }
-        Ok(())
+        any
+    }
+
+    /// Accepts the connections that wait at a listener, and leaves its address.
+    fn leave_one(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
+        for _ in 0..LAST_TURNS {
+            if self.accept(now, index)? == Queue::Empty {
+                break;
+            }
+        }
+        self.listeners[index].leave()
     }
 
     pub(super) fn is_pausing(&self) -> bool {
         self.accepts_from > Timestamp::ZERO
     }
 
-    /// Sets the events of the listeners that the kernel reports. Does nothing after the shard has
-    /// left its addresses, because the kernel may no longer watch the listeners.
+    /// Sets the events of the listeners that the kernel reports, except those whose address the shard
+    /// has left, because the kernel may no longer watch them.
     pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
-        if self.has_left {
-            return Ok(());
+        for (index, listener) in self.listeners.iter().enumerate() {
+            if !self.has_left_address(listener) {
+                self.watcher.modify_listener(index, listener, flags)?;
+            }
         }
-        self.watcher.modify_listeners(&self.listeners, flags)
+        Ok(())
+    }
+
+    /// Returns whether the shard accepts no more connections at the address of a listener.
+    fn has_left_address(&self, listener: &StreamListener) -> bool {
+        self.is_ending || self.has_left && listener.is_shared()
     }
 
     /// Accepts connections that wait at a listener, within the limits of a turn.
@@ -106,12 +125,13 @@ impl Connections {
                         return Ok(Queue::Empty);
                     }
                     // The listener was shut down, after the address was left.
-                    Some(libc::EINVAL) if self.has_left => {
+                    Some(libc::EINVAL) if self.has_left_address(&self.listeners[index]) => {
                         self.watcher.remove_listener(&self.listeners[index])?;
                         return Ok(Queue::Empty);
                     }
                     // The connection has failed meanwhile (accept(2), "Error handling").
                     _ => {
+                        self.counters.stream_accepts_failed.add(1);
                         accepts -= 1;
                         continue;
                     }
@@ -168,8 +188,8 @@ impl Connections {
         let mut connection = Connection::accepted(stream, tls, websocket, flow);
         connection.watched = flags;
         if connection.state == State::Handshaking {
-            (connection.since, connection.is_timed) = (now, true);
-            self.timers.push(now + self.limits.handshake, id);
+            (connection.since, connection.timer) = (now, now + self.limits.handshake);
+            self.timers.push(connection.timer, id);
         }
         self.events.push_back(StreamEvent::Connected(flow));
         if arrival.has_bytes {

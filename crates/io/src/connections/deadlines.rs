@@ -6,12 +6,8 @@ use super::Connections;
 use crate::connection::State;
 
 impl Connections {
-    /// Sets the time limit of a connection that holds an incomplete message. If the memory for
-    /// incomplete messages is used up, closes the connection if it holds more than its share. So a
-    /// peer that fills the memory does not cause the connections of others to be closed.
+    /// Sets the time limit of a connection that holds an incomplete message.
     pub(super) fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
-        let (held, limits) = (self.held, self.limits);
-        let share = limits.held_max / self.connections.len().max(1);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         // A connection that is being closed has a time limit of its own.
         if connection.state != State::Open {
@@ -21,15 +17,21 @@ impl Connections {
             connection.since = Timestamp::NEVER;
             return;
         }
-        if held > limits.held_max && connection.held() > share {
-            self.counters.stream_held_full.add(1);
-            return self.end(id, CloseCause::Garbled);
-        }
         if connection.since == Timestamp::NEVER {
             connection.since = now;
         }
-        if !std::mem::replace(&mut connection.is_timed, true) {
-            self.timers.push(connection.since + limits.message, id);
+        let due = connection.since + self.limits.message;
+        self.limit_held(id);
+        self.arm(id, due);
+    }
+
+    /// Sets the timer of a connection, unless an earlier one is set. A timer that fires too early is
+    /// set again.
+    fn arm(&mut self, id: ConnectionId, due: Timestamp) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if due < connection.timer {
+            connection.timer = due;
+            self.timers.push(due, id);
         }
     }
 
@@ -38,18 +40,19 @@ impl Connections {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state == State::Closing && connection.since == Timestamp::NEVER {
             connection.since = now;
-            connection.is_timed = true;
-            let due = now + self.limits.linger;
-            self.timers.push(due, id);
+            self.arm(id, now + self.limits.linger);
             self.wait_for_room(id, true);
         }
     }
 
     /// Closes connections whose time limit has passed.
     pub(super) fn end_late(&mut self, now: Timestamp) {
-        while let Some((_, id)) = self.timers.pop(now) {
+        while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.is_timed = false;
+            if connection.timer != at {
+                continue;
+            }
+            connection.timer = Timestamp::NEVER;
             if connection.since == Timestamp::NEVER {
                 continue;
             }
@@ -64,9 +67,9 @@ impl Connections {
                     (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)
                 }
             };
-            if connection.since + limit > now {
-                connection.is_timed = true;
-                self.timers.push(connection.since + limit, id);
+            let due = connection.since + limit;
+            if due > now {
+                self.arm(id, due);
                 continue;
             }
             counter.add(1);

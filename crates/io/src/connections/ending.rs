@@ -9,7 +9,7 @@ impl Connections {
     /// more connections. If a socket does not take all bytes now, further calls of `poll` send the
     /// rest.
     pub(crate) fn close_all(&mut self, now: Timestamp) {
-        (self.has_left, self.is_ending) = (true, true);
+        self.is_ending = true;
         for listener in &self.listeners {
             // A listener that the shard has left is no longer watched.
             let _ = self.watcher.remove_listener(listener);
@@ -19,6 +19,12 @@ impl Connections {
             self.close(id);
         }
         self.flush(now);
+    }
+
+    /// Counts the connections that have not sent everything, because the shard does not wait for
+    /// them any longer.
+    pub(crate) fn give_up(&self) {
+        self.counters.stream_cut_off.add(self.connections.len() as u64);
     }
 
     /// Returns whether there are no connections.

@@ -117,10 +117,22 @@ impl Connections {
                     // A message may have come with the end of the handshake.
                     self.readable.push_back(id);
                 }
-                Shaken::More => self.shaking.push_back(id),
-                Shaken::Nothing => connection.is_queued = false,
+                Shaken::More => {
+                    self.shaking.push_back(id);
+                    self.limit_held(id);
+                }
+                Shaken::Nothing => {
+                    connection.is_queued = false;
+                    self.limit_held(id);
+                }
                 Shaken::Failed(failure) => {
-                    failure.counter(&self.counters).add(1);
+                    // Later failures are none of TLS. Its handshake is counted as completed already.
+                    let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
+                    let counter = match is_of_tls {
+                        true => failure.counter(&self.counters),
+                        false => connection.closed(&self.counters),
+                    };
+                    counter.add(1);
                     self.end(id, CloseCause::Insecure);
                     continue;
                 }

@@ -114,16 +114,15 @@ impl Watcher {
         Ok(epoll::modify(self.of(id), stream, EventData::new_u64(id.get().into()), flags)?)
     }
 
-    /// Sets the events of the listeners that the kernel reports.
-    pub(super) fn modify_listeners(
+    /// Sets the events of the listener with this index that the kernel reports.
+    pub(super) fn modify_listener(
         &self,
-        listeners: &[StreamListener],
+        index: usize,
+        listener: &StreamListener,
         flags: EventFlags,
     ) -> io::Result<()> {
-        for (mark, listener) in (LISTENERS_FROM..).zip(listeners) {
-            epoll::modify(&self.inner, &listener.socket, EventData::new_u64(mark), flags)?;
-        }
-        Ok(())
+        let mark = EventData::new_u64(LISTENERS_FROM + index as u64);
+        Ok(epoll::modify(&self.inner, &listener.socket, mark, flags)?)
     }
 
     /// Stops watching a connection.

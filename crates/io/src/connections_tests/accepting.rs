@@ -120,11 +120,35 @@ fn a_pause_in_accepting_may_last_longer_than_the_listener() {
     let (_client, _) = scene.accept();
     scene.connections.accepts_from = scene.now + LATE_FOR;
     scene.connections.watch_listeners(epoll::EventFlags::empty()).unwrap();
-    scene.connections.leave(scene.now).unwrap();
+    assert!(scene.connections.leave(scene.now));
     scene.connections.poll(scene.now).unwrap();
     scene.now = scene.now + 2 * LATE_FOR;
     scene.connections.poll(scene.now).unwrap();
     assert!(!scene.connections.is_pausing());
+}
+
+/// Otherwise a shard that drains would not sleep during the pause, or would never accept again.
+#[test]
+fn a_pause_in_accepting_begins_and_ends_while_the_shard_drains() {
+    for drains_first in [true, false] {
+        let mut scene = Scene::new(StreamLimits::default());
+        let drain = |scene: &mut Scene| assert!(!scene.connections.leave(scene.now));
+        if drains_first {
+            drain(&mut scene);
+        }
+        scene.connections.accepts_from = scene.now + LATE_FOR;
+        scene.connections.watch_listeners(epoll::EventFlags::empty()).unwrap();
+        if !drains_first {
+            drain(&mut scene);
+        }
+        let _client = TcpStream::connect(scene.local).unwrap();
+        for accepted in [0, 1] {
+            std::thread::sleep(Duration::from_millis(20));
+            scene.connections.poll(scene.now).unwrap();
+            assert_eq!(scene.counters.stream_connections.get(), accepted);
+            scene.now = scene.now + LATE_FOR;
+        }
+    }
 }
 
 /// The connections that wait are part of the work that a process completes before it ends.
@@ -133,8 +157,15 @@ fn all_connections_that_wait_are_accepted_before_an_address_is_left() {
     let mut scene = Scene::shared();
     let count = 3 * StreamLimits::default().accepts;
     let _clients: Vec<_> = (0..count).map(|_| TcpStream::connect(scene.local).unwrap()).collect();
-    scene.connections.leave(scene.now).unwrap();
+    assert!(scene.connections.leave(scene.now));
     assert_eq!(scene.counters.stream_connections.get(), count as u64);
+}
+
+#[test]
+fn an_address_of_this_process_alone_is_not_left() {
+    let mut scene = Scene::new(StreamLimits::default());
+    assert!(!scene.connections.leave(scene.now));
+    let (_client, _) = scene.accept();
 }
 
 #[test]

@@ -39,31 +39,103 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
     }
 }
 
-#[test]
-fn a_peer_that_fills_the_memory_costs_no_other_one_its_connection() {
-    let mut scene = Scene::new(StreamLimits { held_max: 100, ..StreamLimits::default() });
-    let (mut hog, _) = scene.accept();
-    let head = b"OPTIONS sip:a@b SIP/2.0\r\nContent-Length: 999\r\n\r\n";
-    hog.write_all(&[&head[..], &[b'x'; 40]].concat()).unwrap();
-    while scene.connections.held < 80 {
+/// Returns the head of a message with a body of this length. It has 48 bytes.
+fn head(length: usize) -> String {
+    format!("OPTIONS sip:a@b SIP/2.0\r\nContent-Length: {length:03}\r\n\r\n")
+}
+
+/// Sends bytes, and takes turns until the shard holds them.
+fn hold(scene: &mut Scene, client: &mut TcpStream, bytes: &str) {
+    let expected = scene.connections.held + bytes.len();
+    client.write_all(bytes.as_bytes()).unwrap();
+    while scene.connections.held < expected {
         scene.connections.poll(scene.now).unwrap();
         scene.settle();
     }
+}
+
+/// Returns the number of the connection that is closed next for lack of memory.
+fn closed_for_memory(scene: &mut Scene) -> Option<ConnectionId> {
+    match scene.next() {
+        Some(StreamEvent::Closed(id, CloseCause::Garbled)) => Some(id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_fills_the_memory_costs_no_other_one_its_connection() {
+    let mut scene = Scene::new(StreamLimits { held_max: 100, ..StreamLimits::default() });
+    let (mut hog, flow) = scene.accept();
+    hold(&mut scene, &mut hog, &format!("{}{}", head(999), "x".repeat(40)));
     let (mut small, _) = scene.accept();
-    let begin = |scene: &mut Scene, client: &mut TcpStream| {
-        client.write_all(&MESSAGE[..20]).unwrap();
-        while scene.connections.held <= 100 {
-            scene.connections.poll(scene.now).unwrap();
-            assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
-        }
-    };
-    begin(&mut scene, &mut small);
+    small.write_all(&MESSAGE[..20]).unwrap();
+    assert_eq!(closed_for_memory(&mut scene), flow.connection);
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (1, 20));
     small.write_all(&MESSAGE[20..]).unwrap();
     assert_eq!(scene.message(), MESSAGE);
-    scene.settle();
-    // The first client already holds more than its share.
-    begin(&mut scene, &mut small);
-    hog.write_all(b"x").unwrap();
-    assert_eq!(scene.closed(), CloseCause::Garbled);
-    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (1, 20));
+}
+
+/// Otherwise strangers that hold no more than their share would cost the next long message its
+/// connection.
+#[test]
+fn the_messages_that_are_incomplete_for_the_longest_time_make_room() {
+    let mut scene = Scene::new(StreamLimits { held_max: 300, ..StreamLimits::default() });
+    let mut strangers = [(); 3].map(|()| scene.accept());
+    let (mut caller, _) = scene.accept();
+    for (stranger, _) in &mut strangers {
+        hold(&mut scene, stranger, &format!("{}{}", head(999), "x".repeat(22)));
+        scene.now = scene.now + Duration::from_secs(1);
+    }
+    let message = format!("{}{}", head(200), "y".repeat(200));
+    caller.write_all(&message.as_bytes()[..200]).unwrap();
+    for (_, flow) in &strangers[..2] {
+        assert_eq!(closed_for_memory(&mut scene), flow.connection);
+    }
+    caller.write_all(&message.as_bytes()[200..]).unwrap();
+    assert_eq!(scene.message(), message.as_bytes());
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (2, 70));
+}
+
+/// The core opens connections to back ends.
+#[test]
+fn peers_that_fill_the_memory_do_not_cost_a_connection_that_the_core_has_opened() {
+    let mut scene = Scene::new(StreamLimits { held_max: 150, ..StreamLimits::default() });
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    scene.open(Transport::Tcp, server.local_addr().unwrap());
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    let mut back_end = server.accept().unwrap().0;
+    hold(&mut scene, &mut back_end, &format!("{}{}", head(999), "x".repeat(42)));
+    scene.now = scene.now + Duration::from_secs(1);
+    let (mut stranger, flow) = scene.accept();
+    stranger.write_all(format!("{}{}", head(999), "x".repeat(22)).as_bytes()).unwrap();
+    assert_eq!(closed_for_memory(&mut scene), flow.connection);
+    assert_eq!(scene.connections.held, 90);
+}
+
+/// Otherwise each peer that sends requests and reads no response would take a window of the core.
+#[test]
+fn messages_that_peers_do_not_read_have_a_limited_memory() {
+    const BLOCK: usize = STREAM_WINDOW / 2;
+    let limits = StreamLimits { held_max: 8 * BLOCK, ..StreamLimits::default() };
+    let mut scene = Scene::new(limits);
+    let clients = [(); 3].map(|()| scene.accept());
+    for &(_, flow) in &clients {
+        scene.fill(flow);
+        for _ in 0..2 {
+            scene.post(flow, &[b'x'; BLOCK]);
+        }
+        scene.now = scene.now + Duration::from_secs(1);
+    }
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Closed(id, CloseCause::Other)) => {
+            assert_eq!(Some(id), clients[0].1.connection, "the first one waits longest");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.unsent), (1, 6 * BLOCK));
+    drop(clients);
+    while !scene.connections.is_empty() {
+        scene.next();
+    }
+    assert_eq!(scene.connections.unsent, 0);
 }

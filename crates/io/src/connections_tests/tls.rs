@@ -3,9 +3,12 @@
 use std::thread::{self, JoinHandle};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::{cipher_suite, default_provider};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, Stream,
+    CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
+    ServerConnection, Stream, SupportedCipherSuite, Tls12CipherSuite,
 };
 
 use super::*;
@@ -18,18 +21,22 @@ pub struct Certified {
 }
 
 pub fn certified(name: &str) -> Certified {
+    certified_by(default_provider(), name)
+}
+
+/// Returns the settings of both sides. The server encrypts by `provider`.
+fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
-    let provider = || Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(provider())
+    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let server = ServerConfig::builder_with_provider(provider())
+    let server = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -84,6 +91,67 @@ fn messages_travel_over_tls_and_the_close_is_announced() {
     assert_eq!(peer.join().unwrap(), expected);
     assert_eq!(scene.counters.tls_handshakes.get(), 1);
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
+}
+
+/// RFC 8446 §6.1: "Each party MUST send a "close_notify" alert before closing its write side of the
+/// connection, unless it has already sent some error alert."
+#[test]
+fn an_end_that_the_core_did_not_ask_for_is_announced_too() {
+    for (last, ends, expected) in
+        [(&b""[..], true, CloseCause::Ended), (b"\x16\x03\x01", false, CloseCause::Garbled)]
+    {
+        let (mut scene, config) = scene(StreamLimits::default());
+        let peer = client(scene.local, config, move |stream| {
+            stream.write_all(&[MESSAGE, last].concat()).unwrap();
+            if ends {
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            }
+            // Without `close_notify` this is an error.
+            stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+        });
+        let Some(StreamEvent::Connected(_)) = scene.next() else { panic!("not accepted") };
+        assert_eq!(scene.message(), MESSAGE);
+        assert_eq!(scene.closed(), expected);
+        assert_eq!(peer.join().unwrap(), Ok(0), "{expected:?}");
+    }
+}
+
+/// Returns a provider of TLS 1.2 only, whose keys encrypt at most `records` records.
+fn limited(records: u64) -> CryptoProvider {
+    let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    let SupportedCipherSuite::Tls12(suite) = suite else { panic!("{suite:?} is not of TLS 1.2") };
+    let common = CipherSuiteCommon { confidentiality_limit: records, ..suite.common };
+    let limited: &'static Tls12CipherSuite =
+        Box::leak(Box::new(Tls12CipherSuite { common, ..*suite }));
+    CryptoProvider { cipher_suites: vec![limited.into()], ..default_provider() }
+}
+
+/// RFC 8446 §5.5: "There are cryptographic limits on the amount of plaintext which can be safely encrypted
+/// under a given set of keys."
+#[test]
+fn a_connection_ends_before_its_keys_have_encrypted_too_much() {
+    const POSTED: usize = 20;
+    let Certified { server, client: config } = certified_by(limited(8), "a.example");
+    let tls = Some(TlsServer::new(server));
+    let mut scene = Scene::with_tls(StreamLimits::default(), tls, Arc::new(|_| None));
+    let peer = client(scene.local, config, |stream| {
+        stream.write_all(MESSAGE).unwrap();
+        let mut read = Vec::new();
+        // Without `close_notify` this is an error.
+        stream.read_to_end(&mut read).unwrap();
+        read
+    });
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not accepted") };
+    assert_eq!(scene.message(), MESSAGE);
+    for _ in 0..POSTED {
+        scene.post(flow, MESSAGE);
+    }
+    assert_eq!(scene.closed(), CloseCause::Other);
+    // The message that did not fit, and those after it, are not sent.
+    let unsent = 1 + scene.counters.stream_unconnected.get() as usize;
+    assert!((2..POSTED).contains(&unsent), "{unsent}");
+    assert_eq!(peer.join().unwrap(), MESSAGE.repeat(POSTED - unsent));
 }
 
 /// Begins a handshake. The socket does not block.
@@ -186,6 +254,103 @@ fn handshakes_with_back_ends_come_before_those_of_clients() {
     back_end.join().unwrap();
 }
 
+/// Returns a record that is not encrypted by the keys of any session. Its receiver sends an alert.
+fn foreign_record() -> Vec<u8> {
+    let mut record = vec![0x17, 3, 3, 0, 32];
+    record.resize(5 + 32, 0);
+    record
+}
+
+#[test]
+fn an_alert_after_a_message_is_no_failed_handshake() {
+    let (mut scene, config) = scene(StreamLimits::default());
+    let mut clients = vec![hello(scene.local, &config)];
+    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    session.read_tls(&mut &foreign_record()[..]).unwrap();
+    assert!(session.process_new_packets().is_err());
+    session.write_tls(&mut socket).unwrap();
+    assert_eq!(scene.closed(), CloseCause::Insecure);
+    assert_eq!((scene.counters.tls_handshakes.get(), scene.counters.tls_failed()), (1, 0));
+}
+
+/// RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not accepted.
+#[test]
+fn a_server_that_rejects_us_after_the_handshake_is_counted() {
+    let Certified { server, client } = certified("a.example");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let back_end = thread::spawn(move || {
+        let mut session = ServerConnection::new(server).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        session.complete_io(&mut socket).unwrap();
+        session.read_tls(&mut &foreign_record()[..]).unwrap();
+        assert!(session.process_new_packets().is_err());
+        while session.wants_write() {
+            session.write_tls(&mut socket).unwrap();
+        }
+        // Until the other side closes.
+        let _ = socket.read(&mut [0]);
+    });
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    scene.open(Transport::Tls, remote);
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    assert_eq!(scene.closed(), CloseCause::Insecure);
+    assert_eq!(scene.counters.tls_failed_rejected.get(), 1);
+    back_end.join().unwrap();
+}
+
+/// The core limits the time for opening a connection.
+#[test]
+fn a_handshake_that_the_core_gives_up_is_counted() {
+    let Certified { client, .. } = certified("a.example");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
+    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    let id = scene.open(Transport::Tls, silent.local_addr().unwrap());
+    while scene.connections.connections[&id].state != State::Handshaking {
+        scene.connections.poll(scene.now).unwrap();
+    }
+    scene.connections.close(id);
+    assert_eq!(scene.closed(), CloseCause::Asked);
+    assert_eq!((scene.counters.tls_failed_slow.get(), scene.counters.tls_failed()), (1, 1));
+}
+
+/// Peers repeat no message over TLS. So a BYE that is not read is lost.
+#[test]
+fn messages_before_an_error_of_tls_are_received() {
+    for is_open in [true, false] {
+        let (mut scene, config) = scene(StreamLimits::default());
+        let mut clients = vec![hello(scene.local, &config)];
+        let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
+        assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+        if is_open {
+            take_turn(&mut scene);
+            scene.settle();
+        }
+        let mut bytes = Vec::new();
+        session.writer().write_all(&MESSAGE.repeat(2)).unwrap();
+        session.write_tls(&mut bytes).unwrap();
+        bytes.extend(foreign_record());
+        socket.write_all(&bytes).unwrap();
+        for _ in 0..2 {
+            assert_eq!(scene.message(), MESSAGE);
+        }
+        assert_eq!(scene.closed(), CloseCause::Garbled);
+        assert_eq!((scene.counters.stream_garbled.get(), scene.connections.held), (1, 0));
+        thread::sleep(Duration::from_millis(20));
+        session.read_tls(&mut socket).unwrap();
+        let alert = session.process_new_packets();
+        assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
+    }
+}
+
 /// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
 /// default.
 #[test]
@@ -212,6 +377,51 @@ fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     }
     assert_eq!((scene.now, scene.closed()), (due, CloseCause::TimedOut));
     assert_eq!(scene.connections.held, 0);
+}
+
+/// Otherwise a peer could keep 64 KiB of memory until the time limit of the handshake.
+#[test]
+fn the_messages_of_a_handshake_have_a_limited_memory() {
+    let (mut scene, _) = scene(StreamLimits { held_max: 40_000, ..StreamLimits::default() });
+    // A record with the first quarter of a ClientHello.
+    let mut record = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0];
+    record.resize(5 + (1 << 14), 0);
+    let _clients = [(); 3].map(|()| {
+        let mut client = TcpStream::connect(scene.local).unwrap();
+        client.write_all(&record).unwrap();
+        client
+    });
+    let mut flows = Vec::new();
+    let closed = loop {
+        match scene.next() {
+            Some(StreamEvent::Connected(flow)) => flows.push(flow),
+            Some(StreamEvent::Closed(id, CloseCause::Garbled)) => break id,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((flows.len(), Some(closed)), (3, flows[0].connection));
+    assert_eq!(scene.counters.stream_held_full.get(), 1);
+    assert!(scene.connections.held <= 40_000);
+}
+
+/// The time limit of the handshake is longer by default than this one.
+#[test]
+fn a_short_time_limit_for_messages_applies_from_the_beginning() {
+    let limits = StreamLimits { message: Duration::from_secs(2), ..StreamLimits::default() };
+    assert!(limits.message < limits.handshake);
+    let (mut scene, config) = scene(limits);
+    let mut clients = vec![hello(scene.local, &config)];
+    let (_session, mut socket) = finish(answered(&mut scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    // The header of a record and two bytes of it.
+    socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
+    take_turn(&mut scene);
+    scene.settle();
+    let began = scene.now;
+    scene.now = scene.connections.due();
+    assert_eq!(scene.now, began + limits.message);
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+    assert_eq!((scene.counters.stream_slow.get(), scene.counters.tls_failed_slow.get()), (1, 0));
 }
 
 /// A session keeps the fragments of a handshake message. They look like session tickets.

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const PING: &[u8] = b"\r\n\r\n";
-
 /// Writes bytes, and waits until the kernel reports them.
 fn write(scene: &mut Scene, client: &mut TcpStream, bytes: &[u8]) {
     client.write_all(bytes).unwrap();
@@ -29,6 +27,17 @@ fn a_connection_that_never_pauses_leaves_the_others_their_turn() {
     other.write_all(MESSAGE).unwrap();
     let is_served = (0..512).any(|_| scene.message() == MESSAGE);
     assert!(is_served, "within two turns of the shard");
+}
+
+/// The core has no limit for keep-alives. So a peer with many connections could delay all others.
+#[test]
+fn a_connection_passes_on_one_keep_alive_in_a_turn() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let ((mut pinging, _), (mut trunk, _)) = (scene.accept(), scene.accept());
+    write(&mut scene, &mut pinging, &PING.repeat(100));
+    write(&mut scene, &mut trunk, &MESSAGE.repeat(64));
+    let received: Vec<_> = (0..68).map(|_| scene.message()).collect();
+    assert_eq!(received.iter().filter(|bytes| bytes[..] == *MESSAGE).count(), 64);
 }
 
 /// The kernel reports a limited number of connections at once, and unread ones again and again.
@@ -101,7 +110,7 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     let (mut second, _) = scene.accept();
     for (ms, client, count) in [(10, &mut first, 17), (20, &mut second, 1)] {
         scene.now = at(ms);
-        write(&mut scene, client, &PING.repeat(count));
+        write(&mut scene, client, &MESSAGE.repeat(count));
     }
     // Bytes that wait in a socket keep their time of arrival when the kernel reports them again.
     scene.now = at(30);
@@ -113,12 +122,12 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     // The first connection is in the queue, because one of its messages has been read but not
     // passed on. Its socket was empty until now.
     scene.now = at(70);
-    write(&mut scene, &mut first, PING);
+    write(&mut scene, &mut first, MESSAGE);
     assert_eq!(arrival(&mut scene, 80), at(10));
     assert_eq!(arrival(&mut scene, 90), at(70));
     scene.settle();
     scene.now = at(100);
-    write(&mut scene, &mut first, PING);
+    write(&mut scene, &mut first, MESSAGE);
     assert_eq!(arrival(&mut scene, 110), at(100));
 }
 

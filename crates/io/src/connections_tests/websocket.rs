@@ -13,8 +13,6 @@ use super::tls::{Certified, certified};
 use super::*;
 use crate::TlsPeer;
 
-const PONG: &[u8] = b"\r\n";
-
 fn scene(limits: StreamLimits) -> Scene {
     Scene::over(Transport::Ws, limits, None, Arc::new(|_| None))
 }

@@ -18,13 +18,17 @@ pub(super) struct ShardHandoffs {
     counters: Arc<Counters>,
     /// Messages that could not be handed off, for the core.
     returned: VecDeque<Returned>,
+    /// Number of failures among `returned`.
+    unsent: usize,
     /// Memberships that keep the shards running until the inputs taken since the last
     /// [`note`](Self::note) are handled.
     held: Vec<ShutdownBarrier>,
 }
 
-/// Maximum number of messages that wait to go back to the core. Further ones are lost.
-const RETURNED_MAX: usize = 256;
+/// Maximum number of failures that wait to go back to the core: more than a turn usually has.
+/// Further ones are lost. Messages that arrived on streams have no such limit. The core had them
+/// before, within its own limits, and gets them back in the next turn.
+const UNSENT_MAX: usize = 4096;
 
 /// A message that could not be handed off.
 #[derive(Debug)]
@@ -56,7 +60,8 @@ impl Returned {
 
 impl ShardHandoffs {
     pub fn new(handoffs: Handoffs, barrier: ShutdownBarrier, counters: Arc<Counters>) -> Self {
-        Self { handoffs, barrier, counters, returned: VecDeque::new(), held: Vec::new() }
+        let (returned, held) = (VecDeque::new(), Vec::new());
+        Self { handoffs, barrier, counters, returned, unsent: 0, held }
     }
 
     /// Hands an input to its shard. An input that cannot be handed off is counted. If it is a message
@@ -67,10 +72,21 @@ impl ShardHandoffs {
             Ok(()) => self.counters.handoffs_out.add(1),
             Err(input) => {
                 self.counters.handoffs_lost.add(1);
-                let returned = Returned::of(input);
-                self.returned.extend(returned.filter(|_| self.returned.len() < RETURNED_MAX));
+                self.give_back(input);
             }
         }
+    }
+
+    /// Keeps an input that could not be handed off until the core takes it back.
+    fn give_back(&mut self, input: HandoffInput) {
+        let Some(returned) = Returned::of(input) else { return };
+        if matches!(returned, Returned::Unsent(_)) {
+            if self.unsent >= UNSENT_MAX {
+                return;
+            }
+            self.unsent += 1;
+        }
+        self.returned.push_back(returned);
     }
 
     /// Takes over the next input from another shard.
@@ -82,7 +98,9 @@ impl ShardHandoffs {
 
     /// Returns the next message that could not be handed off.
     pub fn take_returned(&mut self) -> Option<Returned> {
-        self.returned.pop_front()
+        let returned = self.returned.pop_front()?;
+        self.unsent -= usize::from(matches!(returned, Returned::Unsent(_)));
+        Some(returned)
     }
 
     /// Returns the number of messages that the core has not got back yet.
@@ -187,22 +205,25 @@ mod tests {
         assert!(b.barrier().all_drained());
     }
 
+    /// A turn can read more than 1,000 messages from connections, and all of them may belong to a
+    /// shard whose queue is full.
     #[test]
-    fn a_message_of_a_stream_goes_back_if_the_other_shard_has_ended() {
-        let pool = Pool::new();
-        let [mut a, b] = pair(8);
-        drop(b);
-        a.send(response(&pool));
-        assert!(matches!(a.take_returned(), Some(Returned::Unsent(_))));
-    }
-
-    #[test]
-    fn few_messages_wait_for_the_core() {
+    fn all_messages_of_streams_and_a_limited_number_of_failures_go_back() {
         let pool = Pool::new();
         let [mut a, _b] = pair(1);
-        for _ in 0..RETURNED_MAX + 10 {
+        let HandoffInput::Transmit(transmit) = response(&pool).input else { unreachable!() };
+        a.send(response(&pool));
+        let count = UNSENT_MAX + 10;
+        for _ in 0..count {
             a.send(response(&pool));
+            let received = Received::new(Timestamp::ZERO, transmit.flow, pool.copy(b"BYE"));
+            a.send(Handoff { shard: 1, input: HandoffInput::Received(received) });
         }
-        assert_eq!(a.returned(), RETURNED_MAX);
+        let returned: Vec<_> = std::iter::from_fn(|| a.take_returned()).collect();
+        let is_received = |returned: &&Returned| matches!(returned, Returned::Received(_));
+        assert_eq!(returned.iter().filter(is_received).count(), count);
+        assert_eq!(returned.len(), count + UNSENT_MAX);
+        a.send(response(&pool));
+        assert_eq!(a.returned(), 1, "failures have places again");
     }
 }

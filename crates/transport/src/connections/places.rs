@@ -1,15 +1,31 @@
 //! Opening, accepting and eviction of connections, within the limits of a table.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
 
-use super::ConnectionTable;
+use super::{ConnectionTable, Use};
 use crate::connection::{Connection, ConnectionState, Target};
+use crate::limits::ConnectionLimits;
 use crate::unsent::WhyUnsent;
 
 /// The table keeps 1/16 of the maximum number of opened connections free, but at least one, as long
 /// as there are idle connections to close. A driver takes time to close a connection, so the table
 /// makes room in advance.
 const SPARE_PART: usize = 16;
+
+/// Time without messages and keep-alives after which a connection for responses may be closed to
+/// make room for another one. Its responses have been handed to the driver, which sends them before
+/// it closes the connection.
+const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
+
+/// At most 1/32 of the connections for responses may be opening to one remote address at once.
+/// Otherwise a peer that names ports at which nothing answers could use up all.
+const OPENING_PART: usize = 32;
+
+/// The last 1/8 of the places for accepted connections goes mainly to sources with few connections.
+const LAST_PART: usize = 8;
 
 impl ConnectionTable {
     /// Opens a connection that its owner has named. Only messages that name it use it. Returns
@@ -29,9 +45,14 @@ impl ConnectionTable {
         &mut self,
         now: Timestamp,
         flow: Flow,
+        by: Use,
     ) -> Result<ConnectionId, WhyUnsent> {
         let target = Target::of(flow);
         if let Some(&id) = self.by_target.get(&target) {
+            if by == Use::Any {
+                // A request waits for its response, so the connection yields no earlier than others.
+                self.for_responses.remove(id);
+            }
             return Ok(id);
         }
         // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".
@@ -39,13 +60,32 @@ impl ConnectionTable {
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
-        if !self.has_room_for_one(now) {
+        let is_response = by == Use::Response;
+        if !self.has_room_for_one(now) || is_response && !self.has_room_for_response(now, flow) {
             return Err(WhyUnsent::TooMany);
         }
         let id = self.free_id();
         self.begin(now, id, target, false);
         self.by_target.insert(target, id);
+        if is_response && let Some(connection) = self.connections.get_mut(&id) {
+            connection.opens_for_response = true;
+            self.for_responses.add(now, id);
+        }
         Ok(id)
+    }
+
+    /// Returns whether one more connection may be opened for a response. If the limit is reached,
+    /// first closes another such connection, if its responses are sent. If the result is true, the
+    /// connection counts as one that is being opened.
+    fn has_room_for_response(&mut self, now: Timestamp, flow: Flow) -> bool {
+        let max = (self.limits.opened_max / 2).max(1);
+        let has_place = self.for_responses.len() < max || self.evict_for_responses(now);
+        let opening_max = (max / OPENING_PART).max(1);
+        let has_room = has_place && self.opening_for_responses.admit(flow.remote, opening_max);
+        if !has_room {
+            self.counters.excess.add(1);
+        }
+        has_room
     }
 
     /// Returns whether one more connection may be opened. If the limit is nearly reached, first
@@ -72,31 +112,46 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// If the limit is nearly reached, closes the least recently used opened connection, unless it
-    /// was used within [`yields_after`](crate::ConnectionLimits::yields_after).
+    /// If the limit is nearly reached, closes a connection that only responses use. If there is none,
+    /// closes the least recently used opened connection, unless it was used within
+    /// [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
-        let Self { limits, connections, recency, .. } = self;
-        let spare = (limits.opened_max / SPARE_PART).max(1);
-        if recency.len() + 1 + spare <= limits.opened_max {
+        let spare = (self.limits.opened_max / SPARE_PART).max(1);
+        if self.recency.len() + 1 + spare <= self.limits.opened_max {
             return;
         }
-        let last_use = |id| match connections.get(&id) {
-            Some(unused) if unused.state == ConnectionState::Open && !unused.is_waited_for() => {
-                unused.since
-            }
-            _ => now,
-        };
-        if let Some(id) = recency.oldest(now, limits.yields_after, last_use) {
+        if !self.evict_for_responses(now) {
+            let Self { limits, connections, recency, .. } = self;
+            let last_use = |id| last_use(connections, now, id);
+            let oldest = recency.oldest(now, limits.yields_after, last_use);
+            self.evict(oldest);
+        }
+    }
+
+    /// Closes the least recently used connection for responses, unless it was used within
+    /// [`RESPONSES_YIELD_AFTER`]. Returns whether it closed one.
+    fn evict_for_responses(&mut self, now: Timestamp) -> bool {
+        let Self { connections, for_responses, .. } = self;
+        let last_use = |id| last_use(connections, now, id);
+        let oldest = for_responses.oldest(now, RESPONSES_YIELD_AFTER, last_use);
+        self.evict(oldest)
+    }
+
+    /// Closes a connection to make room. Returns whether there is one.
+    fn evict(&mut self, id: Option<ConnectionId>) -> bool {
+        if let Some(id) = id {
             self.counters.evicted.add(1);
             self.close(id);
         }
+        id.is_some()
     }
 
     /// Adds a connection that the driver has accepted. If there are too many, tells the driver to
     /// close it.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
-        if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
+        let free = self.limits.accepted_max.saturating_sub(accepted);
+        if !self.remotes.admit(flow.remote, per_remote_max(&self.limits, free)) {
             self.counters.excess.add(1);
             // The table keeps no state of this connection.
             self.closes.push_back(id);
@@ -117,4 +172,32 @@ impl ConnectionTable {
         self.next_id = id.next_of(self.shard);
         id
     }
+}
+
+/// Returns the time at which a connection was last used. A connection that is being opened, or for
+/// which messages wait, is in use.
+fn last_use(
+    connections: &BTreeMap<ConnectionId, Connection>,
+    now: Timestamp,
+    id: ConnectionId,
+) -> Timestamp {
+    match connections.get(&id) {
+        Some(unused) if unused.state == ConnectionState::Open && !unused.is_waited_for() => {
+            unused.since
+        }
+        _ => now,
+    }
+}
+
+/// Returns the number of accepted connections that one source may have while `free` further places
+/// are left.
+///
+/// Of the [last](LAST_PART) places, one source may have at most as many as are still free.
+/// Otherwise the few sources that fill the table would keep all others out, back ends among them.
+/// This part is smaller if the limits allow one source nearly all places, for example because all
+/// browsers come from the address of a reverse proxy.
+fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
+    let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
+    let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));
+    if free > last { per_remote_max } else { per_remote_max.min(free) }
 }

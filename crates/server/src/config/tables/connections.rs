@@ -54,7 +54,8 @@ table! {
         write: |bytes| bytes >> 10,
     }, Default("512");
     /// Megabytes of messages that may wait for all connections together. The same limit applies
-    /// separately to messages that have arrived in part.
+    /// separately to messages that have arrived in part, and to those that Tidegate is sending to
+    /// peers that do not read.
     memory_max("memory_max_mb"): usize = As {
         of: Whole(16..=65_536_usize),
         read: |mb| mb << 20,

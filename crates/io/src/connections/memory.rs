@@ -1,0 +1,173 @@
+//! The limit on the memory that peers can take.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tidegate_world::{CloseCause, ConnectionId, STREAM_WINDOW, Timestamp};
+
+use super::Connections;
+use crate::connection::{Connection, READ, State};
+
+/// Maximum number of bytes for which no connection is closed, unless half of its share is less.
+const SMALL: usize = 2048;
+
+/// The accepted connections that take more of a memory than a small part, each with the time since
+/// which it takes some of it. An entry may be outdated. It stays until it is the oldest, or until
+/// most entries are outdated.
+#[derive(Debug, Default)]
+pub(super) struct Takers(BTreeSet<(Timestamp, ConnectionId)>);
+
+impl Takers {
+    /// Adds a connection, which is one of `count` connections. `takes` returns whether an entry is
+    /// not outdated.
+    fn add(
+        &mut self,
+        since: Timestamp,
+        id: ConnectionId,
+        count: usize,
+        takes: impl Fn(Timestamp, ConnectionId) -> bool,
+    ) {
+        self.0.insert((since, id));
+        if self.0.len() > 2 * count + 64 {
+            self.0.retain(|&(since, id)| takes(since, id));
+        }
+    }
+
+    /// Returns the connection that takes more than a small part for the longest time.
+    fn oldest(&mut self, takes: impl Fn(Timestamp, ConnectionId) -> bool) -> Option<ConnectionId> {
+        while let Some(&(since, id)) = self.0.first() {
+            if takes(since, id) {
+                return Some(id);
+            }
+            self.0.pop_first();
+        }
+        None
+    }
+}
+
+/// The parts of a memory that a connection may take.
+struct Parts {
+    /// The memory divided by the number of connections.
+    share: usize,
+    /// A part for which no connection is closed. It is at most half of a share. So while the memory
+    /// is full, connections that take more take at least half of it.
+    small: usize,
+}
+
+impl Connections {
+    /// Limits the memory for messages and handshakes that have arrived in part, after a connection
+    /// has read some bytes.
+    ///
+    /// If the memory is full, closes the connections whose messages or handshakes are incomplete for
+    /// the longest time, until as many bytes are free as one system call reads. So a peer that fills
+    /// the memory and completes nothing loses its own connections, also if each of them takes no
+    /// more than its share.
+    pub(super) fn limit_held(&mut self, id: ConnectionId) {
+        let max = self.limits.held_max;
+        let Parts { share, small } = self.parts(max);
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (since, held) = (connection.since, connection.held());
+        // Peers must not cost a connection that the core has opened, for example to a back end.
+        if !id.is_opened() && holds(connection, small) {
+            let Self { connections, holding, .. } = self;
+            let count = connections.len();
+            holding.add(since, id, count, |since, id| is_holder(connections, small, since, id));
+        }
+        let mut freed = 0;
+        while self.held > max && freed < READ {
+            let Self { connections, holding, .. } = self;
+            let oldest = holding.oldest(|since, id| is_holder(connections, small, since, id));
+            let Some(oldest) = oldest else { break };
+            let before = self.held;
+            self.end_for_memory(oldest, CloseCause::Garbled);
+            freed += before - self.held;
+        }
+        if self.held > max && freed == 0 && held > share {
+            self.end_for_memory(id, CloseCause::Garbled);
+        }
+    }
+
+    /// Limits the memory for messages that peers do not read, after a connection could not send all
+    /// of its bytes.
+    ///
+    /// If the memory is full, closes the connections on which something is left to send for the
+    /// longest time, until as many bytes are free as the core hands out at once.
+    pub(super) fn limit_unsent(&mut self, id: ConnectionId) {
+        let max = self.limits.held_max;
+        let Parts { small, .. } = self.parts(max);
+        let Some(connection) = self.connections.get(&id) else { return };
+        if connection.unsent > small {
+            let since = connection.unsent_since;
+            let Self { connections, unread, .. } = self;
+            let count = connections.len();
+            unread.add(since, id, count, |since, id| has_unread(connections, small, since, id));
+        }
+        let mut freed = 0;
+        while self.unsent > max && freed < STREAM_WINDOW {
+            let Self { connections, unread, .. } = self;
+            let oldest = unread.oldest(|since, id| has_unread(connections, small, since, id));
+            let Some(oldest) = oldest else { break };
+            let before = self.unsent;
+            self.end_for_memory(oldest, CloseCause::Other);
+            freed += before - self.unsent;
+        }
+    }
+
+    fn parts(&self, max: usize) -> Parts {
+        let share = max / self.connections.len().max(1);
+        Parts { share, small: SMALL.min(share / 2) }
+    }
+
+    fn end_for_memory(&mut self, id: ConnectionId, cause: CloseCause) {
+        self.counters.stream_held_full.add(1);
+        self.end(id, cause);
+    }
+}
+
+/// Counts what is left to send on a connection, and updates the `total`. The window of the core is
+/// the only limit for a connection that the core has opened.
+pub(super) fn count_unsent(
+    total: &mut usize,
+    now: Timestamp,
+    id: ConnectionId,
+    connection: &mut Connection,
+) {
+    let unsent = if id.is_opened() { 0 } else { connection.unsent_bytes() };
+    *total = *total + unsent - std::mem::replace(&mut connection.unsent, unsent);
+    connection.unsent_since = match unsent {
+        0 => Timestamp::NEVER,
+        _ => connection.unsent_since.min(now),
+    };
+}
+
+/// Returns whether a connection has had something to send since `since`, and has more than `small`
+/// bytes now.
+fn has_unread(
+    connections: &HashMap<ConnectionId, Connection>,
+    small: usize,
+    since: Timestamp,
+    id: ConnectionId,
+) -> bool {
+    connections.get(&id).is_some_and(|found| found.unsent_since == since && found.unsent > small)
+}
+
+/// Returns whether a connection waits for the rest of a message or of a handshake, and holds more
+/// than `small` bytes.
+fn holds(connection: &Connection, small: usize) -> bool {
+    let waits = match connection.state {
+        State::Open | State::Handshaking => connection.since != Timestamp::NEVER,
+        State::Opening | State::Closing => false,
+    };
+    waits && connection.held() > small
+}
+
+/// Returns whether a connection [holds](holds) something that has been incomplete since `since`.
+fn is_holder(
+    connections: &HashMap<ConnectionId, Connection>,
+    small: usize,
+    since: Timestamp,
+    id: ConnectionId,
+) -> bool {
+    connections
+        .get(&id)
+        .is_some_and(|connection| connection.since == since && holds(connection, small))
+}
