@@ -309,6 +309,8 @@ fn a_value_that_is_no_number_gets_no_verdict() {
         ("goodput_end('pi', load=3)", "`goodput_end` has no value"),
         ("[goodput_end('pi', load=3), 2]|min", "`goodput_end` has no value"),
         ("delay_ms('pi', load=3)", "`delay_ms` has no value"),
+        // No load of the sweep is handled.
+        ("peak('pi')", "`peak` has no value"),
         ("cps('pi', load=3) / cps('none', load=3)", "unable to calculate 0.0 / 0.0"),
         ("goodput('pi', load=3) * 1e308 * 1e308", "is inf for a seed"),
     ] {
