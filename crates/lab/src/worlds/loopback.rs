@@ -10,10 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_agent::{AnswererStats, CallerStats};
-use tidegate_sim::Link;
+use tidegate_sim::{Link, Silence};
 use tidegate_world::Seed;
 
 use super::{Kind, World, agents, counted};
+use crate::disturbance::Disturbance;
 use crate::network::Trouble;
 use crate::outcome::{Generator, Outcome};
 use crate::real::{Answerers, Callers, Done};
@@ -99,7 +100,8 @@ impl World for Loopback {
     }
 }
 
-/// Checks that real sockets can run `run`.
+/// Checks that real sockets can run `run`. A condition that they cannot provide must not be left
+/// out, because the results would name it.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
@@ -108,6 +110,19 @@ fn check(run: &RunSpec) -> Result<(), String> {
     }
     if conditions.goodput == Goodput::Acknowledged {
         return only("`goodput = \"acknowledged\"`");
+    }
+    if conditions.disturbance != Disturbance::NONE {
+        return only("`[disturbance]`");
+    }
+    if conditions.sources > 1 {
+        return only("`sources` above 1");
+    }
+    if conditions.trunk > 0.0 {
+        return only("a `trunk`");
+    }
+    let is_silent = |what| matches!(what, Trouble::Crash { silence: Silence::Silent, .. });
+    if run.faults().iter().any(|fault| is_silent(fault.what)) {
+        return only("a crash with `silent = true`");
     }
     let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
     if run.faults().iter().any(|fault| !can(fault.what)) {
@@ -161,3 +176,7 @@ fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "loopback/tests.rs"]
+mod tests;

@@ -1,0 +1,45 @@
+use super::*;
+use crate::run_spec::runs;
+use crate::scenario::Scenario;
+
+/// Returns a run on real sockets of a scenario with these further lines.
+fn run_with(lines: &str) -> RunSpec {
+    let text = format!(
+        "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 10\n\
+         sample_ms = 4000\n[[variant]]\noverload = {{}}\n{lines}"
+    );
+    let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+    runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Real).remove(0)
+}
+
+/// Otherwise a run would ignore the condition, and its results would name it.
+#[test]
+fn a_condition_that_exists_only_in_simulated_time_is_refused() {
+    let fault = |keys: &str| format!("[[fault]]\nat_s = 1\nfor_s = 1\n{keys}");
+    for (lines, named) in [
+        ("[[link]]\nloss = 0.1\n", "`[[link]]`"),
+        ("[workload]\ngoodput = \"acknowledged\"\n", "acknowledged"),
+        ("[workload]\nsources = 2\n", "`sources`"),
+        ("[workload]\ntrunk = 0.5\n", "`trunk`"),
+        ("[disturbance]\ncosts = \"pareto\"\n", "`[disturbance]`"),
+        ("[disturbance]\nstolen_ms = 10\n", "`[disturbance]`"),
+        (&*fault("kind = \"crash\"\nsilent = true\n"), "`silent = true`"),
+        (&*fault("kind = \"resolver\"\nfails = 1\n"), "`[[fault]]`"),
+    ] {
+        let error = check(&run_with(lines)).unwrap_err();
+        assert!(error.contains(named) && error.contains("--world sim"), "{lines}: {error}");
+    }
+}
+
+#[test]
+fn a_condition_that_exists_on_real_sockets_is_accepted() {
+    for lines in [
+        "",
+        "[disturbance]\ncosts = \"constant\"\n",
+        "[workload]\nsources = 1\ntrunk = 0\n",
+        "[[fault]]\nat_s = 1\nfor_s = 1\nkind = \"crash\"\n",
+        "[[fault]]\nat_s = 1\nfor_s = 1\nkind = \"stall\"\n",
+    ] {
+        assert_eq!(check(&run_with(lines)), Ok(()), "{lines}");
+    }
+}
