@@ -256,6 +256,25 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
 }
 
+/// Rows are run again one after another.
+#[test]
+fn a_row_can_be_written_while_another_one_lacks_a_value() {
+    let desk = Desk::new();
+    let page = Page::within(desk.0.path());
+    let found = desk.perform(&Reckoned::keeping(0.8), "", false).unwrap();
+    page.update(&desk.claims(), &found, "abc").unwrap();
+    desk.change("kept", "held");
+    let lacking = page.check(&desk.claims()).unwrap_err();
+    assert!(lacking.starts_with("x-other: the record has no finding"), "{lacking}");
+    let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();
+    page.update(&desk.claims(), &found, "def").unwrap();
+    let text = fs::read_to_string(&page.page).unwrap();
+    assert!(text.contains("0.40 more") && text.contains("not run yet"), "{text}");
+    let found = desk.perform(&Reckoned::keeping(0.8), "x-other", false).unwrap();
+    page.update(&desk.claims(), &found, "def").unwrap();
+    page.check(&desk.claims()).unwrap();
+}
+
 #[test]
 fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() {
     let desk = Desk::new();
