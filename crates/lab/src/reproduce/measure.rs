@@ -13,6 +13,10 @@ const HANDLED: f64 = 0.9999;
 /// Samples of a timeline count only after this many seconds.
 const SETTLED_S: f64 = 20.0;
 
+/// The recovery time, as a multiple of its limit, of a goodput that does not recover. It is finite,
+/// because a value of a claim must be a number.
+const NEVER: f64 = 1000.0;
+
 /// A measure of a run, or of the runs under all loads.
 pub(super) struct Measure {
     /// Name of the measure in expressions.
@@ -62,7 +66,7 @@ impl Part {
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 28] = [
+pub(super) static MEASURES: [Measure; 29] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up per second.
@@ -110,14 +114,15 @@ pub(super) static MEASURES: [Measure; 28] = [
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
-    // Seconds from the end of the trigger until goodput has recovered, and the limit for this time.
-    // If goodput has not recovered at the end of the run, the value is ten times the rest of the
-    // run, so that it exceeds the limit.
+    // Seconds from the end of the trigger until goodput has recovered, the limit for this time, and
+    // the time divided by the limit. If goodput has not recovered at the end of the run, the time
+    // is ten times the rest of the run, which need not exceed the limit. So only the third judges.
     one("recovered_s", |point| {
         let end_s = point.run.measured_until().as_secs_f64();
         outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end_s - o.trigger_ended_s)))
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
+    one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
     // Devices that are registered at the end, as a part of all.
     one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
     // Emergency calls set up in time, as a part of those offered.
@@ -199,6 +204,16 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
 /// Returns a value of an outage, or NaN if the run has no outage.
 fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
+}
+
+/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered. Without
+/// a backlog the limit is 0, and only an immediate recovery is within it.
+fn recovery_of_limit(outage: &Outage) -> f64 {
+    match (outage.recovered_s, outage.limit_s()) {
+        (Some(0.0), _) => 0.0,
+        (Some(time), limit) if limit > 0.0 => (time / limit).min(NEVER),
+        (Some(_) | None, _) => NEVER,
+    }
 }
 
 /// Returns `some` divided by `whole`, or NaN if `whole` is 0: a claim about nothing has no verdict.

@@ -105,6 +105,7 @@ fn the_figures_of_an_outage_are_read() {
         // Ten times the rest: 5 s of warm-up, 25 s measured.
         ("recovered_s", 270.0),
         ("recovery_limit_s", 11.0),
+        ("recovery_of_limit", 1000.0),
         ("registered_end", 0.5),
         ("emergency_served", 0.75),
     ] {
@@ -113,6 +114,24 @@ fn the_figures_of_an_outage_are_read() {
     }
     let none = self::points(Path::new("/"), |_| Outcome::default());
     assert!(measured("goodput_end", &none).is_nan());
+}
+
+#[test]
+fn a_recovery_is_judged_by_the_backlog_of_its_own_run() {
+    let of_limit = |recovered_s, backlog_s| {
+        recovery_of_limit(&Outage { recovered_s, backlog_s, ..Outage::default() })
+    };
+    for (recovered_s, backlog_s, expected) in [
+        (Some(5.5), 10.0, 0.5),
+        (Some(22.0), 10.0, 2.0),
+        // The rest of the run is shorter than the limit, but goodput never recovers.
+        (None, 10_000.0, 1000.0),
+        (Some(0.0), 0.0, 0.0),
+        (Some(1.0), 0.0, 1000.0),
+    ] {
+        let value = of_limit(recovered_s, backlog_s);
+        assert!((value - expected).abs() < 1e-9, "{recovered_s:?} of {backlog_s}: {value}");
+    }
 }
 
 /// A part of nothing must not count as 1. Otherwise a claim about emergency calls would hold
