@@ -158,7 +158,8 @@ pub struct Quantiles {
     pub max_ms: f64,
 }
 
-/// Measurements of the generator, callers and answerers together. Simulated time has none.
+/// Measurements of the generator, callers and answerers together. In simulated time only
+/// [`too_slow`](Self::too_slow) is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0 to 1.
@@ -175,7 +176,16 @@ impl Generator {
     /// Returns whether the generator offered its load and lost nothing. Only then does the outcome
     /// describe the server.
     pub fn kept_up(&self) -> bool {
-        self.too_slow.is_none() && self.drops == 0
+        self.doubt().is_none()
+    }
+
+    /// Returns the reason why the outcome may not describe the server, or `None` if there is none.
+    pub fn doubt(&self) -> Option<String> {
+        match (&self.too_slow, self.drops) {
+            (Some(reason), _) => Some(format!("the generator was too slow: {reason}")),
+            (None, 0) => None,
+            (None, drops) => Some(format!("the generator lost {drops} datagrams")),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use tidegate_lab::outcome::Outcome;
+use tidegate_lab::outcome::{Generator, Outcome};
 use tidegate_lab::progress::Lines;
 use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Grade, Page, Reproduction};
 use tidegate_lab::run_spec::RunSpec;
@@ -107,7 +107,7 @@ impl World for Reckoned {
     }
 
     fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-        assert_eq!(run.conditions.open_max, 200, "the changed value");
+        assert_eq!(run.conditions.open_max, Some(200), "the changed value");
         let what = format!("{} {} {}", run.variant.label, run.conditions.load, run.seed);
         self.runs.lock().unwrap().push(what);
         let kept = if run.variant.label == "pi" { self.pi } else { 0.3 };
@@ -222,6 +222,24 @@ fn identical_repetitions_get_no_verdict() {
     }
     let wrong = Desk::new().perform(&Same, "", false).unwrap_err();
     assert!(wrong.contains("the repetitions of"), "{wrong}");
+}
+
+#[test]
+fn a_run_whose_callers_did_not_offer_its_load_gets_no_verdict() {
+    /// A world in which callers begin too few calls.
+    struct Limited;
+    impl World for Limited {
+        fn kind(&self) -> Kind {
+            Kind::Sim
+        }
+        fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+            let too_slow = Some("too many calls were open".to_owned());
+            let generator = Generator { too_slow, ..Generator::default() };
+            Ok(Outcome { offered: run.seed, generator, measured_s: 1.0, ..Outcome::default() })
+        }
+    }
+    let wrong = Desk::new().perform(&Limited, "", false).unwrap_err();
+    assert!(wrong.contains("too slow: too many calls were open"), "{wrong}");
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::run_spec::RunSpec;
 /// The called URI. Its host is a name, so that no server takes it for an outside address.
 const CALLED: &str = "sip:service@example.com";
 
+/// Maximum number of open calls to one server if the scenario does not choose one.
+const OPEN_MAX: usize = 100_000;
+
 /// Number of called users if a server learns its limits from rejections.
 const CALLEES: u32 = 100;
 
@@ -77,7 +80,7 @@ pub(super) fn caller(
         measured_until: run.measured_until(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
-        open_max: conditions.open_max,
+        open_max: conditions.open_max.unwrap_or(OPEN_MAX),
         open_limit: conditions.open_limit,
         redial: conditions.redial,
         emergency: conditions.emergency,

@@ -16,6 +16,10 @@ use crate::topology::Topology;
 /// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
+/// The share of the calls that callers need not begin. If more do not begin, the callers do not offer
+/// their load.
+const NOT_BEGUN_MAX: f64 = 0.01;
+
 /// Returns the name of the configuration file of the server at index `place`.
 pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     match topology.nodes() {
@@ -93,6 +97,22 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
+/// Returns the reason why callers in simulated time did not offer the load of `run`, or `None` if
+/// they did. There the limit of open calls is the only possible reason. A limit that the scenario
+/// chooses belongs to its load.
+pub(super) fn too_slow(run: &RunSpec, callers: &[CallerStats]) -> Option<String> {
+    if run.conditions.open_max.is_some() {
+        return None;
+    }
+    let is_doubt =
+        |stats: &&CallerStats| stats.not_begun as f64 > NOT_BEGUN_MAX * stats.offered as f64;
+    let CallerStats { offered, not_begun, .. } = callers.iter().find(is_doubt)?;
+    Some(format!(
+        "{not_begun} of {offered} calls did not begin, because too many calls were open; choose \
+         `open_max`"
+    ))
+}
+
 fn recovered_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     let capacity_cps = run.capacity_cps();
     let load = agents::load(run, 1.0);
@@ -130,11 +150,33 @@ fn value(stats: &impl serde::Serialize) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     fn source(offered: u64, set_up_in_time: u64) -> CallerStats {
         let measured = Measured { offered, set_up_in_time, ..Measured::default() };
         CallerStats { measured, ..CallerStats::default() }
+    }
+
+    /// Otherwise a server would seem to have got calls that were never sent.
+    #[test]
+    fn callers_that_begin_too_few_calls_are_too_slow_unless_the_scenario_limits_them() {
+        let is_doubt = |keys: &str, not_begun: u64| {
+            let text = format!(
+                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\n{keys}\
+                 [[variant]]\noverload = {{}}\n"
+            );
+            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+            let run = runs(&scenario, Kind::Sim).remove(0);
+            let stats = |not_begun| CallerStats { offered: 1000, not_begun, ..Default::default() };
+            too_slow(&run, &[stats(0), stats(not_begun)]).is_some()
+        };
+        assert!(is_doubt("", 11) && !is_doubt("", 10));
+        assert!(!is_doubt("open_max = 50\n", 900));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
 use crate::disturbance::Disturbance;
 use crate::network::{self, Endpoint, Trouble};
-use crate::outcome::{NodeOutcome, Outcome};
+use crate::outcome::{Generator, NodeOutcome, Outcome};
 use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::{CallersReading, ServerReading, Timeline};
@@ -183,10 +183,12 @@ impl<'p> Stage<'p> {
         let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
         let nodes = self.servers.into_iter().map(outcome_of).collect();
         let outcome = counted::outcome(self.run, &callers, &answered, &self.timeline);
+        let too_slow = counted::too_slow(self.run, &callers);
+        let generator = Generator { too_slow, ..Generator::default() };
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let good = good.unwrap_or(outcome.good);
-        Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
+        Ok(Outcome { good, nodes, flows, occupancy, fairness, generator, ..outcome })
     }
 
     /// Returns the nodes at an end of a link, or no nodes if the end has an index that does not
