@@ -61,9 +61,16 @@ pub struct Outcome {
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
     /// that each source set up in time. `None` on real sockets, if fewer than two sources have
-    /// calls, or if no call was set up in time.
+    /// calls, if a source has fewer than 20 calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a
+    /// trunk.
+    #[serde(default)]
+    pub trunk_in_time: Option<f64>,
+    /// The same of all other sources together, or `None` if no calls come from a trunk.
+    #[serde(default)]
+    pub others_in_time: Option<f64>,
     /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.

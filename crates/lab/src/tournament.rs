@@ -3,10 +3,10 @@
 //! Each law is run on one or two paths. On the *same path* all laws decide, queue and reject as the
 //! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
 //! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
-//! these paths. The difference between the two paths comes from a cheaper rejection or from another
-//! queue, not from the law. A few laws also have parameters of their source on their own path, so
-//! their difference may come from the parameters too. With the same seed, all laws get the same
-//! calls.
+//! these paths. Both paths treat sources as the scenario says. The difference between the two paths
+//! comes from a cheaper rejection or from another queue, not from the law. A few laws also have
+//! parameters of their source on their own path, so their difference may come from the parameters
+//! too. With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -223,7 +223,13 @@ impl Tournament {
             let mut same = Variant { label: law.to_owned(), ..base.clone() };
             same.overload.gate.law = entry.defaults();
             let own = self.own.iter().find(|own| own.overload.gate.law.entry().name == law);
-            let own = own.map(|own| (Route::Own, Variant { label: law.to_owned(), ..own.clone() }));
+            let own = own.map(|own| {
+                let mut own = Variant { label: law.to_owned(), ..own.clone() };
+                // The scenario says how sources are treated, on both paths.
+                own.overload.sources = same.overload.sources.clone();
+                own.overload.gate.sources = same.overload.gate.sources.clone();
+                (Route::Own, own)
+            });
             let own = own.filter(|(_, own)| own.overload != same.overload);
             for (route, variant) in [(Route::Same, same)].into_iter().chain(own) {
                 scenario.variants = vec![variant];

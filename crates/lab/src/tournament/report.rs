@@ -49,8 +49,19 @@ pub(super) fn page(results: &Results) -> String {
         ),
         (
             "Fairness",
-            "Jain's index of the parts of their calls that the sources set up in time; on the same path",
+            "Jain's index of the parts of their calls that the sources set up in time, if each source \
+             offered at least 20 calls; on the same path",
             same(1.0, 3, |cell| cell.fairness),
+        ),
+        (
+            "Calls of the trunk set up in time, %",
+            "Of the calls that the trunk offered; on the same path",
+            same(100.0, 1, |cell| cell.trunk),
+        ),
+        (
+            "Calls of the small sources set up in time, %",
+            "Of the calls that all other sources offered together; on the same path",
+            same(100.0, 1, |cell| cell.others),
         ),
     ] {
         sections.push(Section { title: title.to_owned(), caption: caption.to_owned(), table });

@@ -37,6 +37,10 @@ pub struct Score {
     /// Jain's index of the fairness among the sources, or `None` if it is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<f64>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    pub trunk: Option<f64>,
+    /// The same of all other sources together, or `None` without a trunk.
+    pub others: Option<f64>,
 }
 
 /// A row of `runs.csv`.
@@ -54,6 +58,8 @@ pub(super) struct Record<'a> {
     settled_s: Option<f64>,
     rejected_early: f64,
     jain: Option<f64>,
+    trunk_in_time: Option<f64>,
+    others_in_time: Option<f64>,
 }
 
 /// All runs of an entrant in a bout.
@@ -77,6 +83,10 @@ pub struct Cell {
     /// Jain's index of the fairness among the sources, or `None` if it is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<Spread>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    pub trunk: Option<Spread>,
+    /// The same of all other sources together, or `None` without a trunk.
+    pub others: Option<Spread>,
     /// The rank of the entrant among all entrants on its path.
     pub place: Place,
     /// The score of each run, in the order of the seeds.
@@ -124,6 +134,8 @@ impl Score {
             // Both numbers are of the whole run.
             early: early as f64 / outcome.counted("offered").max(1.0),
             fairness: outcome.fairness,
+            trunk: outcome.trunk_in_time,
+            others: outcome.others_in_time,
         }
     }
 
@@ -141,6 +153,8 @@ impl Score {
             settled_s: self.settled_s,
             rejected_early: self.early,
             jain: self.fairness,
+            trunk_in_time: self.trunk,
+            others_in_time: self.others,
         }
     }
 }
@@ -195,6 +209,8 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
         settled: (settled, spread(|score| score.settled_s)),
         early: spread(|score| Some(score.early))?,
         fairness: spread(|score| score.fairness),
+        trunk: spread(|score| score.trunk),
+        others: spread(|score| score.others),
         place: Place::Behind,
         scores,
     })
@@ -234,6 +250,8 @@ mod tests {
             settled_s: (seed == 1).then_some(0.5),
             early: 0.0,
             fairness: None,
+            trunk: None,
+            others: None,
         }
     }
 

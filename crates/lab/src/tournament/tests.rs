@@ -43,6 +43,27 @@ fn every_law_takes_part_in_every_bout_under_the_same_seeds() {
 }
 
 #[test]
+fn sources_have_fair_shares_on_both_paths_of_one_bout_and_on_none_of_the_other() {
+    let both = tournament(selection(&["tide", "asterisk"], &["sources", "sources-fair"], 1));
+    let bouts = both.unwrap().bouts();
+    for bout in &bouts {
+        let routes: Vec<Route> = bout.runs.iter().map(|run| run.route).collect();
+        assert_eq!(routes, [Route::Same, Route::Same, Route::Own], "{}", bout.name);
+        let as_named = |run: &Entry| {
+            run.spec.variant.overload.gate.sources.fair == (bout.name == "sources-fair")
+        };
+        assert!(bout.runs.iter().all(as_named), "{}", bout.name);
+        let conditions = &bout.runs[0].spec.conditions;
+        assert!(conditions.trunk > 0.0, "{}", bout.name);
+        // Each small source offers some 40 calls or more, so that its fairness is defined.
+        let (load, small) = (bout.runs[0].spec.rate_cps(), 1.0 - conditions.trunk);
+        let measured_s = bout.runs[0].spec.measured.as_secs_f64();
+        assert!(load * small * measured_s / f64::from(conditions.sources) > 40.0);
+    }
+    assert_eq!(bouts.len(), 2);
+}
+
+#[test]
 fn an_unknown_name_is_an_error() {
     let error = tournament(selection(&["tyde"], &[], 1)).unwrap_err();
     assert!(error.starts_with("there is no law `tyde`; there are none, tide"), "{error}");
