@@ -181,6 +181,7 @@ fn row(row: &Row) -> Value {
         "panel": plots::way(row),
         "swept": named(&row.swept),
         "load": row.load,
+        "mean_load": row.mean_load,
         "bound": row.bound,
         "runs": row.runs,
         "goodput": row.goodput,

@@ -7,6 +7,7 @@ use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
 pub use crate::spread::Spread;
+use crate::worlds::mean_load;
 
 /// The runs of one parameter set: one variant under one set of conditions.
 #[derive(Clone, Debug)]
@@ -17,7 +18,10 @@ pub struct Row {
     pub swept: Vec<(Axis, f64)>,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// Greatest possible goodput at that load, as a part of the capacity.
+    /// The load that is offered in the measured time, on average. It differs from
+    /// [`load`](Self::load) if the rate of the calls has a profile.
+    pub mean_load: f64,
+    /// Greatest possible goodput at the mean load, as a part of the capacity.
     pub bound: f64,
     /// Number of runs.
     pub runs: usize,
@@ -122,7 +126,7 @@ pub(crate) fn groups<'a>(
 
 fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let (run, _) = runs[0];
-    let capacity = run.capacity_cps();
+    let (capacity, mean_load) = (run.capacity_cps(), mean_load(run));
     let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
@@ -140,7 +144,8 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         variant: run.variant.clone(),
         swept: run.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
         load: run.conditions.load,
-        bound: run.bound(run.conditions.load),
+        mean_load,
+        bound: run.bound(mean_load),
         runs: runs.len(),
         goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
         of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
@@ -153,5 +158,53 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         generator_load: outcomes().map(busiest).fold(0.0, f64::max),
         drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
         too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    /// Returns the mean load and the bound of a scenario at a load of 2 whose rejections cost a
+    /// tenth of a call.
+    fn bound_of(lines: &str) -> (f64, f64) {
+        let text = format!(
+            "title = \"t\"\n[emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+             [sweep]\nload = [2]\n[schedule]\nwarm_up_s = 10\nmeasured_s = 20\n\
+             [[variant]]\noverload = {{}}\n{lines}"
+        );
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+        let runs = runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim);
+        let outcome = Outcome { offered: 1, measured_s: 20.0, ..Outcome::default() };
+        let row = rows([(&runs[0], &outcome)]).remove(0);
+        (row.mean_load, row.bound)
+    }
+
+    #[test]
+    fn the_bound_is_that_of_the_load_in_the_measured_time() {
+        let profile = |steps: &str| format!("[workload]\nprofile = \"steps:{steps}\"\n");
+        let node = |name: &str, steps: &str| {
+            format!("[[node]]\nname = \"{name}\"\nto = [\"re\"]\nprofile = \"steps:{steps}\"\n")
+        };
+        let tested = "[[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
+        for (lines, load) in [
+            (String::new(), 2.0),
+            (profile("0=0.6"), 1.2),
+            // The warm-up does not count.
+            (profile("0=5,10=1,20=0.5"), 1.5),
+            (profile("0=0.1"), 0.2),
+            // Each node has half of the load.
+            (node("a", "0=1") + &node("b", "0=0.5") + tested, 1.5),
+        ] {
+            let (mean_load, bound) = bound_of(&lines);
+            assert!((mean_load - load).abs() < 1e-9, "{lines}: {mean_load}");
+            let expected = if load <= 1.0 { load } else { (1.0 - load / 10.0) / 0.9 };
+            assert!((bound - expected).abs() < 1e-9, "{lines}: {bound}");
+        }
     }
 }

@@ -118,7 +118,10 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     head.extend([
         number("load", "offered load ÷ capacity"),
         number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
-        number("bound", "greatest possible goodput at this load ÷ capacity"),
+        number(
+            "bound",
+            "greatest possible goodput at the mean load of the measured time ÷ capacity",
+        ),
         number("of bound, %", "goodput ÷ bound at the load the run was offered"),
         number("rejected, %", "calls rejected ÷ calls offered"),
         number("resent", "INVITEs sent again ÷ INVITEs sent first"),

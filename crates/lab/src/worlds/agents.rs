@@ -37,6 +37,21 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     }
 }
 
+/// Returns the offered load as a multiple of the capacity, as its mean over the measured time. It
+/// differs from the load of the scenario if the rate of the calls has a profile.
+pub(crate) fn mean_load(run: &RunSpec) -> f64 {
+    let entries = || run.conditions.topology.entries().enumerate();
+    if entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
+        return run.conditions.load;
+    }
+    let (from, to) = (run.warm_up, run.measured_until());
+    let calls = entries().map(|(index, (_, share))| {
+        let load = Load { profile: profile(run, index), ..load(run, share) };
+        load.calls_until(to) - load.calls_until(from)
+    });
+    calls.sum::<f64>() / run.measured.as_secs_f64() / run.capacity_cps()
+}
+
 /// A source of calls to one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Source {
