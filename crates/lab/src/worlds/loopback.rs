@@ -132,22 +132,25 @@ fn check(run: &RunSpec) -> Result<(), String> {
 }
 
 /// Returns the steps with their times, in order. `None` in place of a step means that a sample is
-/// taken.
+/// taken. At the same time, ends of faults come first, then starts of faults, then the sample, as
+/// in simulated time.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
-    let mut actions: Vec<_> = looks.map(|at| (at, None)).collect();
+    let mut actions: Vec<_> = looks.map(|at| (at, 2, None)).collect();
     for fault in run.faults() {
         let (wrong, right) = match fault.what {
             Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
-            Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),
+            Trouble::Stall { node } => {
+                (Step::Stop(node, fault.end()), Step::Continue(node, fault.end()))
+            }
             Trouble::Partition { .. } | Trouble::Link(_) | Trouble::Resolver(_) => continue,
         };
-        actions.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
+        actions.extend([(fault.at, 1, Some(wrong)), (fault.end(), 0, Some(right))]);
     }
-    actions.retain(|(at, _)| *at <= end);
-    actions.sort_by_key(|(at, _)| *at);
-    actions
+    actions.retain(|(at, ..)| *at <= end);
+    actions.sort_by_key(|&(at, order, _)| (at, order));
+    actions.into_iter().map(|(at, _, step)| (at, step)).collect()
 }
 
 /// Returns the load of the generator's threads, and the datagrams that it lost.

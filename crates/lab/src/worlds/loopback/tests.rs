@@ -43,3 +43,19 @@ fn a_condition_that_exists_on_real_sockets_is_accepted() {
         assert_eq!(check(&run_with(lines)), Ok(()), "{lines}");
     }
 }
+
+#[test]
+fn a_fault_that_touches_another_one_ends_before_the_other_begins() {
+    let s = Duration::from_secs;
+    let stall = |at: u32| format!("[[fault]]\nkind = \"stall\"\nat_s = {at}\nfor_s = 2\n");
+    let expected = [
+        (s(2), Some(Step::Stop(0, s(4)))),
+        (s(4), Some(Step::Continue(0, s(4)))),
+        (s(4), Some(Step::Stop(0, s(6)))),
+        (s(4), None),
+        (s(6), Some(Step::Continue(0, s(6)))),
+    ];
+    for faults in [stall(2) + &stall(4), stall(4) + &stall(2)] {
+        assert_eq!(agenda(&run_with(&faults))[..5], expected, "{faults}");
+    }
+}
