@@ -23,6 +23,10 @@ use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
+/// Use of a core by an answerer beyond which the answerer may be the reason for late responses.
+/// Callers are judged by the lateness of their calls, but an answerer sends nothing on its own.
+const ANSWERER_LOAD_MAX: f64 = 0.95;
+
 /// Interval at which the run checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -159,13 +163,23 @@ fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generat
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()
     }
     let too_slow = calls.iter().find_map(|done| done.stats.too_slow());
+    let answerer_load = answers.iter().map(load).fold(0.0, f64::max);
     let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {
         caller_load: calls.iter().map(load).fold(0.0, f64::max),
-        answerer_load: answers.iter().map(load).fold(0.0, f64::max),
+        answerer_load,
         drops: drops.sum(),
-        too_slow: too_slow.map(|too_slow| too_slow.to_string()),
+        too_slow: too_slow
+            .map(|too_slow| too_slow.to_string())
+            .or_else(|| overloaded(answerer_load)),
     }
+}
+
+/// Returns the reason why answerers with this load were too slow, or `None` if they were not.
+fn overloaded(answerer_load: f64) -> Option<String> {
+    let percent = answerer_load * 100.0;
+    (answerer_load > ANSWERER_LOAD_MAX)
+        .then(|| format!("an answerer used {percent:.0} % of a core; increase `answerers`"))
 }
 
 fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {

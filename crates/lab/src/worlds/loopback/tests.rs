@@ -59,3 +59,19 @@ fn a_fault_that_touches_another_one_ends_before_the_other_begins() {
         assert_eq!(agenda(&run_with(&faults))[..5], expected, "{faults}");
     }
 }
+
+#[test]
+fn a_generator_with_a_busy_answerer_is_too_slow() {
+    let answerer = |busy_ms: u64| Done {
+        stats: AnswererStats::default(),
+        drops: 0,
+        cpu: Duration::from_millis(busy_ms),
+        wall: Duration::from_secs(1),
+    };
+    let generator = used(&[], &[answerer(100), answerer(950)]);
+    assert_eq!((generator.answerer_load, generator.too_slow), (0.95, None));
+    let generator = used(&[], &[answerer(100), answerer(970)]);
+    let reason = generator.too_slow.as_deref().unwrap();
+    assert!(reason.contains("an answerer used 97 % of a core"), "{reason}");
+    assert!(!generator.kept_up());
+}
