@@ -34,17 +34,23 @@ def mean(spread: dict[str, Any] | None, digits: int) -> str:
     return f"{spread['mean']:.{digits}f} ±{(high - low) / 2:.{digits}f}"
 
 
+def settled(entrant: dict[str, Any]) -> str:
+    """The mean time of the runs that settled, and their number."""
+    count, spread = entrant["settled"]
+    return mean(spread, 2) if spread is None else f"{mean(spread, 2)} ({count})"
+
+
 def lines(entrants: list[dict[str, Any]]) -> Iterator[str]:
     """A line for each entrant, the best first."""
     yield (
-        f"    {'':22}{'goodput ÷ C':>14}{'÷ bound':>14}{'p99, ms':>13}{'settled, s':>13}{'early':>16}{'Jain':>14}"
-        f"{'trunk':>14}{'others':>14}"
+        f"    {'':22}{'goodput ÷ C':>14}{'÷ bound':>14}{'p99, ms':>13}{'settled, s (runs)':>19}{'early':>16}"
+        f"{'Jain':>14}{'trunk':>14}{'others':>14}"
     )
     for entrant in sorted(entrants, key=lambda entrant: -float(entrant["goodput"]["mean"])):
         name = entrant["law"] + (" (own)" if entrant["route"] == "own" else "")
         yield (
             f"  {MARKS[entrant['place']]} {name:22}{mean(entrant['goodput'], 3):>14}{mean(entrant['kept'], 3):>14}"
-            f"{mean(entrant['p99_ms'], 0):>13}{mean(entrant['settled'][1], 2):>13}{mean(entrant['early'], 4):>16}"
+            f"{mean(entrant['p99_ms'], 0):>13}{settled(entrant):>19}{mean(entrant['early'], 4):>16}"
             f"{mean(entrant['fairness'], 3):>14}{mean(entrant['trunk'], 3):>14}{mean(entrant['others'], 3):>14}"
         )
 

@@ -191,6 +191,7 @@ fn row(row: &Row) -> Value {
         "p50_ms": row.p50_ms,
         "p99_ms": row.p99_ms,
         "recovery_s": row.recovery_s,
+        "recovered": row.recovered,
         "outage": row.outage,
         "generator_load": row.generator_load,
         "drops": row.drops,

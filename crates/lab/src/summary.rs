@@ -4,10 +4,11 @@ use serde::Serialize;
 
 use crate::outage::Outage;
 use crate::outcome::Outcome;
+use crate::recovery::overload_ends;
 use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
 pub use crate::spread::Spread;
-use crate::worlds::mean_load;
+use crate::worlds::{load, mean_load};
 
 /// The runs of one parameter set: one variant under one set of conditions.
 #[derive(Clone, Debug)]
@@ -38,9 +39,11 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Time to recover from an overload that ended, or `None` if no overload ended, or if no run
-    /// recovered.
+    /// Time to recover from an overload that ended, in the runs that recovered, or `None` if no
+    /// overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
+    /// Number of runs that recovered, or `None` if no overload ended.
+    pub recovered: Option<usize>,
     /// The course of an outage, or `None` if no run has one.
     pub outage: Option<OutageRow>,
     /// Use of a core by the busiest thread of the generator, the maximum over all runs.
@@ -138,6 +141,7 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         Spread::of(outcomes().filter_map(|outcome| outcome.set_up_delay.as_ref().map(value)))
     };
+    let recovered = || outcomes().filter_map(|outcome| outcome.recovery_s);
     let busiest =
         |outcome: &Outcome| outcome.generator.caller_load.max(outcome.generator.answerer_load);
     Row {
@@ -153,7 +157,8 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         refused: spread(Outcome::refused_part),
         p50_ms: delay(|delay| delay.p50_ms),
         p99_ms: delay(|delay| delay.p99_ms),
-        recovery_s: Spread::of(outcomes().filter_map(|outcome| outcome.recovery_s)),
+        recovery_s: Spread::of(recovered()),
+        recovered: overload_ends(&load(run, 1.0), capacity).map(|_| recovered().count()),
         outage: OutageRow::of(outcomes()),
         generator_load: outcomes().map(busiest).fold(0.0, f64::max),
         drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
@@ -183,6 +188,28 @@ mod tests {
         let outcome = Outcome { offered: 1, measured_s: 20.0, ..Outcome::default() };
         let row = rows([(&runs[0], &outcome)]).remove(0);
         (row.mean_load, row.bound)
+    }
+
+    /// The mean of the runs that recovered says nothing of the others.
+    #[test]
+    fn a_row_says_how_many_runs_recovered() {
+        let recovered_of = |profile: &str, times: [Option<f64>; 3]| {
+            let text = format!(
+                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\nprofile = \"{profile}\"\n\
+                 [schedule]\nwarm_up_s = 0\nmeasured_s = 30\n[[variant]]\noverload = {{}}\n"
+            );
+            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+            let runs = runs(&scenario, Kind::Sim);
+            let outcome =
+                |recovery_s| Outcome { recovery_s, measured_s: 1.0, ..Outcome::default() };
+            let outcomes = times.map(outcome);
+            let row = rows(outcomes.iter().map(|outcome| (&runs[0], outcome))).remove(0);
+            (row.recovered, row.recovery_s.map(|time| time.mean))
+        };
+        let ends = "steps:0=2,10=0.5";
+        assert_eq!(recovered_of(ends, [Some(1.0), None, Some(3.0)]), (Some(2), Some(2.0)));
+        assert_eq!(recovered_of(ends, [None; 3]), (Some(0), None));
+        assert_eq!(recovered_of("steps:0=2", [None; 3]), (None, None), "it does not end");
     }
 
     #[test]

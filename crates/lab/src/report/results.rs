@@ -100,9 +100,11 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Seconds from the end of the overload until the goodput had recovered, or `None` if no
-    /// overload ended, or if no run recovered.
+    /// Seconds from the end of the overload until the goodput had recovered, in the runs that
+    /// recovered, or `None` if no overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
+    /// Number of runs that recovered, or `None` if no overload ended, or in old results.
+    pub recovered: Option<usize>,
     /// The part of a core that the busiest thread of the generator used.
     #[serde(default)]
     pub generator_load: f64,
@@ -277,6 +279,7 @@ mod tests {
             p50_ms: None,
             p99_ms: None,
             recovery_s: None,
+            recovered: None,
             generator_load: 0.0,
             drops: 0,
             too_slow: 0,
