@@ -101,7 +101,8 @@ pub enum Place {
     /// The entrant has the highest mean goodput.
     First,
     /// The entrant is not clearly worse than the first. Either its goodput is lower by at most
-    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %.
+    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %. A
+    /// difference between single runs is never significant.
     Tied,
     /// The entrant is worse than the first.
     Behind,
@@ -222,8 +223,8 @@ fn place(first: &[Score], scores: &[Score]) -> Place {
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));
     match behind {
         Some(behind) if behind.mean <= ALIKE => Place::Tied,
-        Some(Spread { ci95: Some([low, _]), .. }) if low <= 0.0 => Place::Tied,
-        _ => Place::Behind,
+        Some(Spread { ci95: Some([low, _]), .. }) if low > 0.0 => Place::Behind,
+        _ => Place::Tied,
     }
 }
 
@@ -302,6 +303,10 @@ mod tests {
                 ("d", Route::Same, Place::Tied),
             ]
         );
+        // A single run has no interval.
+        let single = [score("a", Route::Same, 1, 0.9), score("b", Route::Same, 1, 0.1)];
+        let places: Vec<_> = super::cells(&["a", "b"], &single).iter().map(|c| c.place).collect();
+        assert_eq!(places, [Place::First, Place::Tied]);
         assert_eq!(cells[0].settled.0, 1);
         assert_eq!(cells[0].settled.1.map(|spread| spread.mean), Some(0.5));
     }

@@ -2,6 +2,7 @@ use tidegate_control::Decide;
 use tidegate_proxy::{Disposal, Overload, Queueing};
 
 use super::*;
+use crate::outcome::Generator;
 use crate::worlds::Simulated;
 
 fn folder() -> PathBuf {
@@ -83,6 +84,36 @@ impl World for Stopped {
         cancelled.store(true, SeqCst);
         Err("stopped".to_owned())
     }
+}
+
+/// A world in which all runs have the same outcome.
+struct Same(Outcome);
+
+impl World for Same {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
+    fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Equal runs would give each difference an interval without width.
+#[test]
+fn runs_that_do_not_describe_a_law_give_no_rank() {
+    let run = |seeds, outcome: Outcome| {
+        let one = tournament(selection(&["tide"], &["step"], seeds)).unwrap();
+        one.run(&Same(outcome), 1, &AtomicBool::new(false), |_| ()).map(|_| ())
+    };
+    let outcome = Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() };
+    let equal = run(2, outcome.clone()).unwrap_err();
+    assert!(equal.starts_with("step: the repetitions of tide"), "{equal}");
+    assert_eq!(run(1, outcome.clone()), Ok(()));
+    let too_slow = Some("too many calls were open".to_owned());
+    let generator = Generator { too_slow, ..Generator::default() };
+    let doubted = run(1, Outcome { generator, ..outcome }).unwrap_err();
+    assert!(doubted.contains("too slow: too many calls were open"), "{doubted}");
 }
 
 /// A stopped run is not a failed run, even if all runs of its bout had started.
