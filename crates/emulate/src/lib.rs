@@ -45,9 +45,10 @@
 //!   the first. The packets of several processor cores leave in the order of completion.
 //! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
 //!   step at the same time. A completion precedes an arrival.
-//! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time charged, including
-//!   the elapsed part of the current steps, as a mean over the processor cores, plus the
-//!   [background](HostSettings::background) load. `socket_fill` is the fill of the fullest buffer.
+//! - The load in [`Core::on_load`] is the model's, as a mean over the processor cores. `busy` is the
+//!   time charged, including the elapsed part of the current steps and the time for which they were
+//!   interrupted, plus the [background](HostSettings::background) load. `cpu` is the CPU time of
+//!   the steps alone. `socket_fill` is the fill of the fullest buffer.
 //!   The core gets a reading when at least [`SAMPLE`] has passed since the last one: before its
 //!   next input, or when the driver reports a reading while the processor is busy. The values that
 //!   the driver reports are not passed on, because they belong to another processor.
@@ -74,6 +75,7 @@
 
 mod buffer;
 mod buffers;
+mod contract;
 mod held;
 mod processor;
 mod quota;
@@ -85,10 +87,7 @@ mod variation;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Core, Counter, Failure, Flow, Handoff, Load, Query,
-    QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Transport, Work,
-};
+use tidegate_world::{ConnectionId, Core, Counter, Handoff, Load, Shedding, Timestamp, Transmit};
 
 use buffers::Buffers;
 use held::Held;
@@ -299,11 +298,11 @@ impl<C: Core> Host<C> {
         let now = self.told;
         if now >= self.reading_due {
             self.reading_due = now + SAMPLE;
-            let busy = self.processor.busy(now);
+            let (busy, cpu) = (self.processor.busy(now), self.processor.cpu(now));
             let socket_fill = self.buffers.fill();
             let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
             let is_shed_refused = false;
-            let load = Load { busy, cpu: busy, socket_fill, filtered, overflow, is_shed_refused };
+            let load = Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused };
             self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();
@@ -326,143 +325,6 @@ impl<C: Core> Host<C> {
             // Everything that was handed out on a connection is sent before it closes.
             self.closes.push(release.max(self.transmits.latest()), id);
         }
-    }
-}
-
-// Each input advances the model first: one that is passed on directly would bypass the model's
-// time.
-#[deny(clippy::missing_trait_methods)]
-impl<C: Core> Core for Host<C> {
-    fn offer(&mut self, now: Timestamp, received: Received) {
-        let on_time = received.handoffs == 0 && self.catches_up;
-        let arrived = if on_time { received.arrived.min(now) } else { now };
-        // The model advances only to the arrival: other datagrams that arrived before `now` may be
-        // read next.
-        self.advance(arrived);
-        // A message from another shard has already passed that shard's gate.
-        let source = received.flow.remote.ip();
-        let is_subject = received.handoffs == 0 && received.flow.transport == Transport::Udp;
-        let is_beside_invites = self.buffers.is_beside_invites(&received.bytes);
-        if is_subject && self.shedding.drops(source, &received.bytes) {
-            self.filtered.add(1);
-        } else if self.buffers.push(arrived, received) {
-            self.advance(arrived);
-        } else {
-            self.overflow.add(1);
-            self.invite_overflow += u64::from(is_beside_invites);
-        }
-    }
-
-    /// Always returns `false`, because everything that is possible by `now` has been done.
-    fn serve(&mut self, now: Timestamp) -> bool {
-        self.advance(now);
-        false
-    }
-
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.advance(now);
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_failed(now, failure));
-        self.advance(now);
-    }
-
-    fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_transmit(now, transmit));
-        self.advance(now);
-    }
-
-    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_connected(now, flow));
-        self.advance(now);
-    }
-
-    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_closed(now, id, cause));
-        self.advance(now);
-    }
-
-    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_writable(now, id));
-        self.advance(now);
-    }
-
-    fn on_load(&mut self, now: Timestamp, _: Load) {
-        self.advance(now);
-        // An idle core gets the load before its next step or timer. If it got the load now, it
-        // could no longer get the true time of a datagram that has arrived already and is read
-        // next.
-        if self.processor.free_at() > now {
-            self.enter(now);
-        }
-    }
-
-    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_command(now, command));
-        self.advance(now);
-    }
-
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
-        self.advance(now);
-        self.give(now, |core, now| core.on_answer(now, id, answer));
-        self.advance(now);
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        self.advance(now);
-        self.give(now, Core::on_drain);
-        self.advance(now);
-    }
-
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.transmits.pop(self.reached)
-    }
-
-    fn poll_handoff(&mut self) -> Option<Handoff> {
-        self.handoffs.pop(self.reached)
-    }
-
-    /// Returns queries without delay, because a query costs nothing and an answer is not a packet.
-    fn poll_query(&mut self) -> Option<Query> {
-        self.core.poll_query()
-    }
-
-    /// Returns connections to open without delay, like queries.
-    fn poll_connect(&mut self) -> Option<Connect> {
-        self.core.poll_connect()
-    }
-
-    /// Returns the next connection to close, once all packets that the core sent before have left.
-    fn poll_close(&mut self) -> Option<ConnectionId> {
-        self.closes.pop(self.reached)
-    }
-
-    /// Returns nothing, because the host itself drops the datagrams that its core wants to shed.
-    fn poll_shedding(&self) -> &Shedding {
-        const { &Shedding::NONE }
-    }
-
-    fn last_work(&self) -> Work {
-        self.core.last_work()
-    }
-
-    fn poll_timeout(&self) -> Option<Timestamp> {
-        let release = earlier(self.transmits.next(), self.handoffs.next());
-        let release = earlier(release, self.closes.next());
-        earlier(earlier(self.core.poll_timeout(), self.next_step()), release)
-    }
-
-    fn is_drained(&self) -> bool {
-        let held =
-            !(self.transmits.is_empty() && self.handoffs.is_empty() && self.closes.is_empty());
-        self.core.is_drained() && self.buffers.is_empty() && !held
     }
 }
 

@@ -12,10 +12,14 @@ use super::settings::Disturbance;
 pub(super) struct Processor {
     /// For each core, the time at which it completes its last step.
     cores: Vec<Timestamp>,
+    /// For each core, the cost of its last step.
+    costs: Vec<Duration>,
     /// Index of the core that becomes free first.
     first: usize,
     /// Sum of the costs and the interruptions of all steps, on all cores together.
     charged: Duration,
+    /// Sum of the costs of all steps alone.
+    spent: Duration,
     /// The part of every core that other work takes.
     background: f64,
     disturbance: Disturbance,
@@ -37,9 +41,17 @@ impl Processor {
         assert!(cores > 0, "a processor without cores");
         assert!(cores == 1 || quota.is_none(), "a quota for {cores} cores");
         assert!((0.0..1.0).contains(&background), "a background load of {background}");
-        let cores = vec![Timestamp::ZERO; usize::from(cores)];
-        let quota = quota.map(Account::new);
-        Self { cores, first: 0, charged: Duration::ZERO, background, disturbance, quota }
+        let count = usize::from(cores);
+        Self {
+            cores: vec![Timestamp::ZERO; count],
+            costs: vec![Duration::ZERO; count],
+            first: 0,
+            charged: Duration::ZERO,
+            spent: Duration::ZERO,
+            background,
+            disturbance,
+            quota: quota.map(Account::new),
+        }
     }
 
     /// Returns the earliest time at which a core is free. It may be in the past.
@@ -57,8 +69,10 @@ impl Processor {
             None => self.disturbance.completion(at, stretched),
         };
         self.cores[self.first] = completion;
+        self.costs[self.first] = cost;
         let interrupted = completion.since(at).saturating_sub(stretched);
         self.charged = self.charged.saturating_add(cost + interrupted);
+        self.spent = self.spent.saturating_add(cost);
         // If several cores become free at the same time, any of them will do.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
@@ -72,8 +86,23 @@ impl Processor {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);
         let others = now.since(Timestamp::ZERO) - self.own(now.since(Timestamp::ZERO));
-        let busy = done / self.cores.len() as u32 + others;
-        if self.disturbance.misread == 1.0 { busy } else { busy.mul_f64(self.disturbance.misread) }
+        self.misread(done / self.cores.len() as u32 + others)
+    }
+
+    /// Returns the CPU time of all steps until `now`, on average over all cores. This does not
+    /// include interruptions and the time that other programs used. The interruptions of a step in
+    /// progress count as if they came before its work. The result is multiplied by the factor
+    /// `misread` of the disturbance. `now` must not be before the start of the last work.
+    pub(super) fn cpu(&self, now: Timestamp) -> Duration {
+        let steps = self.cores.iter().zip(&self.costs);
+        let to_come = steps.map(|(free_at, cost)| self.own(free_at.since(now)).min(*cost));
+        let done = to_come.fold(self.spent, Duration::saturating_sub);
+        self.misread(done / self.cores.len() as u32)
+    }
+
+    /// Returns `time` as the core reads it.
+    fn misread(&self, time: Duration) -> Duration {
+        if self.disturbance.misread == 1.0 { time } else { time.mul_f64(self.disturbance.misread) }
     }
 
     /// Returns the duration of work that costs `cost`, while other programs use their part of the
@@ -111,6 +140,7 @@ mod tests {
         assert_eq!(processor.work(at(200), ns(50)), at(250));
         for (now, busy) in [(200, 10), (201, 11), (249, 59), (250, 60), (1000, 60)] {
             assert_eq!(processor.busy(at(now)), ns(busy), "at {now}");
+            assert_eq!(processor.cpu(at(now)), ns(busy), "at {now}");
         }
         assert_eq!(processor.free_at(), at(250));
     }
@@ -128,6 +158,7 @@ mod tests {
         // total.
         assert_eq!(processor.busy(at(21)), ns((21 + 21 + 16) / 3));
         assert_eq!(processor.busy(at(60)), ns(106 / 3));
+        assert_eq!([21, 60].map(|now| processor.cpu(at(now))), [58 / 3, 106 / 3].map(ns));
     }
 
     #[test]
@@ -140,6 +171,9 @@ mod tests {
         assert_eq!(processor.busy(at(1200)), ns(950));
         assert_eq!(processor.busy(at(1400)), ns(1150));
         assert_eq!(processor.busy(at(2400)), ns(1900));
+        // Only the work itself is CPU time.
+        let cpu = [1000, 1200, 1400, 2400].map(|now| processor.cpu(at(now)));
+        assert_eq!(cpu, [0, 50, 100, 100].map(ns));
     }
 
     #[test]
@@ -149,10 +183,12 @@ mod tests {
         let mut processor = Processor::new(1, 0.0, disturbance, None);
         assert_eq!(processor.work(at(0), ns(30)), at(110));
         assert_eq!([50, 110, 200].map(|now| processor.busy(at(now))), [50, 110, 110].map(ns));
+        // The work takes 30. The rest of the busy time was stolen.
+        assert_eq!([50, 105, 200].map(|now| processor.cpu(at(now))), [0, 25, 30].map(ns));
         let mut processor =
             Processor::new(1, 0.0, Disturbance { misread: 3.0, ..Disturbance::NONE }, None);
         processor.work(at(0), ns(30));
-        assert_eq!(processor.busy(at(40)), ns(90));
+        assert_eq!((processor.busy(at(40)), processor.cpu(at(40))), (ns(90), ns(90)));
     }
 
     #[test]
@@ -161,6 +197,9 @@ mod tests {
         let mut processor = Processor::new(1, 0.0, Disturbance::NONE, Some(quota));
         assert_eq!(processor.work(at(10), ns(30)), at(110));
         assert_eq!([50, 110, 150].map(|now| processor.busy(at(now))), [40, 100, 100].map(ns));
+        assert_eq!([50, 105, 150].map(|now| processor.cpu(at(now))), [0, 25, 30].map(ns));
+        assert_eq!(processor.work(at(200), ns(5)), at(205));
+        assert_eq!((processor.busy(at(205)), processor.cpu(at(205))), (ns(105), ns(35)));
     }
 
     #[test]

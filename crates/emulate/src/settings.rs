@@ -66,7 +66,7 @@ pub struct Disturbance {
     /// A time after the start, and a factor: from this time on, every cost is multiplied by the
     /// factor.
     pub dearer: Option<(Duration, f64)>,
-    /// The busy time that the core sees is multiplied by this factor.
+    /// The busy time and the CPU time that the core sees are multiplied by this factor.
     pub misread: f64,
 }
 
@@ -130,8 +130,9 @@ pub struct HostSettings {
     /// ```
     ///
     /// where the part α of the rate *r* is rejected, and a rejection costs 1/β of an admitted
-    /// request. A step takes cost / (1 - d). The load that is reported to the core includes d. So
-    /// it is 1 when nothing of the processor is left.
+    /// request. A step takes cost / (1 - d). The busy time that is reported to the core includes d.
+    /// So its load is 1 when nothing of the processor is left. The reported CPU time is that of the
+    /// steps alone.
     pub background: f64,
     /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
     /// order that the [module](crate) describes. With a number the server works in turns: it reads

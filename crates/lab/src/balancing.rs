@@ -52,9 +52,16 @@ impl Balancing {
 
     /// Returns a text that contains all settings. Different settings have different texts.
     pub fn inputs(&self) -> String {
-        let longest = self.calls_max.len().max(self.cps_max.len());
-        let backends = (0..longest).map(|place| self.backend_toml(place));
-        self.pool_toml() + &backends.collect::<String>()
+        let mut inputs = self.pool_toml();
+        // The lists themselves, because the limits of some targets do not show where a list is
+        // repeated.
+        if !self.calls_max.is_empty() {
+            inputs += &format!("calls_max = {:?}\n", self.calls_max);
+        }
+        if !self.cps_max.is_empty() {
+            inputs += &format!("cps_max = {:?}\n", self.cps_max);
+        }
+        inputs
     }
 }
 
@@ -88,5 +95,19 @@ mod tests {
             ..Balancing::default()
         };
         assert!(limited.inputs() != plain.inputs() && learned.inputs() != plain.inputs());
+    }
+
+    #[test]
+    fn lists_that_differ_only_when_they_are_repeated_are_different_inputs() {
+        let with = |calls_max: &[u64]| Balancing {
+            calls_max: calls_max.to_vec(),
+            cps_max: vec![1.0, 2.0, 3.0],
+            ..Balancing::default()
+        };
+        let (two, three) = (with(&[7, 8]), with(&[7, 8, 7]));
+        let first_three = |of: &Balancing| [0, 1, 2].map(|place| of.backend_toml(place));
+        assert_eq!(first_three(&two), first_three(&three));
+        assert_ne!(two.backend_toml(3), three.backend_toml(3));
+        assert_ne!(two.inputs(), three.inputs());
     }
 }

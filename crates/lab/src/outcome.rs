@@ -61,9 +61,16 @@ pub struct Outcome {
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
     /// that each source set up in time. `None` on real sockets, if fewer than two sources have
-    /// calls, or if no call was set up in time.
+    /// calls, if a source has fewer than 20 calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a
+    /// trunk.
+    #[serde(default)]
+    pub trunk_in_time: Option<f64>,
+    /// The same of all other sources together, or `None` if no calls come from a trunk.
+    #[serde(default)]
+    pub others_in_time: Option<f64>,
     /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
@@ -158,7 +165,8 @@ pub struct Quantiles {
     pub max_ms: f64,
 }
 
-/// Measurements of the generator, callers and answerers together. Simulated time has none.
+/// Measurements of the generator, callers and answerers together. In simulated time only
+/// [`too_slow`](Self::too_slow) is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0 to 1.
@@ -175,7 +183,16 @@ impl Generator {
     /// Returns whether the generator offered its load and lost nothing. Only then does the outcome
     /// describe the server.
     pub fn kept_up(&self) -> bool {
-        self.too_slow.is_none() && self.drops == 0
+        self.doubt().is_none()
+    }
+
+    /// Returns the reason why the outcome may not describe the server, or `None` if there is none.
+    pub fn doubt(&self) -> Option<String> {
+        match (&self.too_slow, self.drops) {
+            (Some(reason), _) => Some(format!("the generator was too slow: {reason}")),
+            (None, 0) => None,
+            (None, drops) => Some(format!("the generator lost {drops} datagrams")),
+        }
     }
 }
 

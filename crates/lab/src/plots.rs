@@ -38,7 +38,10 @@ pub fn figures(
             overload::goodput(
                 heading("goodput", &refusal_costs(scenario)),
                 &goodput,
-                |panel, load| capacity.bound(emulate, conditions[panel].disposal, load),
+                |panel, load| {
+                    let Shared { disposal, factor, .. } = conditions[panel];
+                    capacity.bound(emulate, disposal, factor * load)
+                },
             ),
         ),
         (
@@ -88,6 +91,8 @@ fn note(scenario: &Scenario) -> String {
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
+    /// The mean load in the measured time, divided by the load. It is 1 without a profile.
+    factor: f64,
 }
 
 /// Returns the shared conditions and the curves of each panel of a figure. Rows share a panel if
@@ -107,6 +112,7 @@ fn panels(
             shared.push(Shared {
                 disposal: row.variant.overload.disposal,
                 deadline_s: conditions.deadline_ms / 1e3,
+                factor: if row.load > 0.0 { row.mean_load / row.load } else { 1.0 },
             });
             facets.push(Facet { title, series: Vec::new() });
             facets.len() - 1
@@ -186,6 +192,23 @@ mod tests {
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
     }
+
+    #[test]
+    fn the_bound_in_a_figure_is_that_of_the_mean_load() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+                    [workload]\nprofile = \"steps:0=0.5\"\n[sweep]\nload = [1, 4]\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+        let points = runs(&scenario, Kind::Real);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let rows = rows(points.iter().map(|point| (point, &outcome)));
+        let figures = figures(&scenario, &rows, &[]);
+        // At a load of 4 twice the capacity is offered, and a rejection costs a tenth of a call.
+        let bounds = [1.0, 4.0].map(|load| reference(&figures[0].1, 0, load));
+        assert!((bounds[0] - 0.5).abs() < 1e-9, "{bounds:?}");
+        assert!((bounds[1] - 0.8 / 0.9).abs() < 1e-9, "{bounds:?}");
+    }
+
     /// Returns the height of a panel's reference line at its first point that is not below `load`.
     fn reference(figure: &Figure, panel: usize, load: f64) -> f64 {
         let line = &figure.panels[panel].lines[0];

@@ -20,6 +20,8 @@ pub use origin::Origin;
 pub use page::{Page, Stale};
 
 use crate::experiment::Runner;
+use crate::outcome::Outcome;
+use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::scenario::Scenario;
 use crate::store::Programs;
@@ -96,6 +98,13 @@ impl Reproduction<'_> {
         let Some(experiment) = runner.perform(scenario).map_err(failed)? else { return Ok(false) };
         if let Some((run, what)) = experiment.failed.first() {
             return Err(format!("{}: {}, {}: {what}", setup.id, run.variant.name(), run.place()));
+        }
+        let doubt = |(run, outcome): &(RunSpec, Outcome)| {
+            let doubt = outcome.generator.doubt()?;
+            Some(format!("{}: {}, {}: {doubt}", setup.id, run.variant.name(), run.place()))
+        };
+        if let Some(doubt) = experiment.done.iter().find_map(doubt) {
+            return Err(doubt);
         }
         // Repetitions that are the same run have no spread, so no verdict may rest on them.
         if let Some(equal) = experiment.verdicts.iter().find(|verdict| !verdict.held) {

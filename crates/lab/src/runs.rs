@@ -7,11 +7,11 @@ use std::thread;
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::store::Store;
-use crate::worlds::World;
+use crate::worlds::{Kind, World};
 
 /// Maximum number of attempts of a run. A run is repeated if the generator was too slow or lost
 /// datagrams, because the machine was busy with something else. Such a run does not measure the
-/// server.
+/// server. In simulated time a repetition would be the same run.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// An observer of the progress of the runs. Several threads call it.
@@ -103,7 +103,8 @@ fn run_one(
         attempts += 1;
         let workshop = store.workshop().map_err(unwritten)?;
         let outcome = Outcome { attempts, ..world.run(run, workshop.path(), cancelled)? };
-        if outcome.generator.kept_up() || attempts == ATTEMPTS_MAX {
+        let is_last = attempts == ATTEMPTS_MAX || world.kind() == Kind::Sim;
+        if outcome.generator.kept_up() || is_last {
             store.keep(run, &outcome, workshop).map_err(unwritten)?;
             return Ok(outcome);
         }
@@ -119,7 +120,6 @@ mod tests {
     use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::store::Programs;
-    use crate::worlds::Kind;
 
     /// A world that offers as many calls as the seed of the run, and fails for the seed 3.
     #[derive(Default)]
@@ -207,6 +207,34 @@ mod tests {
             assert!(results[0].1.as_ref().unwrap().generator.kept_up());
             assert_eq!(fast.runs.load(SeqCst), usize::from(!kept_up), "only an invalid run");
         }
+    }
+
+    #[test]
+    fn a_simulated_run_is_not_retried() {
+        /// A world in which callers begin too few calls.
+        #[derive(Default)]
+        struct Doubtful(AtomicUsize);
+        impl World for Doubtful {
+            fn kind(&self) -> Kind {
+                Kind::Sim
+            }
+            fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+                self.0.fetch_add(1, SeqCst);
+                let too_slow = Some("too many open calls".to_owned());
+                let generator = Generator { too_slow, ..Generator::default() };
+                Ok(Outcome { generator, ..Outcome::default() })
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (store, world) = (store(folder.path()), Doubtful::default());
+        for _ in 0..2 {
+            let one = vec![RunSpec { world: Kind::Sim, ..six().remove(0) }];
+            let go_on = AtomicBool::new(false);
+            let results = run(one, &store, &world, 1, &Heard::default(), &go_on);
+            let outcome = results[0].1.as_ref().unwrap();
+            assert_eq!((outcome.attempts, outcome.generator.kept_up()), (1, false));
+        }
+        assert_eq!(world.0.load(SeqCst), 1);
     }
 
     #[test]

@@ -4,9 +4,11 @@ use serde::Serialize;
 
 use crate::outage::Outage;
 use crate::outcome::Outcome;
+use crate::recovery::overload_ends;
 use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
 pub use crate::spread::Spread;
+use crate::worlds::{load, mean_load};
 
 /// The runs of one parameter set: one variant under one set of conditions.
 #[derive(Clone, Debug)]
@@ -17,7 +19,10 @@ pub struct Row {
     pub swept: Vec<(Axis, f64)>,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// Greatest possible goodput at that load, as a part of the capacity.
+    /// The load that is offered in the measured time, on average. It differs from
+    /// [`load`](Self::load) if the rate of the calls has a profile.
+    pub mean_load: f64,
+    /// Greatest possible goodput at the mean load, as a part of the capacity.
     pub bound: f64,
     /// Number of runs.
     pub runs: usize,
@@ -34,9 +39,11 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Time to recover from an overload that ended, or `None` if no overload ended, or if no run
-    /// recovered.
+    /// Time to recover from an overload that ended, in the runs that recovered, or `None` if no
+    /// overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
+    /// Number of runs that recovered, or `None` if no overload ended.
+    pub recovered: Option<usize>,
     /// The course of an outage, or `None` if no run has one.
     pub outage: Option<OutageRow>,
     /// Use of a core by the busiest thread of the generator, the maximum over all runs.
@@ -122,7 +129,7 @@ pub(crate) fn groups<'a>(
 
 fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let (run, _) = runs[0];
-    let capacity = run.capacity_cps();
+    let (capacity, mean_load) = (run.capacity_cps(), mean_load(run));
     let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
@@ -134,13 +141,15 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         Spread::of(outcomes().filter_map(|outcome| outcome.set_up_delay.as_ref().map(value)))
     };
+    let recovered = || outcomes().filter_map(|outcome| outcome.recovery_s);
     let busiest =
         |outcome: &Outcome| outcome.generator.caller_load.max(outcome.generator.answerer_load);
     Row {
         variant: run.variant.clone(),
         swept: run.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
         load: run.conditions.load,
-        bound: run.bound(run.conditions.load),
+        mean_load,
+        bound: run.bound(mean_load),
         runs: runs.len(),
         goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
         of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
@@ -148,10 +157,81 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         refused: spread(Outcome::refused_part),
         p50_ms: delay(|delay| delay.p50_ms),
         p99_ms: delay(|delay| delay.p99_ms),
-        recovery_s: Spread::of(outcomes().filter_map(|outcome| outcome.recovery_s)),
+        recovery_s: Spread::of(recovered()),
+        recovered: overload_ends(&load(run, 1.0), capacity).map(|_| recovered().count()),
         outage: OutageRow::of(outcomes()),
         generator_load: outcomes().map(busiest).fold(0.0, f64::max),
         drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
         too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    /// Returns the mean load and the bound of a scenario at a load of 2 whose rejections cost a
+    /// tenth of a call.
+    fn bound_of(lines: &str) -> (f64, f64) {
+        let text = format!(
+            "title = \"t\"\n[emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+             [sweep]\nload = [2]\n[schedule]\nwarm_up_s = 10\nmeasured_s = 20\n\
+             [[variant]]\noverload = {{}}\n{lines}"
+        );
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+        let runs = runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim);
+        let outcome = Outcome { offered: 1, measured_s: 20.0, ..Outcome::default() };
+        let row = rows([(&runs[0], &outcome)]).remove(0);
+        (row.mean_load, row.bound)
+    }
+
+    /// The mean of the runs that recovered says nothing of the others.
+    #[test]
+    fn a_row_says_how_many_runs_recovered() {
+        let recovered_of = |profile: &str, times: [Option<f64>; 3]| {
+            let text = format!(
+                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\nprofile = \"{profile}\"\n\
+                 [schedule]\nwarm_up_s = 0\nmeasured_s = 30\n[[variant]]\noverload = {{}}\n"
+            );
+            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+            let runs = runs(&scenario, Kind::Sim);
+            let outcome =
+                |recovery_s| Outcome { recovery_s, measured_s: 1.0, ..Outcome::default() };
+            let outcomes = times.map(outcome);
+            let row = rows(outcomes.iter().map(|outcome| (&runs[0], outcome))).remove(0);
+            (row.recovered, row.recovery_s.map(|time| time.mean))
+        };
+        let ends = "steps:0=2,10=0.5";
+        assert_eq!(recovered_of(ends, [Some(1.0), None, Some(3.0)]), (Some(2), Some(2.0)));
+        assert_eq!(recovered_of(ends, [None; 3]), (Some(0), None));
+        assert_eq!(recovered_of("steps:0=2", [None; 3]), (None, None), "it does not end");
+    }
+
+    #[test]
+    fn the_bound_is_that_of_the_load_in_the_measured_time() {
+        let profile = |steps: &str| format!("[workload]\nprofile = \"steps:{steps}\"\n");
+        let node = |name: &str, steps: &str| {
+            format!("[[node]]\nname = \"{name}\"\nto = [\"re\"]\nprofile = \"steps:{steps}\"\n")
+        };
+        let tested = "[[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
+        for (lines, load) in [
+            (String::new(), 2.0),
+            (profile("0=0.6"), 1.2),
+            // The warm-up does not count.
+            (profile("0=5,10=1,20=0.5"), 1.5),
+            (profile("0=0.1"), 0.2),
+            // Each node has half of the load.
+            (node("a", "0=1") + &node("b", "0=0.5") + tested, 1.5),
+        ] {
+            let (mean_load, bound) = bound_of(&lines);
+            assert!((mean_load - load).abs() < 1e-9, "{lines}: {mean_load}");
+            let expected = if load <= 1.0 { load } else { (1.0 - load / 10.0) / 0.9 };
+            assert!((bound - expected).abs() < 1e-9, "{lines}: {bound}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! [writes](configuration) for them.
 
 pub mod attacker;
+mod book;
 mod commands;
 pub mod configuration;
 pub mod draw;

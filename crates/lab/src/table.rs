@@ -27,7 +27,7 @@ pub fn render(rows: &[Row]) -> String {
         "p99 ms",
     ]);
     // Most scenarios have no overload that ends.
-    let recovers = rows.iter().any(|row| row.recovery_s.is_some());
+    let recovers = rows.iter().any(|row| row.recovered.is_some());
     header.extend(recovers.then_some("recovery s"));
     let outages = rows.iter().any(|row| row.outage.is_some());
     header.extend(outages.then_some(OUTAGE).into_iter().flatten());
@@ -76,7 +76,7 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
         or_none(row.p50_ms.map(|delay| millis(delay.median))),
         or_none(row.p99_ms.map(|delay| millis(delay.median))),
     ]);
-    let recovery = || or_none(row.recovery_s.map(|time| format!("{:.1}", time.median)));
+    let recovery = || or_none(row.recovered.map(|count| back(row.recovery_s, count, row.runs)));
     cells.extend(recovers.then(recovery));
     cells.extend(outages.then(|| outage(row)).into_iter().flatten());
     cells.extend([
@@ -91,20 +91,26 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
 fn outage(row: &Row) -> [String; 7] {
     let none = || "–".to_owned();
     let Some(outage) = &row.outage else { return std::array::from_fn(|_| none()) };
-    let back = outage.recovered_s.map(|time| match outage.recovered {
-        all if all == row.runs => format!("{:.1}", time.median),
-        some => format!("{:.1} ({some} of {})", time.median, row.runs),
-    });
     let exact = |part: Spread| format!("{:.2} %", part.median * 100.0);
     [
         percent(outage.served.median),
         percent(outage.redials.median),
         format!("{:.1}", outage.backlog_s.median),
-        back.unwrap_or_else(|| "never".to_owned()),
+        back(outage.recovered_s, outage.recovered, row.runs),
         percent(outage.goodput_end.median),
         outage.registered_end.map_or_else(none, |part| percent(part.median)),
         outage.emergency.map_or_else(none, exact),
     ]
+}
+
+/// Formats the time after which goodput was back: the median of the `count` runs in which it came
+/// back, and this number if it is not that of all `runs`.
+fn back(time: Option<Spread>, count: usize, runs: usize) -> String {
+    match time {
+        None => "never".to_owned(),
+        Some(time) if count == runs => format!("{:.1}", time.median),
+        Some(time) => format!("{:.1} ({count} of {runs})", time.median),
+    }
 }
 
 fn percent(part: f64) -> String {
@@ -163,6 +169,14 @@ mod tests {
         let text = render(&rows(runs.iter().zip(&outcomes)));
         let expected = include_str!("table/expected.txt");
         assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn the_time_to_recover_has_the_number_of_runs_that_did() {
+        let time = Spread::of([1.0, 3.0]);
+        assert_eq!(back(time, 2, 2), "2.0");
+        assert_eq!(back(time, 2, 5), "2.0 (2 of 5)");
+        assert_eq!(back(None, 0, 5), "never");
     }
 
     #[test]

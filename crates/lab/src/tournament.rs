@@ -3,10 +3,10 @@
 //! Each law is run on one or two paths. On the *same path* all laws decide, queue and reject as the
 //! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
 //! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
-//! these paths. The difference between the two paths comes from a cheaper rejection or from another
-//! queue, not from the law. A few laws also have parameters of their source on their own path, so
-//! their difference may come from the parameters too. With the same seed, all laws get the same
-//! calls.
+//! these paths. Both paths treat sources as the scenario says. The difference between the two paths
+//! comes from a cheaper rejection or from another queue, not from the law. A few laws also have
+//! parameters of their source on their own path, so their difference may come from the parameters
+//! too. With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -21,6 +21,7 @@ use tidegate_control::registry;
 
 use crate::catalogue;
 use crate::outcome::Outcome;
+use crate::repetitions;
 use crate::run_spec::{RunSpec, at_speed, runs};
 use crate::runs::each;
 use crate::scenario::{Scenario, Variant};
@@ -147,7 +148,8 @@ impl Tournament {
     /// Returns `None` if `cancelled` became true.
     ///
     /// # Errors
-    /// Returns an error when a run failed, or its files cannot be written.
+    /// Returns an error when a run failed, or its files cannot be written, or if the runs of a law do
+    /// not describe the law: its callers did not offer the load, or its repetitions are equal.
     pub fn run(
         &self,
         world: &dyn World,
@@ -166,12 +168,24 @@ impl Tournament {
             if outcomes.len() < planned.runs.len() {
                 return Ok(None);
             }
-            let mut scores = Vec::new();
+            let mut done = Vec::new();
             for (run, outcome) in outcomes {
                 let place = || format!("{}, {}, {}", planned.name, run.law, run.spec.place());
                 let outcome = outcome.map_err(|error| format!("{}: {error}", place()))?;
-                scores.push(Score::of(run.law, run.route, &run.spec, &outcome));
+                if let Some(doubt) = outcome.generator.doubt() {
+                    return Err(format!("{}: {doubt}", place()));
+                }
+                done.push((run, outcome));
             }
+            // Repetitions that are the same run have no spread, so no rank may rest on them.
+            let results: Vec<_> = done.iter().map(|(run, outcome)| (&run.spec, outcome)).collect();
+            if let Some(equal) = repetitions::judge(&results).first() {
+                return Err(format!("{}: {}", planned.name, equal.condition));
+            }
+            let score = |(run, outcome): &(Entry, Outcome)| {
+                Score::of(run.law, run.route, &run.spec, outcome)
+            };
+            let mut scores: Vec<Score> = done.iter().map(score).collect();
             scores.sort_by_key(|score| score.seed);
             let cells = score::cells(&self.laws, &scores);
             let bout = Bout { name: planned.name, title: planned.title, cells };
@@ -223,7 +237,13 @@ impl Tournament {
             let mut same = Variant { label: law.to_owned(), ..base.clone() };
             same.overload.gate.law = entry.defaults();
             let own = self.own.iter().find(|own| own.overload.gate.law.entry().name == law);
-            let own = own.map(|own| (Route::Own, Variant { label: law.to_owned(), ..own.clone() }));
+            let own = own.map(|own| {
+                let mut own = Variant { label: law.to_owned(), ..own.clone() };
+                // The scenario says how sources are treated, on both paths.
+                own.overload.sources = same.overload.sources.clone();
+                own.overload.gate.sources = same.overload.gate.sources.clone();
+                (Route::Own, own)
+            });
             let own = own.filter(|(_, own)| own.overload != same.overload);
             for (route, variant) in [(Route::Same, same)].into_iter().chain(own) {
                 scenario.variants = vec![variant];

@@ -14,7 +14,7 @@ use serde::Serialize;
 use tidegate_control::Values;
 use tidegate_control::registry::{Entry, Param, Range};
 
-use crate::outcome::{Generator, Outcome};
+use crate::outcome::Outcome;
 use crate::run_spec::{RunSpec, runs};
 use crate::runs::{self, Observer};
 use crate::scenario::{Scenario, Variant};
@@ -229,14 +229,8 @@ impl Bench<'_> {
         }
         let valid = |(run, result): (RunSpec, Result<Outcome, String>)| {
             let outcome = result?;
-            let Generator { too_slow, drops, .. } = &outcome.generator;
-            match too_slow {
-                Some(reason) => {
-                    Err(format!("{}: the generator was too slow: {reason}", run.place()))
-                }
-                None if *drops > 0 => {
-                    Err(format!("{}: the generator lost {drops} datagrams", run.place()))
-                }
+            match outcome.generator.doubt() {
+                Some(doubt) => Err(format!("{}: {doubt}", run.place())),
                 None => Ok((run, outcome)),
             }
         };

@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 
 pub use crate::world_kind::Kind;
-pub(crate) use agents::{lasts, load};
+pub(crate) use agents::{lasts, load, mean_load};
 pub use loopback::Loopback;
 pub(crate) use possible::possible_cps;
 pub use simulated::{Simulated, Speed};

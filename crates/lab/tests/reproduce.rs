@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use tidegate_lab::outcome::Outcome;
+use tidegate_lab::outcome::{Generator, Outcome};
 use tidegate_lab::progress::Lines;
 use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Grade, Page, Reproduction};
 use tidegate_lab::run_spec::RunSpec;
@@ -107,7 +107,7 @@ impl World for Reckoned {
     }
 
     fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-        assert_eq!(run.conditions.open_max, 200, "the changed value");
+        assert_eq!(run.conditions.open_max, Some(200), "the changed value");
         let what = format!("{} {} {}", run.variant.label, run.conditions.load, run.seed);
         self.runs.lock().unwrap().push(what);
         let kept = if run.variant.label == "pi" { self.pi } else { 0.3 };
@@ -225,6 +225,24 @@ fn identical_repetitions_get_no_verdict() {
 }
 
 #[test]
+fn a_run_whose_callers_did_not_offer_its_load_gets_no_verdict() {
+    /// A world in which callers begin too few calls.
+    struct Limited;
+    impl World for Limited {
+        fn kind(&self) -> Kind {
+            Kind::Sim
+        }
+        fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+            let too_slow = Some("too many calls were open".to_owned());
+            let generator = Generator { too_slow, ..Generator::default() };
+            Ok(Outcome { offered: run.seed, generator, measured_s: 1.0, ..Outcome::default() })
+        }
+    }
+    let wrong = Desk::new().perform(&Limited, "", false).unwrap_err();
+    assert!(wrong.contains("too slow: too many calls were open"), "{wrong}");
+}
+
+#[test]
 fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     let desk = Desk::new();
     let page = Page::within(desk.0.path());
@@ -254,6 +272,25 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     page.check(&desk.claims()).unwrap();
     fs::write(&page.page, changed.replace("0.40 more", "0.90 more")).unwrap();
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
+}
+
+/// Rows are run again one after another.
+#[test]
+fn a_row_can_be_written_while_another_one_lacks_a_value() {
+    let desk = Desk::new();
+    let page = Page::within(desk.0.path());
+    let found = desk.perform(&Reckoned::keeping(0.8), "", false).unwrap();
+    page.update(&desk.claims(), &found, "abc").unwrap();
+    desk.change("kept", "held");
+    let lacking = page.check(&desk.claims()).unwrap_err();
+    assert!(lacking.starts_with("x-other: the record has no finding"), "{lacking}");
+    let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();
+    page.update(&desk.claims(), &found, "def").unwrap();
+    let text = fs::read_to_string(&page.page).unwrap();
+    assert!(text.contains("0.40 more") && text.contains("not run yet"), "{text}");
+    let found = desk.perform(&Reckoned::keeping(0.8), "x-other", false).unwrap();
+    page.update(&desk.claims(), &found, "def").unwrap();
+    page.check(&desk.claims()).unwrap();
 }
 
 #[test]
@@ -309,6 +346,8 @@ fn a_value_that_is_no_number_gets_no_verdict() {
         ("goodput_end('pi', load=3)", "`goodput_end` has no value"),
         ("[goodput_end('pi', load=3), 2]|min", "`goodput_end` has no value"),
         ("delay_ms('pi', load=3)", "`delay_ms` has no value"),
+        // No load of the sweep is handled.
+        ("peak('pi')", "`peak` has no value"),
         ("cps('pi', load=3) / cps('none', load=3)", "unable to calculate 0.0 / 0.0"),
         ("goodput('pi', load=3) * 1e308 * 1e308", "is inf for a seed"),
     ] {

@@ -172,6 +172,7 @@ fn no_call_begins_beyond_the_limit_of_open_calls() {
         run(&format!("[workload]\nload = 0.5\nhold_s = 100\nopen_max = 10\n{SHORT}"));
     assert_eq!(outcome.set_up, 10);
     assert!(outcome.offered > 500);
+    assert!(outcome.generator.kept_up(), "the scenario chose the limit");
 }
 
 #[test]

@@ -481,6 +481,7 @@ impl Proxy {
         self.counters.client_transactions.set(transactions.clients() as u64);
         self.counters.transaction_bytes.set(transactions.bytes() as u64);
         self.counters.queued.set(self.ingress.waiting() as u64);
+        self.counters.queue_peak.set(self.ingress.queue_peak() as u64);
         self.counters.parked.set(self.parked.len() as u64);
         self.counters.lost_overflowed.set(self.lost.overflowed());
     }

@@ -81,7 +81,9 @@ pub struct Row {
     pub swept: Swept,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// The greatest possible goodput at that load, as a fraction of the capacity.
+    /// The load that was offered in the measured time, on average. `None` in old results.
+    pub mean_load: Option<f64>,
+    /// The greatest possible goodput at the mean load, as a fraction of the capacity.
     pub bound: f64,
     /// Number of runs.
     pub runs: usize,
@@ -98,9 +100,11 @@ pub struct Row {
     pub p50_ms: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Seconds from the end of the overload until the goodput had recovered, or `None` if no
-    /// overload ended, or if no run recovered.
+    /// Seconds from the end of the overload until the goodput had recovered, in the runs that
+    /// recovered, or `None` if no overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
+    /// Number of runs that recovered, or `None` if no overload ended, or in old results.
+    pub recovered: Option<usize>,
     /// The part of a core that the busiest thread of the generator used.
     #[serde(default)]
     pub generator_load: f64,
@@ -225,22 +229,31 @@ impl Results {
 /// other calls have to be rejected. All `rows` must belong to one panel and have the same swept
 /// conditions. The line ends at the capacity if no row has a load above it and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
-    // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with a load above the
-    // capacity determines ρ.
-    let told = |row: &Row| (row.load > 1.0 && row.bound > 0.0).then_some((row.load, row.bound));
-    let ratio = rows.into_iter().find_map(told).map(|(load, bound)| (1.0 - bound) / (load - bound));
-    let mut corners = vec![(0.0, 0.0), (last.min(1.0), last.min(1.0))];
-    if last > 1.0
+    let rows: Vec<(f64, &Row)> =
+        rows.into_iter().map(|row| (row.mean_load.unwrap_or(row.load), row)).collect();
+    // With a profile, the mean load is the same part of every load.
+    let loaded = rows.iter().find(|(_, row)| row.load > 0.0);
+    let factor = loaded.map_or(1.0, |(mean, row)| mean / row.load);
+    if factor == 0.0 {
+        return vec![(0.0, 0.0), (last, 0.0)];
+    }
+    // The bound beyond the capacity is (1 - mean·ρ) / (1 - ρ), so any row with a mean load above
+    // the capacity determines ρ.
+    let told = rows.iter().find(|(mean, row)| *mean > 1.0 && row.bound > 0.0);
+    let ratio = told.map(|(mean, row)| (1.0 - row.bound) / (mean - row.bound));
+    let end = factor * last;
+    let mut corners = vec![(0.0, 0.0), (end.min(1.0), end.min(1.0))];
+    if end > 1.0
         && let Some(ratio) = ratio
     {
-        let at = |load: f64| (1.0 - load * ratio) / (1.0 - ratio);
-        if last * ratio > 1.0 {
-            corners.extend([(1.0 / ratio, 0.0), (last, 0.0)]);
+        let at = |mean: f64| (1.0 - mean * ratio) / (1.0 - ratio);
+        if end * ratio > 1.0 {
+            corners.extend([(1.0 / ratio, 0.0), (end, 0.0)]);
         } else {
-            corners.push((last, at(last)));
+            corners.push((end, at(end)));
         }
     }
-    corners
+    corners.into_iter().map(|(mean, bound)| (mean / factor, bound)).collect()
 }
 
 #[cfg(test)]
@@ -256,6 +269,7 @@ mod tests {
             panel: "on arrival".to_owned(),
             swept: Swept::new(),
             load,
+            mean_load: None,
             bound,
             runs: 1,
             goodput: spread,
@@ -265,6 +279,7 @@ mod tests {
             p50_ms: None,
             p99_ms: None,
             recovery_s: None,
+            recovered: None,
             generator_load: 0.0,
             drops: 0,
             too_slow: 0,
@@ -282,6 +297,18 @@ mod tests {
         let corners = bound(&rows, 20.0);
         assert!((corners[2].0 - 12.5).abs() < 1e-6 && corners[3] == (20.0, 0.0), "{corners:?}");
         assert_eq!(bound(&rows[..1], 0.5), [(0.0, 0.0), (0.5, 0.5)]);
+    }
+
+    #[test]
+    fn with_a_profile_the_bound_has_its_corners_where_the_mean_load_has_them() {
+        let reckoned = |mean| tidegate_control::bound::goodput(mean, 0.1);
+        let half =
+            |load: f64| Row { mean_load: Some(load / 2.0), ..row(load, reckoned(load / 2.0)) };
+        let corners = bound(&[half(1.0), half(4.0)], 6.0);
+        assert_eq!(corners[..2], [(0.0, 0.0), (2.0, 1.0)]);
+        assert!(corners[2].0 == 6.0 && (corners[2].1 - reckoned(3.0)).abs() < 1e-9, "{corners:?}");
+        let idle = Row { mean_load: Some(0.0), ..row(2.0, 0.0) };
+        assert_eq!(bound(&[idle], 2.0), [(0.0, 0.0), (2.0, 0.0)]);
     }
 
     #[test]

@@ -77,7 +77,16 @@ impl Cell {
         }
     }
 
-    fn text(text: &str) -> Self {
+    /// Adds the number of runs that have a value, if it is not that of all runs.
+    #[must_use]
+    pub(crate) fn of(mut self, count: usize, runs: usize) -> Self {
+        if count < runs {
+            self.text += &format!(" ({count} of {runs})");
+        }
+        self
+    }
+
+    pub(crate) fn text(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
 
@@ -110,7 +119,7 @@ impl Cell {
 pub(super) fn results(experiment: &Experiment) -> Table {
     let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
-    let recovers = rows().any(|row| row.recovery_s.is_some());
+    let recovers = rows().any(|row| row.recovery_s.is_some() || row.recovered.is_some());
     let mut head = Vec::new();
     head.extend(several.then(|| text("results of")));
     head.push(text("variant"));
@@ -118,14 +127,19 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     head.extend([
         number("load", "offered load ÷ capacity"),
         number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
-        number("bound", "greatest possible goodput at this load ÷ capacity"),
+        number(
+            "bound",
+            "greatest possible goodput at the mean load of the measured time ÷ capacity",
+        ),
         number("of bound, %", "goodput ÷ bound at the load the run was offered"),
         number("rejected, %", "calls rejected ÷ calls offered"),
         number("resent", "INVITEs sent again ÷ INVITEs sent first"),
         number("p50, ms", "half of the calls were set up within"),
         number("p99, ms", "99 % of the calls were set up within"),
     ]);
-    head.extend(recovers.then(|| number("back after, s", "from the end of the overload")));
+    head.extend(recovers.then(|| {
+        number("back after, s", "from the end of the overload, of the runs in which it was back")
+    }));
     head.extend([
         number("runs", "runs of this row"),
         number("generator, %", "use of a core by its busiest thread"),
@@ -138,7 +152,7 @@ pub(super) fn results(experiment: &Experiment) -> Table {
             cells.push(Cell::text(&row.variant));
             cells.extend(row.swept.values().map(|value| Cell::exact(*value)));
             cells.extend(measured(row));
-            cells.extend(recovers.then(|| Cell::spread(row.recovery_s, 1.0, 1)));
+            cells.extend(recovers.then(|| recovery(row)));
             cells.extend([
                 Cell::exact(row.runs as f64),
                 generator(row),
@@ -161,6 +175,14 @@ fn measured(row: &Row) -> [Cell; 8] {
         Cell::spread(row.p50_ms, 1.0, 0),
         Cell::spread(row.p99_ms, 1.0, 0),
     ]
+}
+
+fn recovery(row: &Row) -> Cell {
+    match row.recovered {
+        Some(0) => Cell::text("never"),
+        Some(count) => Cell::spread(row.recovery_s, 1.0, 1).of(count, row.runs),
+        None => Cell::spread(row.recovery_s, 1.0, 1),
+    }
 }
 
 fn generator(row: &Row) -> Cell {

@@ -210,7 +210,8 @@ impl Label {
 }
 
 /// Sets the keys of `table` that `change` has. Tables are merged key by key, and arrays of tables
-/// element by element, up to the end of `change`. Any other value replaces the old one.
+/// element by element, up to the end of `change`. Any other value replaces the old one, also an
+/// empty list.
 ///
 /// # Errors
 /// Returns an error if `change` has an array with more tables than the one in `table`.
@@ -230,7 +231,8 @@ fn merge_value(key: &str, old: &mut toml::Value, new: &toml::Value) -> Result<()
     use toml::Value::{Array, Table};
     match (old, new) {
         (Table(old), Table(new)) => merge(old, new)?,
-        (Array(old), Array(new)) if new.iter().all(toml::Value::is_table) => {
+        // An empty list is a value like any other, not a list of no changes.
+        (Array(old), Array(new)) if !new.is_empty() && new.iter().all(toml::Value::is_table) => {
             if new.len() > old.len() {
                 let (changed, known) = (new.len(), old.len());
                 return Err(format!("changes {changed} tables `{key}`, the scenario has {known}"));
@@ -258,6 +260,15 @@ mod tests {
             "a = 1\nd = 4\n[t]\nb = [7]\nc = 3\n[[n]]\nx = 1\ny = 9\n[[n]]\nx = 5\n"
                 .parse()
                 .unwrap();
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn an_empty_list_replaces_the_old_one() {
+        let mut table: Table = "[s]\nload = [1, 2]\n[[fault]]\nat_s = 1\n".parse().unwrap();
+        let change = "fault = []\n[s]\nload = []\n".parse().unwrap();
+        merge(&mut table, &change).unwrap();
+        let expected: Table = "fault = []\n[s]\nload = []\n".parse().unwrap();
         assert_eq!(table, expected);
     }
 

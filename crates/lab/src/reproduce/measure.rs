@@ -13,6 +13,10 @@ const HANDLED: f64 = 0.9999;
 /// Samples of a timeline count only after this many seconds.
 const SETTLED_S: f64 = 20.0;
 
+/// The recovery time, as a multiple of its limit, of a goodput that does not recover. It is finite,
+/// because a value of a claim must be a number.
+const NEVER: f64 = 1000.0;
+
 /// A measure of a run, or of the runs under all loads.
 pub(super) struct Measure {
     /// Name of the measure in expressions.
@@ -62,7 +66,7 @@ impl Part {
 }
 
 /// Every measure.
-pub(super) static MEASURES: [Measure; 28] = [
+pub(super) static MEASURES: [Measure; 29] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Calls set up per second.
@@ -110,14 +114,15 @@ pub(super) static MEASURES: [Measure; 28] = [
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
-    // Seconds from the end of the trigger until goodput has recovered, and the limit for this time.
-    // If goodput has not recovered at the end of the run, the value is ten times the rest of the
-    // run, so that it exceeds the limit.
+    // Seconds from the end of the trigger until goodput has recovered, the limit for this time, and
+    // the time divided by the limit. If goodput has not recovered at the end of the run, the time
+    // is ten times the rest of the run, which need not exceed the limit. So only the third judges.
     one("recovered_s", |point| {
         let end_s = point.run.measured_until().as_secs_f64();
         outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end_s - o.trigger_ended_s)))
     }),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
+    one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
     // Devices that are registered at the end, as a part of all.
     one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
     // Emergency calls set up in time, as a part of those offered.
@@ -201,6 +206,16 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
+/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered. Without
+/// a backlog the limit is 0, and only an immediate recovery is within it.
+fn recovery_of_limit(outage: &Outage) -> f64 {
+    match (outage.recovered_s, outage.limit_s()) {
+        (Some(0.0), _) => 0.0,
+        (Some(time), limit) if limit > 0.0 => (time / limit).min(NEVER),
+        (Some(_) | None, _) => NEVER,
+    }
+}
+
 /// Returns `some` divided by `whole`, or NaN if `whole` is 0: a claim about nothing has no verdict.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { f64::NAN }
@@ -236,8 +251,8 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
 }
 
 /// Returns the seconds from the first sample with a full processor to the first later sample
-/// without, or to the last sample. Returns NaN without samples, and 0 if the processor was never
-/// full.
+/// without. Returns 0 if the processor was never full. Returns NaN without samples, and if the
+/// processor is full until the end, because the end of the run would decide the value.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
     if occupancy.is_empty() {
@@ -245,7 +260,7 @@ fn full_s(point: &Point) -> f64 {
     }
     let Some(&(began, _)) = occupancy.iter().find(|(_, value)| *value >= 0.98) else { return 0.0 };
     let ended = occupancy.iter().find(|(at, value)| *at > began && *value < 0.95);
-    ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
+    ended.map_or(f64::NAN, |(at, _)| at - began)
 }
 
 /// Returns the smallest number that the part `wanted` of a histogram's entries does not exceed, or
@@ -267,286 +282,19 @@ fn capacity(points: &[&Point]) -> f64 {
     points.first().map_or(0.0, |point| point.run.capacity_cps())
 }
 
+/// Returns the highest load up to which requests are handled. Returns NaN if the lowest load is not
+/// handled, or if all loads are handled. Then the peak is outside the sweep, and the end of the
+/// sweep would be taken for the peak.
 fn peak(points: &[&Point]) -> f64 {
     let mut loads: Vec<_> =
         points.iter().map(|p| (p.run.conditions.load, p.outcome.handled_part())).collect();
     loads.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let handled = loads.iter().take_while(|(_, handled)| *handled > HANDLED);
-    handled.last().map_or(0.0, |(load, _)| *load)
+    match loads.iter().position(|(_, handled)| *handled <= HANDLED) {
+        Some(first @ 1..) => loads[first - 1].0,
+        Some(0) | None => f64::NAN,
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::outcome::{CallersOutcome, MessageCount, NodeOutcome, Outcome};
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
-    use crate::worlds::Kind;
-
-    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [0.5, 0.9, 1, 1.1]\n\
-        [schedule]\nwarm_up_s = 5\nmeasured_s = 25\n[[variant]]\noverload = {}\n[[node]]\nname = \"se\"\nto = [\"re\"]\n\
-        [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
-
-    /// Returns a run under each load with this outcome.
-    fn points(folder: &Path, outcome: impl Fn(f64) -> Outcome) -> Vec<Point> {
-        let scenario = Scenario::parse(Path::new("s"), SCENARIO.as_bytes()).unwrap();
-        let mut runs = runs(&scenario, Kind::Sim);
-        runs.truncate(4);
-        let point = |run: crate::run_spec::RunSpec| {
-            let outcome = outcome(run.conditions.load);
-            Point { run, outcome, folder: folder.to_owned() }
-        };
-        runs.into_iter().map(point).collect()
-    }
-
-    fn measured(name: &str, points: &[Point]) -> f64 {
-        let measure = MEASURES.iter().find(|measure| measure.name == name).unwrap();
-        match measure.of {
-            Of::One(of) => of(&points[0]),
-            Of::All(of) => of(&points.iter().collect::<Vec<_>>()),
-            Of::Part(of) => of(&points[0], &Part { from_s: 10.0, to_s: 30.0, ..Part::default() }),
-        }
-    }
-
-    fn callers(stats: serde_json::Value) -> CallersOutcome {
-        CallersOutcome { to: "se".to_owned(), stats }
-    }
-
-    #[test]
-    fn means_and_shares_cover_all_callers() {
-        let delay = |count: u64, mean_us: u64| json!({ "count": count, "mean_us": mean_us });
-        let outcome = |_| Outcome {
-            callers: vec![
-                callers(
-                    json!({ "set_up_delay": delay(1, 1000), "begun": 4, "set_up": 3, "offered": 5,
-                                "completed": 1, "measured": { "set_up_delay": delay(2, 7000) } }),
-                ),
-                callers(
-                    json!({ "set_up_delay": delay(3, 5000), "begun": 6, "set_up": 2, "offered": 5,
-                                "completed": 0 }),
-                ),
-            ],
-            answerers: json!({ "calls": 8 }),
-            nodes: vec![
-                NodeOutcome { early: 1, ..NodeOutcome::default() },
-                NodeOutcome { early: 2, ..NodeOutcome::default() },
-            ],
-            set_up: 30,
-            measured_s: 10.0,
-            good: 250,
-            ..Outcome::default()
-        };
-        let points = points(Path::new("/nonexistent"), outcome);
-        for (name, expected) in [
-            ("delay_ms", 7.0),
-            ("set_up_part", 0.5),
-            ("completed_part", 0.1),
-            ("reached", 0.8),
-            ("early_part", 0.3),
-            ("reached_of_capacity", 0.4),
-            ("cps", 3.0),
-            // Six messages of 1 ms: 166.7 calls/s.
-            ("goodput", 0.15),
-        ] {
-            let value = measured(name, &points);
-            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
-        }
-        let none = |_| Outcome::default();
-        assert_eq!(
-            measured("delay_ms", &super::tests::points(Path::new("/"), none)),
-            f64::INFINITY
-        );
-    }
-
-    #[test]
-    fn the_figures_of_an_outage_are_read() {
-        let outage = Outage {
-            trigger_ended_s: 3.0,
-            backlog_s: 10.0,
-            recovered_s: None,
-            goodput_end: 0.25,
-            registered_end: Some(0.5),
-            emergency: 8,
-            emergency_in_time: 6,
-            ..Outage::default()
-        };
-        let outcome = |_| Outcome {
-            offered: 40,
-            persons: 30,
-            persons_served: 15,
-            outage: Some(outage.clone()),
-            ..Outcome::default()
-        };
-        let points = points(Path::new("/"), outcome);
-        for (name, expected) in [
-            ("persons_served", 0.5),
-            ("redial_part", 0.25),
-            ("goodput_end", 0.25),
-            ("backlog_s", 10.0),
-            // Ten times the rest: 5 s of warm-up, 25 s measured.
-            ("recovered_s", 270.0),
-            ("recovery_limit_s", 11.0),
-            ("registered_end", 0.5),
-            ("emergency_served", 0.75),
-        ] {
-            let value = measured(name, &points);
-            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
-        }
-        let none = super::tests::points(Path::new("/"), |_| Outcome::default());
-        assert!(measured("goodput_end", &none).is_nan());
-    }
-
-    /// A part of nothing must not count as 1. Otherwise a claim about emergency calls would hold
-    /// although its scenario has none.
-    #[test]
-    fn a_part_of_nothing_has_no_value() {
-        let nothing = |_| Outcome {
-            callers: vec![callers(
-                json!({ "begun": 0, "set_up": 0, "completed": 0, "offered": 0 }),
-            )],
-            answerers: json!({ "calls": 0 }),
-            outage: Some(Outage::default()),
-            ..Outcome::default()
-        };
-        let points = points(Path::new("/"), nothing);
-        for name in [
-            "emergency_served",
-            "registered_end",
-            "set_up_part",
-            "completed_part",
-            "reached",
-            "redial_part",
-            "early_part",
-            "lost_180",
-        ] {
-            assert!(measured(name, &points).is_nan(), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_measure_of_data_that_are_missing_has_no_value() {
-        let lacking = |_| Outcome {
-            callers: vec![callers(
-                json!({ "offered": 5, "measured": { "set_up_delay": { "count": 2 } } }),
-            )],
-            ..Outcome::default()
-        };
-        let points = points(Path::new("/nonexistent"), lacking);
-        for name in [
-            "met_by_999",
-            "full_s",
-            "occupancy",
-            "delay_ms",
-            "set_up_part",
-            "reached",
-            "jain",
-            "source_goodput",
-        ] {
-            assert!(measured(name, &points).is_nan(), "{name}");
-        }
-        assert!(!measured("queue_swing", &points).is_finite());
-    }
-
-    #[test]
-    fn responses_are_lost_if_the_tested_server_does_not_pass_them_on() {
-        let flow = |from: &str, to: &str, message: &str, sent| MessageCount {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            message: message.to_owned(),
-            sent,
-            lost: 0,
-        };
-        let flows = vec![
-            flow("answerers", "re", "180 INVITE", 10),
-            flow("re", "se", "180 INVITE", 1),
-            flow("se", "callers", "180 INVITE", 1),
-            flow("answerers", "re", "200 INVITE", 4),
-            flow("re", "se", "200 INVITE", 3),
-        ];
-        let points =
-            points(Path::new("/"), |_| Outcome { flows: flows.clone(), ..Outcome::default() });
-        assert!((measured("lost_180", &points) - 0.9).abs() < 1e-9);
-        assert!((measured("lost_200", &points) - 0.25).abs() < 1e-9);
-    }
-
-    #[test]
-    fn the_peak_ends_at_the_first_load_that_is_not_handled() {
-        let handled = |load| match load {
-            0.5 | 1.1 => 100_000,
-            0.9 => 99_995,
-            _ => 99_900,
-        };
-        let outcome = |load| Outcome {
-            requests: 100_000,
-            requests_handled: handled(load),
-            ..Outcome::default()
-        };
-        let points = points(Path::new("/"), outcome);
-        assert_eq!(measured("peak", &points), 0.9);
-        assert!((measured("peak_cps", &points) - 0.9 / 0.006).abs() < 1e-6);
-    }
-
-    #[test]
-    fn the_quantile_of_transactions_that_others_met_is_found() {
-        assert_eq!(met_by(&[90, 9, 0, 1], 0.9), 0.0);
-        assert_eq!(met_by(&[90, 9, 0, 1], 0.99), 1.0);
-        assert_eq!(met_by(&[90, 9, 0, 1], 0.999), 3.0);
-    }
-
-    #[test]
-    fn a_part_of_a_run_has_the_shares_of_its_sources() {
-        let folder = tempfile::tempdir().unwrap();
-        let scenario = SCENARIO.replace(
-            "[[node]]\nname = \"re\"",
-            "[[node]]\nname = \"se-2\"\nto = [\"re\"]\n[[node]]\nname = \"se-3\"\nto = [\"re\"]\n\
-             [[node]]\nname = \"re\"",
-        );
-        let mut text = "t_s,node,quantity,value\n".to_owned();
-        for (at, good) in [(10, [9.0, 9.0]), (20, [10.0, 20.0]), (30, [20.0, 40.0])] {
-            for (node, good, offered) in [("se", good[0], 30.0), ("se-2", good[1], 60.0)] {
-                text += &format!("{at},callers-{node},in_time_cps,{good}\n");
-                text += &format!("{at},callers-{node},offered_cps,{offered}\n");
-            }
-            text += &format!("{at},callers-se-3,in_time_cps,0\n{at},callers-se-3,offered_cps,0\n");
-        }
-        fs::write(folder.path().join("timeline.csv"), text).unwrap();
-        let scenario = Scenario::parse(Path::new("s"), scenario.as_bytes()).unwrap();
-        let run = runs(&scenario, Kind::Sim).remove(0);
-        let outcome = Outcome::default();
-        let points = [Point { run, outcome, folder: folder.path().to_owned() }];
-        // Six messages of 1 ms are a call. The sample at 10 s is of the time before.
-        assert!((measured("source_goodput", &points) - 15.0 * 0.006).abs() < 1e-9);
-        assert!((measured("jain", &points) - 0.9).abs() < 1e-9, "the third does not call");
-        assert!((measured("jain_success", &points) - 1.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_timeline_has_the_time_at_full_load_and_what_follows() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut text = "t_s,node,quantity,value\n".to_owned();
-        for (at, occupancy, waiting) in [
-            (1, 0.5, 9),
-            (2, 0.99, 500),
-            (9, 1.0, 700),
-            (12, 0.9, 300),
-            (20, 0.8, 10),
-            (30, 0.6, 40),
-            // The measured time has ended, and the load ends.
-            (31, 0.0, 0),
-        ] {
-            text +=
-                &format!("{at},server,occupancy,{occupancy}\n{at},callers-server,occupancy,1\n");
-            text += &format!("{at},server,waiting,{waiting}\n");
-        }
-        fs::write(folder.path().join("timeline.csv"), text).unwrap();
-        let points = points(folder.path(), |_| Outcome::default());
-        assert_eq!(measured("full_s", &points), 10.0);
-        assert_eq!(measured("queue_swing", &points), 30.0);
-        assert!((measured("occupancy", &points) - 0.7).abs() < 1e-9);
-    }
-}
+#[path = "measure/tests.rs"]
+mod tests;

@@ -55,7 +55,8 @@ impl Page {
 
     /// Adds `findings` to the record, with the `commit` of the program that made them. Then it
     /// judges all recorded values by the present rules, and writes the tables again. Findings of
-    /// claims that no longer exist are removed from the record.
+    /// claims that no longer exist, and findings that lack a value of their claim, are removed from
+    /// the record.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or written, or if a rule is wrong.
@@ -73,7 +74,11 @@ impl Page {
             let (commit, finding) = (commit.to_owned(), finding.clone());
             record.0.insert(finding.id.clone(), Recorded { commit, finding });
         }
-        record.0.retain(|id, _| claims.all().any(|claim| claim.id == *id));
+        // Without this, no row could be written while another row waits to be run again.
+        record.0.retain(|id, recorded| {
+            let claim = claims.all().find(|claim| claim.id == *id);
+            claim.is_some_and(|claim| has_values(claim, &recorded.finding))
+        });
         for claim in claims.all() {
             if let Some(Recorded { finding, .. }) = record.0.get_mut(&claim.id) {
                 finding.verdict = judge::grade(claim, &finding.values)?;
@@ -93,9 +98,11 @@ impl Page {
         let record = self.read()?;
         for claim in claims.all() {
             judge::check(claim)?;
-            let Some(Recorded { finding, .. }) = record.0.get(&claim.id) else {
+            let recorded = record.0.get(&claim.id);
+            let finding = recorded.map(|recorded| &recorded.finding);
+            let Some(finding) = finding.filter(|finding| has_values(claim, finding)) else {
                 return Err(format!(
-                    "{}: the record has no finding; run `reproduce --row {0}`",
+                    "{}: the record has no finding with its values; run `reproduce --row {0}`",
                     claim.id
                 ));
             };
@@ -189,6 +196,11 @@ impl Page {
         }
         Ok(format!("{before}{begin}\n{tables}\n{end}{after}"))
     }
+}
+
+/// Returns whether `finding` has every value that `claim` has now.
+fn has_values(claim: &Claim, finding: &Finding) -> bool {
+    claim.values.keys().all(|name| finding.values.contains_key(name))
 }
 
 fn read(path: &Path) -> Result<String, String> {

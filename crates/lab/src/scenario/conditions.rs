@@ -40,8 +40,9 @@ pub struct Conditions {
     pub goodput: Goodput,
     /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
-    /// Maximum number of open calls to one server.
-    pub open_max: usize,
+    /// Maximum number of open calls to one server, or `None` if the scenario does not choose one.
+    /// Then the callers have a limit too, but the results are not valid if it matters.
+    pub open_max: Option<usize>,
     /// Maximum number of open calls in a closed loop: while this number is open, the next call
     /// waits. `None` means an open loop.
     pub open_limit: Option<usize>,

@@ -4,33 +4,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_agent::{
-    Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
-};
-use tidegate_balance::{Backend, BackendRegistry, State};
+use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Routing, Span};
 use tidegate_emulate::HostSettings;
-use tidegate_proxy::{Class, Counters, DropReason, Mode, Queueing, REPLIES, Secret};
-use tidegate_server::ShardCounters;
+use tidegate_proxy::{Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
-use tidegate_server::config::{Config, Selection};
+use tidegate_server::config::Selection;
 use tidegate_sim::Process;
 use tidegate_sim::check::Role;
-use tidegate_sim::check::books::{
-    AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook, Standing,
-};
+use tidegate_sim::check::books::{AnswererBook, Book};
 use tidegate_sim::check::front::Front;
 use tidegate_sim::check::leases::Balancer;
-use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
+use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Purpose, Seed, ShardIndex, Timestamp, Transport, delegate};
 
 use super::attacker::{Hostile, Source, Wiretap};
+use super::book::{Instruments, OPEN_MAX, answerer_book, caller_book};
 use super::configuration;
 use super::exchange::Exchange;
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Place, Proxy, World, address};
-
-/// Maximum number of open calls of a group of callers.
-const OPEN_MAX: usize = 100_000;
 
 /// A number of transactions or calls that no world reaches.
 const ROOMY: usize = 10_000;
@@ -41,37 +33,12 @@ const HELD_MAX: usize = 100_000;
 /// A time longer than any call takes from its first ringing to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
-/// Number of queue classes of a proxy.
-const LANES: usize = 7;
-
 /// A core, with the instruments from which its [`Book`] is read.
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
     Attacker(Box<Hostile>),
     Proxy(Box<dyn Core>, Box<Instruments>),
-}
-
-/// The instruments of a proxy that can be read from outside.
-pub(super) struct Instruments {
-    shards: Vec<(ShardCounters, Arc<ConnectionCounters>)>,
-    registry: BackendRegistry,
-    /// Names of its back ends at the start.
-    backends: Vec<String>,
-    limits: Limits,
-    /// Whether the proxy sends each call to one back end only, so that no call counts at two.
-    gives_each: bool,
-}
-
-struct Limits {
-    calls: usize,
-    transactions: usize,
-    queued: usize,
-    remembered: usize,
-    /// Whether messages can be lost at a full queue before the proxy reads them.
-    loses_unread: bool,
-    /// Whether admitted messages are counted on arrival.
-    counts_at_once: bool,
 }
 
 /// A function that wraps the core of the proxy with this index before the network drives it.
@@ -129,7 +96,6 @@ impl Node {
                 let keys = Secret::of(key);
                 let locals = vec![address(place); config.listen.len()];
                 let assembly = Assembly::new(&config, &keys, locals, seed);
-                let backends = assembly.pools().iter().flat_map(|pool| pool.backends());
                 let count = config.server.shards;
                 let shards = (0..count).map(|shard| {
                     let mut part = assembly.part(shard);
@@ -142,18 +108,8 @@ impl Node {
                 });
                 let mut shards: Vec<_> = shards.collect();
                 let connections = shards.iter().map(|it| Arc::clone(it.connections().counters()));
-                let counters = assembly.counters().iter().cloned();
                 let filtered = Arc::clone(&assembly.counters()[0].emulated_filtered);
-                let instruments = Instruments {
-                    shards: counters.zip(connections).collect(),
-                    registry: assembly.registry().clone(),
-                    backends: backends.map(|backend| backend.name().to_owned()).collect(),
-                    limits: Limits::of(&config),
-                    // Otherwise a back end that was silent may answer a call that failed over to
-                    // another one.
-                    gives_each: config.pool[0].mode == Mode::Stateless
-                        || config.pool[0].tries_max == 1,
-                };
+                let instruments = Instruments::new(&config, &assembly, connections);
                 let core: Box<dyn Core> = match shards.len() {
                     1 => Box::new(shards.remove(0)),
                     _ => {
@@ -304,138 +260,6 @@ fn span(mean_ms: u64) -> Span {
     match mean_ms {
         0 => Span::ZERO,
         ms => Span::Exponential(Duration::from_millis(ms)),
-    }
-}
-
-fn caller_book(stats: &CallerStats, outside: Transport) -> CallerBook {
-    let failed = &stats.failed;
-    CallerBook {
-        offered: stats.offered,
-        not_begun: stats.not_begun,
-        begun: stats.begun,
-        is_seen: outside == Transport::Udp,
-        open: stats.open,
-        open_max: OPEN_MAX as u64,
-        set_up: stats.set_up,
-        malformed: failed.malformed,
-        ended: Endings {
-            left: stats.completed - stats.hung_up,
-            hung_up: stats.hung_up,
-            abandoned: failed.abandoned,
-            unanswered: failed.timeout + failed.transport,
-            refused: failed.status.clone(),
-            bye_unanswered: failed.bye_timeout,
-            bye_refused: failed.bye_status.clone(),
-        },
-    }
-}
-
-fn answerer_book(stats: &AnswererStats) -> AnswererBook {
-    let a = stats;
-    AnswererBook {
-        calls: a.calls,
-        not_answered: a.overflowed
-            + a.silent
-            + a.unanswerable
-            + a.unanswered
-            + a.cancelled
-            + a.refused,
-        answered: a.answered,
-        acknowledged: a.acknowledged,
-        ended: a.completed + a.hung_up + a.not_acknowledged + a.forgotten,
-        open: a.open,
-        ..AnswererBook::default()
-    }
-}
-
-impl Limits {
-    fn of(config: &Config) -> Self {
-        let (server, overload) = (&config.server, &config.overload);
-        // Each shard has its part of a limit, and at least 1.
-        let shards = usize::from(server.shards);
-        let over_all = |max: usize| (max / shards).max(1) * shards;
-        let fifo = overload.queueing == Queueing::Fifo;
-        Self {
-            calls: over_all(server.calls_max),
-            transactions: over_all(server.transactions_max),
-            // Work that a law paces waits apart from the single queue.
-            queued: over_all(server.queue_max) * if fifo { 2 } else { LANES },
-            remembered: 2 * over_all(overload.gate.memory_max),
-            counts_at_once: overload.gate.decide == tidegate_control::Decide::Arrival,
-            loses_unread: fifo && overload.gate.decide == tidegate_control::Decide::Service,
-        }
-    }
-}
-
-impl Instruments {
-    fn book(&self, now: Timestamp) -> ProxyBook {
-        let Self { shards, registry, backends, limits, gives_each } = self;
-        let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
-        let sum = |count: &dyn Fn(&Counters) -> u64| -> u64 {
-            shards.iter().map(|(shard, _)| count(&shard.proxy)).sum()
-        };
-        let banned = sum(&|proxy| proxy.dropped(DropReason::Banned).get());
-        let lost_unread = sum(&|proxy| proxy.dropped(DropReason::QueueFull).get());
-        let overflowed = shards.iter().map(|(shard, _)| shard.emulated_overflow.get()).sum();
-        // A message that is lost after a handoff was read before.
-        let (overflowed, perhaps) =
-            if shards.len() == 1 { (overflowed, 0) } else { (0, overflowed) };
-        let pools = registry.pools();
-        let held = |name: &String| {
-            // A back end that is no longer configured and has no calls is ignored.
-            let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
-            let (calls, work) = there.map_or((0, 0), |backend| (backend.calls(), backend.work()));
-            let calls_max = there.and_then(|backend| backend.calls_max()).filter(|_| *gives_each);
-            let standing = there.map_or(Standing::OutOfService, |backend| standing(backend, now));
-            let learned_cps = there.and_then(|backend| backend.learned_cps());
-            Held { name: name.clone(), calls, calls_max, work, standing, learned_cps }
-        };
-        ProxyBook {
-            received: sum(&|proxy| {
-                Class::ALL.iter().map(|&class| proxy.received(class).get()).sum()
-            }),
-            overflowed,
-            filtered: shards.iter().map(|(shard, _)| shard.emulated_filtered.get()).sum(),
-            perhaps_dropped: perhaps + banned + if limits.loses_unread { lost_unread } else { 0 },
-            sent: sum(&|proxy| {
-                let replied = REPLIES.iter().map(|&status| proxy.replied(status).get());
-                let other = [
-                    &proxy.requests_forwarded,
-                    &proxy.requests_resent,
-                    &proxy.probes,
-                    &proxy.responses_forwarded,
-                    &proxy.responses_resent,
-                ];
-                replied.chain(other.map(|count| count.get())).sum()
-            }),
-            cancels: sum(&|proxy| proxy.cancels.get()),
-            unsent: shards.iter().map(|(_, connections)| connections.unsent.get()).sum(),
-            calls: fill(sum(&|proxy| proxy.calls.get()), limits.calls),
-            evicted: sum(&|proxy| proxy.calls_evicted.get()),
-            server_transactions: fill(
-                sum(&|proxy| proxy.server_transactions.get()),
-                limits.transactions,
-            ),
-            client_transactions: sum(&|proxy| proxy.client_transactions.get()),
-            open: sum(&|proxy| proxy.transactions_open.get()),
-            queued: fill(sum(&|proxy| proxy.queued.get()), limits.queued),
-            // The count of work that is decided at service is published a little later.
-            admitted: limits.counts_at_once.then(|| {
-                sum(&|proxy| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum())
-            }),
-            remembered: fill(sum(&|proxy| proxy.overload.remembered.get()), limits.remembered),
-            backends: backends.iter().map(held).collect(),
-        }
-    }
-}
-
-/// Returns whether a back end gets new calls.
-fn standing(backend: &Backend, now: Timestamp) -> Standing {
-    match backend.state(now).0 {
-        _ if backend.address().is_none() => Standing::OutOfService,
-        State::Up | State::Suspect | State::SlowStart | State::Spared => Standing::Available,
-        State::Down | State::Busy => Standing::Excluded,
-        State::Draining | State::Maintenance | State::Removed => Standing::OutOfService,
     }
 }
 

@@ -37,9 +37,10 @@ pub(super) fn page(results: &Results) -> String {
         ),
         (
             "Settled after, s",
-            "Mean of the runs that settled: from the last rise of the load above the capacity until \
-             the goodput was 90 % of its bound for 2 s; on the same path",
-            same(1.0, 2, |cell| cell.settled.1),
+            "Mean of the runs that settled, with their number if not all did: from the last rise of \
+             the load above the capacity until the goodput was 90 % of its bound for 2 s; on the \
+             same path",
+            settled(results),
         ),
         (
             "Rejected early, %",
@@ -49,8 +50,19 @@ pub(super) fn page(results: &Results) -> String {
         ),
         (
             "Fairness",
-            "Jain's index of the parts of their calls that the sources set up in time; on the same path",
+            "Jain's index of the parts of their calls that the sources set up in time, if each source \
+             offered at least 20 calls; on the same path",
             same(1.0, 3, |cell| cell.fairness),
+        ),
+        (
+            "Calls of the trunk set up in time, %",
+            "Of the calls that the trunk offered; on the same path",
+            same(100.0, 1, |cell| cell.trunk),
+        ),
+        (
+            "Calls of the small sources set up in time, %",
+            "Of the calls that all other sources offered together; on the same path",
+            same(100.0, 1, |cell| cell.others),
         ),
     ] {
         sections.push(Section { title: title.to_owned(), caption: caption.to_owned(), table });
@@ -93,16 +105,49 @@ fn by_bout(
     let body = results.laws.iter().map(|law| {
         let cells = results.bouts.iter().map(|bout| {
             let cell = bout.on(law, route);
-            let mark = match cell.map(|cell| (cell.place, cell.route)) {
-                Some((Place::First, _)) => " ▲",
-                Some((Place::Tied, _)) => " =",
-                _ => "",
-            };
-            report::Cell::mean(cell.and_then(&of), factor, digits, mark)
+            report::Cell::mean(cell.and_then(&of), factor, digits, cell.map_or("", mark))
         });
         (law.to_string(), cells.collect())
     });
     report::Table::by_row("law", head, body)
+}
+
+/// Returns the mark of an entrant's rank.
+fn mark(cell: &Cell) -> &'static str {
+    match cell.place {
+        Place::First => " ▲",
+        Place::Tied => " =",
+        Place::Behind => "",
+    }
+}
+
+/// Returns a table of the times until the laws settled on the same path, with a row for each law and
+/// a column for each bout. A bout in which no law settled has no rise of the load, or is too hard.
+fn settled(results: &Results) -> report::Table {
+    let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
+    let body = results.laws.iter().map(|law| {
+        let cells = results.bouts.iter().map(|bout| {
+            let can_settle = bout.cells.iter().any(|cell| cell.settled.0 > 0);
+            let cell = bout.on(law, Route::Same);
+            let (count, time) = cell.map_or((0, None), |cell| cell.settled);
+            match (cell, count) {
+                (Some(_), 0) if can_settle => report::Cell::text("never"),
+                (None, _) | (Some(_), 0) => report::Cell::text("–"),
+                (Some(cell), _) => {
+                    report::Cell::mean(time, 1.0, 2, mark(cell)).of(count, cell.scores.len())
+                }
+            }
+        });
+        (law.to_string(), cells.collect())
+    });
+    report::Table::by_row("law", head, body)
+}
+
+/// Returns the time until an entrant settled, or `None` unless all its runs did. The mean of those
+/// that did would make an entrant look better that often does not settle.
+fn settled_always(cell: &Cell) -> Option<Spread> {
+    let (count, time) = cell.settled;
+    time.filter(|_| count == cell.scores.len())
 }
 
 /// Returns the mean goodput of a law on a path over all bouts.
@@ -138,14 +183,17 @@ pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
             ..3 => format!("{} ms", 10f64.powi(power)),
             _ => format!("{} s", 10f64.powi(power - 3)),
         });
-    let settled = Axis::with_steps("settled after, s", 5.0, 1.0);
+    let axis = Axis::with_steps("settled after, s", 5.0, 1.0);
     vec![
         ("goodput-of-bound", figure(results, "goodput", &kept, &Route::ALL, |cell| cell.kept)),
         (
             "set-up-delay",
             figure(results, "set-up delay", &delay, &[Route::Same], |cell| cell.p99_ms),
         ),
-        ("settling", figure(results, "settling", &settled, &[Route::Same], |cell| cell.settled.1)),
+        (
+            "settling",
+            figure(results, "settling, if all runs settled", &axis, &[Route::Same], settled_always),
+        ),
     ]
 }
 

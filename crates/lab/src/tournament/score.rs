@@ -37,6 +37,10 @@ pub struct Score {
     /// Jain's index of the fairness among the sources, or `None` if it is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<f64>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    pub trunk: Option<f64>,
+    /// The same of all other sources together, or `None` without a trunk.
+    pub others: Option<f64>,
 }
 
 /// A row of `runs.csv`.
@@ -54,6 +58,8 @@ pub(super) struct Record<'a> {
     settled_s: Option<f64>,
     rejected_early: f64,
     jain: Option<f64>,
+    trunk_in_time: Option<f64>,
+    others_in_time: Option<f64>,
 }
 
 /// All runs of an entrant in a bout.
@@ -77,6 +83,10 @@ pub struct Cell {
     /// Jain's index of the fairness among the sources, or `None` if it is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<Spread>,
+    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    pub trunk: Option<Spread>,
+    /// The same of all other sources together, or `None` without a trunk.
+    pub others: Option<Spread>,
     /// The rank of the entrant among all entrants on its path.
     pub place: Place,
     /// The score of each run, in the order of the seeds.
@@ -91,7 +101,8 @@ pub enum Place {
     /// The entrant has the highest mean goodput.
     First,
     /// The entrant is not clearly worse than the first. Either its goodput is lower by at most
-    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %.
+    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %. A
+    /// difference between single runs is never significant.
     Tied,
     /// The entrant is worse than the first.
     Behind,
@@ -124,6 +135,8 @@ impl Score {
             // Both numbers are of the whole run.
             early: early as f64 / outcome.counted("offered").max(1.0),
             fairness: outcome.fairness,
+            trunk: outcome.trunk_in_time,
+            others: outcome.others_in_time,
         }
     }
 
@@ -141,6 +154,8 @@ impl Score {
             settled_s: self.settled_s,
             rejected_early: self.early,
             jain: self.fairness,
+            trunk_in_time: self.trunk,
+            others_in_time: self.others,
         }
     }
 }
@@ -195,6 +210,8 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
         settled: (settled, spread(|score| score.settled_s)),
         early: spread(|score| Some(score.early))?,
         fairness: spread(|score| score.fairness),
+        trunk: spread(|score| score.trunk),
+        others: spread(|score| score.others),
         place: Place::Behind,
         scores,
     })
@@ -206,8 +223,8 @@ fn place(first: &[Score], scores: &[Score]) -> Place {
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));
     match behind {
         Some(behind) if behind.mean <= ALIKE => Place::Tied,
-        Some(Spread { ci95: Some([low, _]), .. }) if low <= 0.0 => Place::Tied,
-        _ => Place::Behind,
+        Some(Spread { ci95: Some([low, _]), .. }) if low > 0.0 => Place::Behind,
+        _ => Place::Tied,
     }
 }
 
@@ -234,6 +251,8 @@ mod tests {
             settled_s: (seed == 1).then_some(0.5),
             early: 0.0,
             fairness: None,
+            trunk: None,
+            others: None,
         }
     }
 
@@ -284,6 +303,10 @@ mod tests {
                 ("d", Route::Same, Place::Tied),
             ]
         );
+        // A single run has no interval.
+        let single = [score("a", Route::Same, 1, 0.9), score("b", Route::Same, 1, 0.1)];
+        let places: Vec<_> = super::cells(&["a", "b"], &single).iter().map(|c| c.place).collect();
+        assert_eq!(places, [Place::First, Place::Tied]);
         assert_eq!(cells[0].settled.0, 1);
         assert_eq!(cells[0].settled.1.map(|spread| spread.mean), Some(0.5));
     }

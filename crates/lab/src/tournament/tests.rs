@@ -2,6 +2,7 @@ use tidegate_control::Decide;
 use tidegate_proxy::{Disposal, Overload, Queueing};
 
 use super::*;
+use crate::outcome::Generator;
 use crate::worlds::Simulated;
 
 fn folder() -> PathBuf {
@@ -43,6 +44,27 @@ fn every_law_takes_part_in_every_bout_under_the_same_seeds() {
 }
 
 #[test]
+fn sources_have_fair_shares_on_both_paths_of_one_bout_and_on_none_of_the_other() {
+    let both = tournament(selection(&["tide", "asterisk"], &["sources", "sources-fair"], 1));
+    let bouts = both.unwrap().bouts();
+    for bout in &bouts {
+        let routes: Vec<Route> = bout.runs.iter().map(|run| run.route).collect();
+        assert_eq!(routes, [Route::Same, Route::Same, Route::Own], "{}", bout.name);
+        let as_named = |run: &Entry| {
+            run.spec.variant.overload.gate.sources.fair == (bout.name == "sources-fair")
+        };
+        assert!(bout.runs.iter().all(as_named), "{}", bout.name);
+        let conditions = &bout.runs[0].spec.conditions;
+        assert!(conditions.trunk > 0.0, "{}", bout.name);
+        // Each small source offers some 40 calls or more, so that its fairness is defined.
+        let (load, small) = (bout.runs[0].spec.rate_cps(), 1.0 - conditions.trunk);
+        let measured_s = bout.runs[0].spec.measured.as_secs_f64();
+        assert!(load * small * measured_s / f64::from(conditions.sources) > 40.0);
+    }
+    assert_eq!(bouts.len(), 2);
+}
+
+#[test]
 fn an_unknown_name_is_an_error() {
     let error = tournament(selection(&["tyde"], &[], 1)).unwrap_err();
     assert!(error.starts_with("there is no law `tyde`; there are none, tide"), "{error}");
@@ -62,6 +84,36 @@ impl World for Stopped {
         cancelled.store(true, SeqCst);
         Err("stopped".to_owned())
     }
+}
+
+/// A world in which all runs have the same outcome.
+struct Same(Outcome);
+
+impl World for Same {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
+    fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Equal runs would give each difference an interval without width.
+#[test]
+fn runs_that_do_not_describe_a_law_give_no_rank() {
+    let run = |seeds, outcome: Outcome| {
+        let one = tournament(selection(&["tide"], &["step"], seeds)).unwrap();
+        one.run(&Same(outcome), 1, &AtomicBool::new(false), |_| ()).map(|_| ())
+    };
+    let outcome = Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() };
+    let equal = run(2, outcome.clone()).unwrap_err();
+    assert!(equal.starts_with("step: the repetitions of tide"), "{equal}");
+    assert_eq!(run(1, outcome.clone()), Ok(()));
+    let too_slow = Some("too many calls were open".to_owned());
+    let generator = Generator { too_slow, ..Generator::default() };
+    let doubted = run(1, Outcome { generator, ..outcome }).unwrap_err();
+    assert!(doubted.contains("too slow: too many calls were open"), "{doubted}");
 }
 
 /// A stopped run is not a failed run, even if all runs of its bout had started.

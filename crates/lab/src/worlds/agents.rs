@@ -10,6 +10,9 @@ use crate::run_spec::RunSpec;
 /// The called URI. Its host is a name, so that no server takes it for an outside address.
 const CALLED: &str = "sip:service@example.com";
 
+/// Maximum number of open calls to one server if the scenario does not choose one.
+const OPEN_MAX: usize = 100_000;
+
 /// Number of called users if a server learns its limits from rejections.
 const CALLEES: u32 = 100;
 
@@ -32,6 +35,21 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
         duration: run.measured_until(),
         ..Load::default()
     }
+}
+
+/// Returns the offered load as a multiple of the capacity, as its mean over the measured time. It
+/// differs from the load of the scenario if the rate of the calls has a profile.
+pub(crate) fn mean_load(run: &RunSpec) -> f64 {
+    let entries = || run.conditions.topology.entries().enumerate();
+    if entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
+        return run.conditions.load;
+    }
+    let (from, to) = (run.warm_up, run.measured_until());
+    let calls = entries().map(|(index, (_, share))| {
+        let load = Load { profile: profile(run, index), ..load(run, share) };
+        load.calls_until(to) - load.calls_until(from)
+    });
+    calls.sum::<f64>() / run.measured.as_secs_f64() / run.capacity_cps()
 }
 
 /// A source of calls to one server.
@@ -77,7 +95,7 @@ pub(super) fn caller(
         measured_until: run.measured_until(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
-        open_max: conditions.open_max,
+        open_max: conditions.open_max.unwrap_or(OPEN_MAX),
         open_limit: conditions.open_limit,
         redial: conditions.redial,
         emergency: conditions.emergency,

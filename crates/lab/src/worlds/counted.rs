@@ -16,6 +16,10 @@ use crate::topology::Topology;
 /// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
+/// The share of the calls that callers need not begin. If more do not begin, the callers do not offer
+/// their load.
+const NOT_BEGUN_MAX: f64 = 0.01;
+
 /// Returns the name of the configuration file of the server at index `place`.
 pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     match topology.nodes() {
@@ -93,6 +97,22 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
+/// Returns the reason why callers in simulated time did not offer the load of `run`, or `None` if
+/// they did. There the limit of open calls is the only possible reason. A limit that the scenario
+/// chooses belongs to its load.
+pub(super) fn too_slow(run: &RunSpec, callers: &[CallerStats]) -> Option<String> {
+    if run.conditions.open_max.is_some() {
+        return None;
+    }
+    let is_doubt =
+        |stats: &&CallerStats| stats.not_begun as f64 > NOT_BEGUN_MAX * stats.offered as f64;
+    let CallerStats { offered, not_begun, .. } = callers.iter().find(is_doubt)?;
+    Some(format!(
+        "{not_begun} of {offered} calls did not begin, because too many calls were open; choose \
+         `open_max`"
+    ))
+}
+
 fn recovered_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     let capacity_cps = run.capacity_cps();
     let load = agents::load(run, 1.0);
@@ -112,16 +132,33 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
+/// The number of calls that each source must offer, so that chance does not decide the fraction of
+/// its calls that it sets up. If half of 20 calls are set up by chance alone, the index of equally
+/// treated sources is .95.
+const CALLS_MIN: u64 = 20;
+
 /// Returns Jain's index of fairness, computed from the fraction of its calls that each source set
 /// up in time. The index is 1 if all fractions are the same, and 1/n if only one of n sources set
-/// up calls. Returns `None` if fewer than two sources have calls, or if no call was set up.
+/// up calls. Returns `None` if fewer than two sources have calls, if a source has fewer than
+/// [`CALLS_MIN`] calls, or if no call was set up.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
-    let (count, sum, squares) = measured.fold((0.0, 0.0, 0.0), |(count, sum, squares), m| {
-        let part = m.set_up_in_time as f64 / m.offered as f64;
-        (count + 1.0, sum + part, squares + part * part)
+    let measured: Vec<&Measured> = measured.collect();
+    if measured.len() < 2 || measured.iter().any(|m| m.offered < CALLS_MIN) {
+        return None;
+    }
+    let parts = || measured.iter().map(|m| m.set_up_in_time as f64 / m.offered as f64);
+    let (sum, squares) = (parts().sum::<f64>(), parts().map(|part| part * part).sum::<f64>());
+    (sum > 0.0).then(|| sum * sum / (measured.len() as f64 * squares))
+}
+
+/// Returns the fraction of the calls of these sources that they set up in time, or `None` if they
+/// have no calls.
+pub(super) fn in_time<'a>(sources: impl Iterator<Item = &'a CallerStats>) -> Option<f64> {
+    let (offered, in_time) = sources.fold((0, 0), |(offered, in_time), stats| {
+        (offered + stats.measured.offered, in_time + stats.measured.set_up_in_time)
     });
-    (count > 1.0 && sum > 0.0).then(|| sum * sum / (count * squares))
+    (offered > 0).then(|| in_time as f64 / offered as f64)
 }
 
 fn value(stats: &impl serde::Serialize) -> Value {
@@ -130,19 +167,55 @@ fn value(stats: &impl serde::Serialize) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
 
     fn source(offered: u64, set_up_in_time: u64) -> CallerStats {
         let measured = Measured { offered, set_up_in_time, ..Measured::default() };
         CallerStats { measured, ..CallerStats::default() }
     }
 
+    /// Otherwise a server would seem to have got calls that were never sent.
+    #[test]
+    fn callers_that_begin_too_few_calls_are_too_slow_unless_the_scenario_limits_them() {
+        let is_doubt = |keys: &str, not_begun: u64| {
+            let text = format!(
+                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\n{keys}\
+                 [[variant]]\noverload = {{}}\n"
+            );
+            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+            let run = runs(&scenario, Kind::Sim).remove(0);
+            let stats = |not_begun| CallerStats { offered: 1000, not_begun, ..Default::default() };
+            too_slow(&run, &[stats(0), stats(not_begun)]).is_some()
+        };
+        assert!(is_doubt("", 11) && !is_doubt("", 10));
+        assert!(!is_doubt("open_max = 50\n", 900));
+    }
+
     #[test]
     fn sources_with_the_same_part_are_treated_fairly() {
         let index = |sources: &[CallerStats]| fairness(sources);
-        assert_eq!(index(&[source(10, 5), source(1000, 500), source(0, 0)]), Some(1.0));
-        assert_eq!(index(&[source(10, 10), source(10, 0)]), Some(0.5));
-        assert_eq!(index(&[source(10, 5), source(0, 0)]), None);
-        assert_eq!(index(&[source(10, 0), source(10, 0)]), None);
+        assert_eq!(index(&[source(20, 10), source(1000, 500), source(0, 0)]), Some(1.0));
+        assert_eq!(index(&[source(20, 20), source(20, 0)]), Some(0.5));
+        assert_eq!(index(&[source(20, 10), source(0, 0)]), None);
+        assert_eq!(index(&[source(20, 0), source(20, 0)]), None);
+    }
+
+    /// With one call, each source sets up all of its calls or none.
+    #[test]
+    fn sources_with_few_calls_have_no_fairness() {
+        assert_eq!(fairness(&[source(19, 9), source(1000, 500)]), None);
+        let single: Vec<_> = (0..1000).map(|number| source(1, number % 2)).collect();
+        assert_eq!(fairness(&single), None);
+    }
+
+    #[test]
+    fn the_part_in_time_is_that_of_all_calls_together() {
+        assert_eq!(in_time([source(10, 10), source(30, 0)].iter()), Some(0.25));
+        assert_eq!(in_time([source(0, 0)].iter()), None);
     }
 }

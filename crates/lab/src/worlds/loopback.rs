@@ -10,10 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_agent::{AnswererStats, CallerStats};
-use tidegate_sim::Link;
+use tidegate_sim::{Link, Silence};
 use tidegate_world::Seed;
 
 use super::{Kind, World, agents, counted};
+use crate::disturbance::Disturbance;
 use crate::network::Trouble;
 use crate::outcome::{Generator, Outcome};
 use crate::real::{Answerers, Callers, Done};
@@ -21,6 +22,10 @@ use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
+
+/// Use of a core by an answerer beyond which the answerer may be the reason for late responses.
+/// Callers are judged by the lateness of their calls, but an answerer sends nothing on its own.
+const ANSWERER_LOAD_MAX: f64 = 0.95;
 
 /// Interval at which the run checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
@@ -99,7 +104,8 @@ impl World for Loopback {
     }
 }
 
-/// Checks that real sockets can run `run`.
+/// Checks that real sockets can run `run`. A condition that they cannot provide must not be left
+/// out, because the results would name it.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
@@ -109,6 +115,19 @@ fn check(run: &RunSpec) -> Result<(), String> {
     if conditions.goodput == Goodput::Acknowledged {
         return only("`goodput = \"acknowledged\"`");
     }
+    if conditions.disturbance != Disturbance::NONE {
+        return only("`[disturbance]`");
+    }
+    if conditions.sources > 1 {
+        return only("`sources` above 1");
+    }
+    if conditions.trunk > 0.0 {
+        return only("a `trunk`");
+    }
+    let is_silent = |what| matches!(what, Trouble::Crash { silence: Silence::Silent, .. });
+    if run.faults().iter().any(|fault| is_silent(fault.what)) {
+        return only("a crash with `silent = true`");
+    }
     let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
     if run.faults().iter().any(|fault| !can(fault.what)) {
         return only("a `[[fault]]` of the network or of the resolver");
@@ -117,22 +136,25 @@ fn check(run: &RunSpec) -> Result<(), String> {
 }
 
 /// Returns the steps with their times, in order. `None` in place of a step means that a sample is
-/// taken.
+/// taken. At the same time, ends of faults come first, then starts of faults, then the sample, as
+/// in simulated time.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
-    let mut actions: Vec<_> = looks.map(|at| (at, None)).collect();
+    let mut actions: Vec<_> = looks.map(|at| (at, 2, None)).collect();
     for fault in run.faults() {
         let (wrong, right) = match fault.what {
             Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
-            Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),
+            Trouble::Stall { node } => {
+                (Step::Stop(node, fault.end()), Step::Continue(node, fault.end()))
+            }
             Trouble::Partition { .. } | Trouble::Link(_) | Trouble::Resolver(_) => continue,
         };
-        actions.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
+        actions.extend([(fault.at, 1, Some(wrong)), (fault.end(), 0, Some(right))]);
     }
-    actions.retain(|(at, _)| *at <= end);
-    actions.sort_by_key(|(at, _)| *at);
-    actions
+    actions.retain(|(at, ..)| *at <= end);
+    actions.sort_by_key(|&(at, order, _)| (at, order));
+    actions.into_iter().map(|(at, _, step)| (at, step)).collect()
 }
 
 /// Returns the load of the generator's threads, and the datagrams that it lost.
@@ -141,13 +163,23 @@ fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generat
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()
     }
     let too_slow = calls.iter().find_map(|done| done.stats.too_slow());
+    let answerer_load = answers.iter().map(load).fold(0.0, f64::max);
     let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {
         caller_load: calls.iter().map(load).fold(0.0, f64::max),
-        answerer_load: answers.iter().map(load).fold(0.0, f64::max),
+        answerer_load,
         drops: drops.sum(),
-        too_slow: too_slow.map(|too_slow| too_slow.to_string()),
+        too_slow: too_slow
+            .map(|too_slow| too_slow.to_string())
+            .or_else(|| overloaded(answerer_load)),
     }
+}
+
+/// Returns the reason why answerers with this load were too slow, or `None` if they were not.
+fn overloaded(answerer_load: f64) -> Option<String> {
+    let percent = answerer_load * 100.0;
+    (answerer_load > ANSWERER_LOAD_MAX)
+        .then(|| format!("an answerer used {percent:.0} % of a core; increase `answerers`"))
 }
 
 fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {
@@ -161,3 +193,7 @@ fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "loopback/tests.rs"]
+mod tests;

@@ -11,6 +11,8 @@ use super::waiting::Waiting;
 pub(super) struct Fifo {
     queue: VecDeque<Unsorted>,
     length_max: usize,
+    /// Largest number of messages that the queue has held.
+    peak: usize,
     backlog: Backlog,
 }
 
@@ -25,11 +27,16 @@ pub(super) enum Unsorted {
 impl Fifo {
     /// Creates a queue of up to `length_max` messages.
     pub(super) fn new(length_max: usize) -> Self {
-        Self { queue: VecDeque::new(), length_max, backlog: Backlog::default() }
+        Self { queue: VecDeque::new(), length_max, peak: 0, backlog: Backlog::default() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Returns the largest number of messages that the queue has held.
+    pub(super) fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Returns the numbers of messages by their kind. The kind of an unread message is not known.
@@ -48,6 +55,7 @@ impl Fifo {
         debug_assert!(self.has_room(0), "the caller checks for room first");
         *count_of(&mut self.backlog, &message) += 1;
         self.queue.push_back(message);
+        self.peak = self.peak.max(self.queue.len());
     }
 
     pub(super) fn pop(&mut self) -> Option<Unsorted> {

@@ -173,6 +173,11 @@ impl Ingress {
         self.queues.waiting() + self.fifo.len()
     }
 
+    /// Returns the largest number of messages that have waited in one queue at the same time.
+    pub(crate) fn queue_peak(&self) -> usize {
+        self.queues.peak().max(self.fifo.peak())
+    }
+
     /// Switches to another law and another shadow law.
     pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.gate.switch(now, law, shadow);

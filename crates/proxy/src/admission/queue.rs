@@ -16,6 +16,8 @@ pub(crate) struct ClassQueues {
     length_max: usize,
     /// Number of messages in all queues.
     waiting: usize,
+    /// Largest number of messages that one queue has held.
+    peak: usize,
     /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
     /// INVITEs does not block REGISTERs.
     turn: usize,
@@ -37,6 +39,7 @@ impl ClassQueues {
             invites: Invites::default(),
             length_max,
             waiting: 0,
+            peak: 0,
             turn: 0,
             ahead: 0,
         }
@@ -45,6 +48,12 @@ impl ClassQueues {
     /// Returns the number of waiting messages in all queues.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Returns the largest number of messages that one queue has held. A CANCEL that waits with its
+    /// INVITE has no place of its own.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak
     }
 
     /// Returns the number of waiting unverified messages.
@@ -63,23 +72,28 @@ impl ClassQueues {
     }
 
     pub(crate) fn has_room(&self, queue_class: QueueClass) -> bool {
-        let length = match queue_class {
+        self.length(queue_class) < self.length_max
+    }
+
+    fn length(&self, queue_class: QueueClass) -> usize {
+        match queue_class {
             QueueClass::Priority => self.priority.len(),
             QueueClass::Invites => self.invites.len(),
             _ => self.queues[queue_class as usize].len(),
-        };
-        length < self.length_max
+        }
     }
 
     /// Appends a message to its queue, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        debug_assert!(self.has_room(waiting.queue_class), "the caller checks for room first");
-        match waiting.queue_class {
+        let queue_class = waiting.queue_class;
+        debug_assert!(self.has_room(queue_class), "the caller checks for room first");
+        match queue_class {
             QueueClass::Priority => self.priority.push(waiting),
             QueueClass::Invites => self.invites.push(waiting),
-            queue_class => self.queues[queue_class as usize].push_back(waiting),
+            _ => self.queues[queue_class as usize].push_back(waiting),
         }
         self.waiting += 1;
+        self.peak = self.peak.max(self.length(queue_class));
     }
 
     /// Returns whether a new INVITE with this fingerprint waits.

@@ -117,6 +117,8 @@ pub struct Counters {
     pub transaction_bytes_max: Counter,
     /// Messages that wait for service now.
     pub queued: Counter,
+    /// Largest number of messages that have waited in one queue at the same time.
+    pub queue_peak: Counter,
     /// Requests that wait for a DNS answer or a look-up now.
     pub parked: Counter,
     /// Number of times that a request was parked.

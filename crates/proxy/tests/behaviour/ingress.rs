@@ -195,10 +195,21 @@ fn waiting_messages_are_counted_and_delay_the_drain() {
     }
     assert!(!script.proxy.is_drained());
     assert!(script.proxy.serve(script.now));
-    assert_eq!(script.counters.queued.get(), 2);
+    let counts = |script: &Script| (script.counters.queued.get(), script.counters.queue_peak.get());
+    assert_eq!(counts(&script), (2, 3));
     script.serve();
-    assert_eq!(script.counters.queued.get(), 0);
+    assert_eq!(counts(&script), (0, 3));
     assert!(script.proxy.is_drained());
+}
+
+#[test]
+fn the_peak_is_that_of_the_longest_queue() {
+    let mut script = Script::new();
+    for (method, call) in [("OPTIONS", "a"), ("OPTIONS", "b"), ("REGISTER", "c")] {
+        script.offer(CALLER, request(method, "sip:192.0.2.1", call, 1, "").as_bytes());
+    }
+    script.serve();
+    assert_eq!(script.counters.queue_peak.get(), 2);
 }
 
 #[test]

@@ -117,6 +117,9 @@ pub struct ProxyBook {
     pub open: u64,
     /// Number of messages that wait for service, and the maximum number.
     pub queued: Fill,
+    /// Largest number of messages that have waited in one queue of a shard at the same time, and
+    /// the maximum number.
+    pub longest_queue: Fill,
     /// Number of new requests that the gate admitted, or `None` if the proxy cannot report this
     /// number at every moment.
     pub admitted: Option<u64>,

@@ -30,6 +30,7 @@ pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
             at_most("calls in the table", book.calls);
             at_most("server transactions", book.server_transactions);
             at_most("queued messages", book.queued);
+            at_most("messages in one queue", book.longest_queue);
             at_most("remembered decisions", book.remembered);
             for held in &book.backends {
                 if let Some(max) = held.calls_max {
@@ -38,5 +39,29 @@ pub(super) fn check(node: NodeId, book: &Book, found: &mut Findings) {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::Timestamp;
+
+    use super::super::books::ProxyBook;
+    use super::*;
+
+    /// The sum of all queues may be far below its limit.
+    #[test]
+    fn one_message_too_many_in_a_queue_is_found_while_the_other_queues_are_empty() {
+        let found = |used| {
+            let book = ProxyBook {
+                queued: Fill { used, max: 7 * 8 },
+                longest_queue: Fill { used, max: 8 },
+                ..ProxyBook::default()
+            };
+            let mut found = Findings { now: Timestamp::ZERO, kept: Vec::new(), dropped: 0 };
+            check(NodeId::new(0), &Book::Proxy(book), &mut found);
+            found.kept.len()
+        };
+        assert_eq!([8, 9].map(found), [0, 1]);
     }
 }

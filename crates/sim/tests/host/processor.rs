@@ -61,14 +61,29 @@ fn time_taken_by_other_programs_is_measured_and_has_effect() {
     let settings = HostSettings { background: 0.75, ..fifo(0, 1000, 0) };
     let outcome = Run::new(settings, &datagrams(&[(8_000, "A 0"), (20_000, "B 0")])).go();
     assert_eq!(outcome.sent, datagrams(&[(12_000, "A 0"), (24_000, "B 0")]));
-    let busy = outcome.seen.into_iter().filter_map(|(now, seen)| match seen {
-        Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
-        _ => None,
-    });
     // Of the first 8 ms, other processes took 6. Then the processor was busy for 4 ms: its own work
-    // and the other processes left no idle time.
-    let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
-    assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
+    // of 1 ms and the other processes left no idle time.
+    let expected = [(8_000, 6_000, 0), (12_000, 10_000, 1_000), (20_000, 16_000, 1_000)];
+    assert_eq!(loads(outcome.seen)[..3], expected.map(|(now, b, c)| (at(now), span(b), span(c))));
+}
+
+#[test]
+fn time_for_which_a_quota_interrupts_work_is_busy_time_but_not_cpu_time() {
+    let quota = Some(Quota { period: span(1000), runtime: span(20), tick: span(0) });
+    let settings = HostSettings { quota, ..fifo(0, 30, 0) };
+    let outcome = Run::new(settings, &datagrams(&[(0, "A 0"), (5_000, "B 0")])).go();
+    assert_eq!(outcome.sent, datagrams(&[(1_010, "A 0"), (6_010, "B 0")]));
+    let expected = [(at(0), span(0), span(0)), (at(5_000), span(1_010), span(30))];
+    assert_eq!(loads(outcome.seen)[..2], expected);
+}
+
+/// Returns the readings of the load: their times, busy times and CPU times.
+fn loads(seen: Vec<(Timestamp, Seen)>) -> Vec<(Timestamp, Duration, Duration)> {
+    let load = |(now, seen)| match seen {
+        Seen::Load(Load { busy, cpu, .. }) => Some((now, busy, cpu)),
+        _ => None,
+    };
+    seen.into_iter().filter_map(load).collect()
 }
 
 #[test]

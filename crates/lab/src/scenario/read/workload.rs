@@ -22,7 +22,7 @@ pub(super) struct Workload {
     pub profile: Spanned<Profile>,
     pub hold: Hold,
     pub retransmissions: bool,
-    pub open_max: usize,
+    pub open_max: Option<usize>,
     pub open_limit: Option<usize>,
     pub failover: bool,
     pub trying: bool,
@@ -44,7 +44,7 @@ pub(super) fn read(
     let profile = section.value(&PROFILE, report);
     let hold = section.value(&HOLD, report).map(Spanned::into_inner);
     let retransmissions = section.value(&RETRANSMISSIONS, report).map(Spanned::into_inner);
-    let open_max = section.value(&OPEN_MAX, report).map(Spanned::into_inner);
+    let open_max = section.given(&OPEN_MAX, report).map(Spanned::into_inner);
     let open_limit = section.given(&OPEN_LIMIT, report).map(Spanned::into_inner);
     let failover = section.value(&FAILOVER, report).map(Spanned::into_inner);
     let trying = section.value(&TRYING, report).map(Spanned::into_inner);
@@ -74,7 +74,7 @@ pub(super) fn read(
         profile,
         hold: hold?,
         retransmissions: retransmissions?,
-        open_max: usize::try_from(open_max?).ok()?,
+        open_max: open_max.and_then(|max| usize::try_from(max).ok()),
         open_limit: open_limit.and_then(|limit| usize::try_from(limit).ok()),
         failover: failover?,
         trying: trying?,

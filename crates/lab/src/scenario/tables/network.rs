@@ -190,7 +190,8 @@ pub(in crate::scenario) static SILENT: Knob<Flag> = Knob {
     shape: Flag,
     absent: Absent::Default("false"),
     doc: "Whether the machine of a crashed server is down too. If it is, senders get no ICMP \
-          errors. If not, the ports of the server are closed, and senders get ICMP errors.",
+          errors. If not, the ports of the server are closed, and senders get ICMP errors. `true` \
+          works only in simulated time.",
 };
 
 fn any(text: &str) -> Result<String, Wrong> {

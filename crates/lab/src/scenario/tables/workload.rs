@@ -134,7 +134,9 @@ pub(in crate::scenario) static RETRANSMISSIONS: Knob<Flag> = Knob {
 pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     name: "open_max",
     shape: Whole(1..=1_000_000),
-    absent: Absent::Default("100_000"),
+    absent: Absent::Means(
+        "100,000, and the results are not valid if more than 1 % of the calls do not begin",
+    ),
     doc: "Maximum number of open calls at one server. Beyond this number callers begin no calls.",
 };
 

@@ -25,7 +25,7 @@ pub(super) struct Servers<'p> {
 /// The process of a server and its files.
 struct ServerProcess {
     process: Option<Tidegate>,
-    is_stopped: bool,
+    stalls: Stalls,
     address: SocketAddr,
     targets: Vec<SocketAddr>,
     /// Folder of the server's key, which is kept when the process ends.
@@ -43,10 +43,41 @@ pub(super) enum Step {
     Kill(usize),
     /// Starts the process again at the same address.
     Start(usize),
-    /// Stops the process temporarily.
-    Stop(usize),
-    /// Lets the process continue.
-    Continue(usize),
+    /// Stops the process temporarily, until this time after the start of the load.
+    Stop(usize, Duration),
+    /// Ends the stalls that last until this time. The process continues unless another stall lasts
+    /// longer.
+    Continue(usize, Duration),
+}
+
+/// The stalls of a process, which may overlap. The process is stopped until the last one ends, as
+/// in simulated time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stalls {
+    /// End of the last stall, or `None` while the process is not stopped.
+    until: Option<Duration>,
+}
+
+impl Stalls {
+    /// Begins a stall. Returns whether the process has to be stopped.
+    fn begin(&mut self, until: Duration) -> bool {
+        let was_stopped = self.until.is_some();
+        self.until = self.until.max(Some(until));
+        !was_stopped
+    }
+
+    /// Ends the stalls that last until `at`. Returns whether the process has to continue.
+    fn end(&mut self, at: Duration) -> bool {
+        let is_over = self.until.is_some_and(|until| until <= at);
+        if is_over {
+            self.until = None;
+        }
+        is_over
+    }
+
+    fn is_stopped(self) -> bool {
+        self.until.is_some()
+    }
 }
 
 impl<'p> Servers<'p> {
@@ -69,7 +100,7 @@ impl<'p> Servers<'p> {
             });
             let mut server = ServerProcess {
                 process: None,
-                is_stopped: false,
+                stalls: Stalls::default(),
                 // The port 0 stands for any free port.
                 address: (Ipv4Addr::LOCALHOST, 0).into(),
                 targets: targets.collect(),
@@ -93,7 +124,7 @@ impl<'p> Servers<'p> {
     /// Samples all servers that can answer.
     pub fn sample(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
         for (place, server) in self.processes.iter().enumerate() {
-            if let Some(process) = server.process.as_ref().filter(|_| !server.is_stopped) {
+            if let Some(process) = server.process.as_ref().filter(|_| !server.stalls.is_stopped()) {
                 let status = process.status().map_err(|error| silent(process, &error))?;
                 timeline.server(place, at, ServerReading::of(&status, server.lives));
             }
@@ -113,11 +144,14 @@ impl<'p> Servers<'p> {
                 started
             }
             Step::Start(_) => Ok(()),
-            Step::Stop(place) | Step::Continue(place) => {
+            Step::Stop(place, _) | Step::Continue(place, _) => {
                 let server = &mut self.processes[place];
                 let Some(process) = &server.process else { return Ok(()) };
-                server.is_stopped = matches!(step, Step::Stop(_));
-                process.stall(server.is_stopped);
+                match step {
+                    Step::Stop(_, until) if server.stalls.begin(until) => process.stall(true),
+                    Step::Continue(_, at) if server.stalls.end(at) => process.stall(false),
+                    _ => {}
+                }
                 Ok(())
             }
         }
@@ -127,10 +161,6 @@ impl<'p> Servers<'p> {
     /// together.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
         for server in &mut self.processes {
-            if let Some(process) = server.process.as_ref().filter(|_| server.is_stopped) {
-                process.stall(false);
-            }
-            server.is_stopped = false;
             server.end(|process| process.stop().map(|_| ()))?;
         }
         let cpu = self.processes.iter().map(|server| server.cpu).sum();
@@ -155,12 +185,12 @@ impl ServerProcess {
     /// Adds the counts of the process to those of the server, and ends the process with `how`.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // A stopped process cannot answer.
-        if !self.is_stopped {
-            let status = process.status().map_err(|error| silent(&process, &error))?;
-            self.past.add(&status)?;
+        // A stopped process cannot answer, and the counts of its whole life would be lost.
+        if std::mem::take(&mut self.stalls).is_stopped() {
+            process.stall(false);
         }
-        self.is_stopped = false;
+        let status = process.status().map_err(|error| silent(&process, &error))?;
+        self.past.add(&status)?;
         self.cpu += process.cpu().map_err(|error| silent(&process, &error))?;
         how(process).map_err(|error| format!("Tidegate: {error}"))
     }
@@ -168,4 +198,22 @@ impl ServerProcess {
 
 fn silent(process: &Tidegate, error: &io::Error) -> String {
     format!("Tidegate: {error}; it said:\n{}", process.said())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_stopped_until_the_last_of_its_stalls_ends() {
+        let s = Duration::from_secs;
+        let mut stalls = Stalls::default();
+        assert!(stalls.begin(s(5)), "it is stopped");
+        assert!(!stalls.begin(s(3)) && !stalls.begin(s(7)), "it is stopped already");
+        assert!(!stalls.end(s(3)) && !stalls.end(s(5)) && stalls.is_stopped());
+        assert!(stalls.end(s(7)) && !stalls.is_stopped());
+        // The end of a stall before a crash does not end the stall of the next process.
+        let mut next = Stalls::default();
+        assert!(!next.end(s(7)) && next.begin(s(9)) && !next.end(s(8)) && next.end(s(9)));
+    }
 }

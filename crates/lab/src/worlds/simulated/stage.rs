@@ -21,7 +21,7 @@ use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
 use crate::disturbance::Disturbance;
 use crate::network::{self, Endpoint, Trouble};
-use crate::outcome::{NodeOutcome, Outcome};
+use crate::outcome::{Generator, NodeOutcome, Outcome};
 use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::{CallersReading, ServerReading, Timeline};
@@ -164,6 +164,15 @@ impl<'p> Stage<'p> {
         let end = Timestamp::ZERO + agents::lasts(self.run);
         let sources = || self.callers.iter().map(|&(_, node)| self.caller(node).stats());
         let fairness = counted::fairness(sources());
+        let has_trunk = self.run.conditions.trunk > 0.0;
+        // The trunk is the last source of each server.
+        let of_entry = agents::sources(self.run).len();
+        let in_time = |is_trunk: bool| {
+            let sources = sources().enumerate();
+            let wanted = sources.filter(|(place, _)| ((place + 1) % of_entry == 0) == is_trunk);
+            counted::in_time(wanted.map(|(_, stats)| stats)).filter(|_| has_trunk)
+        };
+        let (trunk_in_time, others_in_time) = (in_time(true), in_time(false));
         let mut callers =
             vec![CallerStats::default(); self.run.conditions.topology.entries().count()];
         for (&(entry, _), stats) in self.callers.iter().zip(sources()) {
@@ -183,10 +192,22 @@ impl<'p> Stage<'p> {
         let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
         let nodes = self.servers.into_iter().map(outcome_of).collect();
         let outcome = counted::outcome(self.run, &callers, &answered, &self.timeline);
+        let too_slow = counted::too_slow(self.run, &callers);
+        let generator = Generator { too_slow, ..Generator::default() };
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let good = good.unwrap_or(outcome.good);
-        Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
+        Ok(Outcome {
+            good,
+            nodes,
+            flows,
+            occupancy,
+            fairness,
+            trunk_in_time,
+            others_in_time,
+            generator,
+            ..outcome
+        })
     }
 
     /// Returns the nodes at an end of a link, or no nodes if the end has an index that does not

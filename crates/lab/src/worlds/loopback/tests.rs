@@ -1,0 +1,77 @@
+use super::*;
+use crate::run_spec::runs;
+use crate::scenario::Scenario;
+
+/// Returns a run on real sockets of a scenario with these further lines.
+fn run_with(lines: &str) -> RunSpec {
+    let text = format!(
+        "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 10\n\
+         sample_ms = 4000\n[[variant]]\noverload = {{}}\n{lines}"
+    );
+    let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+    runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Real).remove(0)
+}
+
+/// Otherwise a run would ignore the condition, and its results would name it.
+#[test]
+fn a_condition_that_exists_only_in_simulated_time_is_refused() {
+    let fault = |keys: &str| format!("[[fault]]\nat_s = 1\nfor_s = 1\n{keys}");
+    for (lines, named) in [
+        ("[[link]]\nloss = 0.1\n", "`[[link]]`"),
+        ("[workload]\ngoodput = \"acknowledged\"\n", "acknowledged"),
+        ("[workload]\nsources = 2\n", "`sources`"),
+        ("[workload]\ntrunk = 0.5\n", "`trunk`"),
+        ("[disturbance]\ncosts = \"pareto\"\n", "`[disturbance]`"),
+        ("[disturbance]\nstolen_ms = 10\n", "`[disturbance]`"),
+        (&*fault("kind = \"crash\"\nsilent = true\n"), "`silent = true`"),
+        (&*fault("kind = \"resolver\"\nfails = 1\n"), "`[[fault]]`"),
+    ] {
+        let error = check(&run_with(lines)).unwrap_err();
+        assert!(error.contains(named) && error.contains("--world sim"), "{lines}: {error}");
+    }
+}
+
+#[test]
+fn a_condition_that_exists_on_real_sockets_is_accepted() {
+    for lines in [
+        "",
+        "[disturbance]\ncosts = \"constant\"\n",
+        "[workload]\nsources = 1\ntrunk = 0\n",
+        "[[fault]]\nat_s = 1\nfor_s = 1\nkind = \"crash\"\n",
+        "[[fault]]\nat_s = 1\nfor_s = 1\nkind = \"stall\"\n",
+    ] {
+        assert_eq!(check(&run_with(lines)), Ok(()), "{lines}");
+    }
+}
+
+#[test]
+fn a_fault_that_touches_another_one_ends_before_the_other_begins() {
+    let s = Duration::from_secs;
+    let stall = |at: u32| format!("[[fault]]\nkind = \"stall\"\nat_s = {at}\nfor_s = 2\n");
+    let expected = [
+        (s(2), Some(Step::Stop(0, s(4)))),
+        (s(4), Some(Step::Continue(0, s(4)))),
+        (s(4), Some(Step::Stop(0, s(6)))),
+        (s(4), None),
+        (s(6), Some(Step::Continue(0, s(6)))),
+    ];
+    for faults in [stall(2) + &stall(4), stall(4) + &stall(2)] {
+        assert_eq!(agenda(&run_with(&faults))[..5], expected, "{faults}");
+    }
+}
+
+#[test]
+fn a_generator_with_a_busy_answerer_is_too_slow() {
+    let answerer = |busy_ms: u64| Done {
+        stats: AnswererStats::default(),
+        drops: 0,
+        cpu: Duration::from_millis(busy_ms),
+        wall: Duration::from_secs(1),
+    };
+    let generator = used(&[], &[answerer(100), answerer(950)]);
+    assert_eq!((generator.answerer_load, generator.too_slow), (0.95, None));
+    let generator = used(&[], &[answerer(100), answerer(970)]);
+    let reason = generator.too_slow.as_deref().unwrap();
+    assert!(reason.contains("an answerer used 97 % of a core"), "{reason}");
+    assert!(!generator.kept_up());
+}
