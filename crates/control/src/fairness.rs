@@ -306,13 +306,15 @@ impl Fairness {
         }
     }
 
-    /// Lists the heavy sources, in ascending order. `seen` is the share of their work that is not
-    /// dropped before it is read. Sources for which `is_spared` returns true are never heavy. A source
+    /// Lists the heavy sources, in ascending order. `arrived_per_read` is the number of pieces that arrived for
+    /// each one that was read, and `seen` is the share of the work of heavy sources that is not
+    /// dropped before it arrives. Sources for which `is_spared` returns true are never heavy. A source
     /// stays heavy for two seconds after its rate was last too high. If there are more than `max`
     /// heavy sources, or if some of them have no entry in the table, `heavy` gets no source.
     pub fn heavy(
         &mut self,
         now: Timestamp,
+        arrived_per_read: f64,
         seen: f64,
         max: usize,
         is_spared: impl Fn(u128) -> bool,
@@ -329,7 +331,8 @@ impl Fairness {
             } else {
                 account.count
             };
-            demands.push((undropped / watched_s, f64::from(account.weight)));
+            let rate = arrived_per_read * undropped / watched_s;
+            demands.push((rate, f64::from(account.weight)));
         }
         let limit = self.heavy_above(&demands, self.entered / watched_s);
         heavy.clear();
@@ -358,12 +361,13 @@ impl Fairness {
             return f64::INFINITY;
         }
         let level = self.undropped.level(served);
-        let rest = |limit: f64| -> f64 {
-            let others = demands.iter().filter(|(rate, weight)| *rate <= limit * weight);
-            others.map(|(rate, _)| rate).sum()
+        let is_enough = |limit: &f64| {
+            let is_heavy = |(rate, weight): &(f64, f64)| *rate > limit * weight;
+            let rest: f64 =
+                demands.iter().filter(|demand| !is_heavy(demand)).map(|(rate, _)| rate).sum();
+            rest <= REST_MAX * served && demands.iter().any(is_heavy)
         };
-        let limits = MULTIPLES.map(|multiple| multiple * level);
-        limits.into_iter().find(|&limit| rest(limit) <= REST_MAX * served).unwrap_or(level)
+        MULTIPLES.map(|multiple| multiple * level).into_iter().find(is_enough).unwrap_or(level)
     }
 
     /// Records that a piece of a source's work occupies a place in the queue.

@@ -330,7 +330,7 @@ fn offer(fairness: &mut Fairness, from_s: u64, rates: &[(u128, u32, u32)], place
 
 fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
     let mut heavy = vec![99];
-    fairness.heavy(at_us(at_ms * 1000), seen, 3, |source| source == 77, &mut heavy);
+    fairness.heavy(at_us(at_ms * 1000), 1.0, seen, 3, |source| source == 77, &mut heavy);
     heavy
 }
 
@@ -355,6 +355,18 @@ fn sources_that_cause_the_overload_are_heavy() {
         let mut fairness = fairness(10);
         offer(&mut fairness, 0, rates, places);
         assert_eq!(heavy(&mut fairness, 1000, 1.0), expected, "{rates:?}");
+    }
+}
+
+/// The server serves all that it reads, but buffers overflow.
+#[test]
+fn a_source_is_heavy_if_only_the_buffers_are_too_small_for_it() {
+    let mut fairness = fairness(10);
+    offer(&mut fairness, 0, &[(1, 1, 900), (2, 1, 80)], 1000);
+    let mut heavy = Vec::new();
+    for (arrived_per_read, expected) in [(1.0, &[][..]), (1.2, &[1])] {
+        fairness.heavy(at_us(1_000_000), arrived_per_read, 1.0, 3, |_| false, &mut heavy);
+        assert_eq!(heavy, expected, "{arrived_per_read}");
     }
 }
 

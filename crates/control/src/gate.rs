@@ -12,7 +12,7 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, PriorityCap,
+    Backlog, Bucket, Control, Decide, Fairness, Ladder, Law, Memory, Occupancy, Pacer, PriorityCap,
     Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
@@ -163,18 +163,19 @@ impl Gate {
     }
 
     /// Lists the [heavy](Fairness::heavy) sources of sessions: at most `max`, or none. Lists none if
-    /// `fair` is not enabled. `seen` is the share of their work that is not dropped before it
-    /// arrives here. Sources for which `is_spared` returns true are never heavy.
+    /// `fair` is not enabled. The messages to which the share of `ladder` applies are those of the
+    /// heavy sources. Sources for which `is_spared` returns true are never heavy.
     pub fn heavy_sources(
         &mut self,
         now: Timestamp,
-        seen: f64,
+        ladder: &Ladder,
         max: usize,
         is_spared: impl Fn(u128) -> bool,
         heavy: &mut Vec<u128>,
     ) {
+        let (arrived, seen) = (ladder.arrived_per_read(), 1.0 - ladder.share());
         match self.sources.fair_mut(Bucket::Session) {
-            Some(fair) => fair.heavy(now, seen, max, is_spared, heavy),
+            Some(fair) => fair.heavy(now, arrived, seen, max, is_spared, heavy),
             None => heavy.clear(),
         }
     }

@@ -78,9 +78,9 @@
 //! a limit applies: at most nine tenths of the messages that were read before may pass. The limit
 //! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
 //! set while the process stood still has no effect after some seconds. If the share applies only to
-//! sources that send more than their share, and others send too, half may pass, but at least twice
-//! the number that was served, and the limit always grows slowly: an overflow hits all sources. In a
-//! period without overflow the limit is never below twice the number that was served. If the others
+//! sources that send more than their share, and others send too, half may pass, but at least
+//! three quarters of the number that was served, and the limit always grows slowly: an overflow hits
+//! all sources. This is not so in a period that was idle for more than half of the time. If the others
 //! alone send too much in three periods in a row, the share applies to all sources for ten
 //! seconds. An overflow that does not
 //! become smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice
@@ -186,9 +186,12 @@ const BACK: f64 = 0.9;
 /// soon.
 const BACK_IF_TARGETED: f64 = 0.5;
 
-/// But at least this many messages may pass for each one that was served, so that the server does
-/// not become idle.
-const PASSING_PER_SERVED: f64 = 2.0;
+/// But at least this part of the messages that were served may pass.
+const PASSING_PER_SERVED: f64 = 0.75;
+
+/// If more than this part of a period was idle, an overflow comes from a standstill and not from a
+/// flood. It is then forgotten soon.
+const STANDSTILL: f64 = 0.5;
 
 /// Others send too if at least this part of the messages that were read is exempt from the share.
 const OTHERS: f64 = 0.02;
@@ -322,6 +325,8 @@ pub struct Ladder {
     calm: f64,
     /// Whether the share applies only to sources that send more than their share.
     is_targeted: bool,
+    /// Messages that overflowed a buffer for each one that was read. Older periods count less.
+    lost: f64,
     /// Number of the last periods in which the messages of the other sources were too many.
     failed: u32,
     /// The share must apply to all sources before this time.
@@ -364,6 +369,7 @@ impl Ladder {
             ceiling: f64::INFINITY,
             calm: 0.0,
             is_targeted: false,
+            lost: 0.0,
             failed: 0,
             all_until: Timestamp::ZERO,
             needed: Timestamp::ZERO,
@@ -402,6 +408,12 @@ impl Ladder {
     /// messages of the other sources alone were too many.
     pub fn may_target(&self, now: Timestamp) -> bool {
         now >= self.all_until
+    }
+
+    /// Returns the number of messages that arrived in a buffer, or found it full, for each one that was
+    /// read.
+    pub fn arrived_per_read(&self) -> f64 {
+        1.0 + self.lost
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -498,7 +510,6 @@ impl Ladder {
             self.calm += period.seconds;
             let hurry = if self.harms_others(period) { 1.0 } else { self.calm.exp2() };
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
-            self.ceiling = self.ceiling.max(PASSING_PER_SERVED * period.taken);
         }
         self.judge_target(now, period, overflows);
         let budget = self.settings.budget;
@@ -520,9 +531,11 @@ impl Ladder {
         }
     }
 
-    /// Returns whether an overflow would hit sources that have no part in it.
+    /// Returns whether a flood makes the buffers overflow, so that sources that have no part in it lose
+    /// messages.
     fn harms_others(&self, period: &Period) -> bool {
-        self.is_targeted && self.exempt.per_second() > OTHERS * period.asked
+        let others = self.exempt.per_second();
+        self.is_targeted && others > OTHERS * period.asked && period.idle < STANDSTILL
     }
 
     /// Stops the dropping of the messages of some sources only, if those of the others alone are more
@@ -596,7 +609,9 @@ impl Ladder {
     fn measure_arrivals(&mut self, period: &Period) {
         // Only the number of the overflowed messages is known. They are assumed to be fresh as
         // often as the messages that were read.
-        let lost = 1.0 + period.overflow / period.asked.max(1.0);
+        let overflow = period.overflow / period.asked.max(1.0);
+        self.lost += LOAD_WEIGHT * (overflow - self.lost);
+        let lost = 1.0 + overflow;
         let exempt = period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
         // If one packet is sent again and again, its mark tells nothing about other marks.

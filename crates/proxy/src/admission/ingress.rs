@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
+use tidegate_control::{
+    Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Release, Ticket, Values,
+};
 use tidegate_world::{
     Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
 };
@@ -154,8 +156,8 @@ impl Ingress {
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
     /// send more than their fair share.
-    pub(crate) fn heavy(&mut self, now: Timestamp, may_target: bool, shedding: &mut Shedding) {
-        self.watchman.heavy(now, &mut self.gate, may_target, shedding);
+    pub(crate) fn heavy(&mut self, now: Timestamp, ladder: &Ladder, shedding: &mut Shedding) {
+        self.watchman.heavy(now, &mut self.gate, ladder, shedding);
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_control::{Ban, BanCause, BanList, BanView, Gate, Headroom, Proofs, Sender, Watch};
+use tidegate_control::{
+    Ban, BanCause, BanList, BanView, Gate, Headroom, Ladder, Proofs, Sender, Watch,
+};
 use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
@@ -165,15 +167,15 @@ impl SourcePolicy {
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
     /// the gate takes for heavy. Lists none if nothing is dropped, or if dropping only their messages
-    /// does not help (`may_target` is false). While the last list is recent, it does not change.
+    /// has not helped. While the last list is recent, it does not change.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
         gate: &mut Gate,
-        may_target: bool,
+        ladder: &Ladder,
         shedding: &mut Shedding,
     ) {
-        if !may_target || !shedding.has_share() {
+        if !ladder.may_target(now) || !shedding.has_share() {
             shedding.heavy.clear();
             self.heavy_due = Timestamp::ZERO;
             return;
@@ -182,9 +184,8 @@ impl SourcePolicy {
             return;
         }
         self.heavy_due = now + HEAVY_EVERY;
-        let (seen, max) = (1.0 - shedding.share, Shedding::HEAVY_MAX);
         let spared = |source| shedding.spares(network_of(source).addr());
-        gate.heavy_sources(now, seen, max, spared, &mut self.heavy);
+        gate.heavy_sources(now, ladder, Shedding::HEAVY_MAX, spared, &mut self.heavy);
         shedding.heavy.clear();
         shedding.heavy.extend(self.heavy.iter().map(|&source| network(network_of(source))));
     }

@@ -77,7 +77,7 @@ impl Core for Proxy {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
             kernel_shed.fill(&mut self.shedding);
-            self.ingress.heavy(now, kernel_shed.ladder().may_target(now), &mut self.shedding);
+            self.ingress.heavy(now, kernel_shed.ladder(), &mut self.shedding);
             kernel_shed.set_targeted(!self.shedding.heavy.is_empty());
             self.ingress.set_pads(kernel_shed.ladder().pads());
         }
@@ -118,7 +118,7 @@ impl Core for Proxy {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(kernel_shed.ladder());
             kernel_shed.fill(shedding);
-            ingress.heavy(now, kernel_shed.ladder().may_target(now), shedding);
+            ingress.heavy(now, kernel_shed.ladder(), shedding);
             kernel_shed.set_targeted(!shedding.heavy.is_empty());
             ingress.set_pads(kernel_shed.ladder().pads());
             ingress.spared(now, &self.snapshot, &mut shedding.spared);
