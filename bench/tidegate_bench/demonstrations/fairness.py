@@ -59,7 +59,7 @@ CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
 # In these variants the flood costs the server so little that nearly all other calls must be set up in time.
 CHEAP = ("limit, drop", "ban")
 # The default keeps fewer of them, because buffers overflow until the kernel drops enough of the flood.
-DEFAULT_KEPT_MIN = 0.8
+DEFAULT_KEPT_MIN = 0.7
 
 
 def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> dict[str, Any]:
