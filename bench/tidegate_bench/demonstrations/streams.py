@@ -28,7 +28,7 @@ from tidegate_bench.table import Column
 
 FIRST_SEEDS = (1, 301, 601)
 WORLDS = 300
-CALLS_MIN = 100_000
+CALLS_MIN = 80_000
 TALLY = ("offered", "set_up", "completed", "delivered", "missing", "faults", "failed")
 
 CALLS, RATE_CPS = 5_000, 250
