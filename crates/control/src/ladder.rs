@@ -144,6 +144,7 @@
 //! matters. The rule for the share is ours.
 
 mod arrivals;
+mod capacity;
 mod dropped;
 mod hot;
 mod overflow;
@@ -154,6 +155,7 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use arrivals::Arrivals;
+use capacity::Capacity;
 use dropped::{Dropped, level_for};
 use hot::Hot;
 use overflow::Overflow;
@@ -225,22 +227,8 @@ const LEFT: f64 = 0.25;
 /// arrived before the change.
 const UNSETTLED: u32 = 2;
 
-/// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
-const FORGET_S: f64 = 0.5;
-
 /// Maximum time in seconds that a period counts for. In a longer period the process stood still.
 const STEP_MAX_S: f64 = 0.2;
-
-/// The rate at which the capacity grows while the processor is idle for half of the time, as a part
-/// of the capacity a second. In a second, the capacity grows by the factor e to this power.
-const DISCOVERY: f64 = 0.5;
-
-/// Maximum part of a period that counts as idle for the growth of the capacity.
-const IDLE_MAX: f64 = 0.9;
-
-/// If more than this part of a period is idle, the server has room for more work. Otherwise the
-/// period is a busy one.
-const IDLE: f64 = 0.1;
 
 /// Weight of the newest period in averages, such as that of the processor share that rejecting
 /// takes.
@@ -308,15 +296,7 @@ pub struct Ladder {
     subject: f64,
     /// Seconds that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
-    /// Pieces of work that were served. Older ones count less.
-    taken: f64,
-    /// Occupied seconds without the time for rejections. Older ones count less.
-    serving_s: f64,
-    /// True after the first busy period: one with at most [`IDLE`] idle time.
-    was_busy: bool,
-    /// Mean CPU time of the last busy periods, as a part of a period. It is less than 1 with a
-    /// quota, or if other programs use the processor.
-    full_cpu: f64,
+    capacity: Capacity,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
@@ -361,10 +341,7 @@ impl Ladder {
             exempt: Arrivals::default(),
             subject: 1.0,
             cost: None,
-            taken: 0.0,
-            serving_s: 0.0,
-            was_busy: false,
-            full_cpu: 1.0,
+            capacity: Capacity::new(),
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
@@ -496,7 +473,7 @@ impl Ladder {
             (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
             (mean, cost) => mean.or(cost),
         };
-        self.measure_capacity(period);
+        self.capacity.measure(period, self.dropped.level() > 0);
         self.measure_arrivals(period);
         self.dropped.expire(now);
         self.hot.end_period(now);
@@ -543,7 +520,7 @@ impl Ladder {
     fn judge_target(&mut self, now: Timestamp, period: &Period, overflows: bool) {
         let exempt = period.exempt();
         let refusable = self.cost.map_or(f64::INFINITY, |cost| self.settings.budget / cost);
-        let can_pass = (1.0 - self.settings.budget) * self.capacity() + refusable;
+        let can_pass = (1.0 - self.settings.budget) * self.capacity.per_second() + refusable;
         let is_most = exempt > period.asked - exempt;
         let fails = self.is_targeted && (exempt > can_pass || overflows && is_most);
         self.failed = if fails { self.failed + 1 } else { 0 };
@@ -565,45 +542,6 @@ impl Ladder {
     /// Returns whether all messages that are read now arrived after the last change of the share.
     fn is_settled(&self, now: Timestamp) -> bool {
         now.since(self.changed) > UNSETTLED * self.settings.period
-    }
-
-    fn measure_capacity(&mut self, period: &Period) {
-        let seconds = period.seconds.min(STEP_MAX_S);
-        if period.idle <= IDLE {
-            let weight = if self.was_busy { LOAD_WEIGHT } else { 1.0 };
-            self.full_cpu += weight * (period.cpu - self.full_cpu);
-            self.was_busy = true;
-            let serving_s = (1.0 - period.idle - period.load).max(0.0) * seconds;
-            let kept = (-serving_s / FORGET_S).exp();
-            self.taken = self.taken * kept + period.taken * seconds;
-            self.serving_s = self.serving_s * kept + serving_s;
-            return;
-        }
-        // The server can serve at least as much as it has served now.
-        if period.taken > self.capacity() {
-            self.serving_s = self.serving_s.max(seconds);
-            self.taken = period.taken * self.serving_s;
-        }
-        if self.dropped.level() > 0 && self.taken > 0.0 {
-            let idle = period.idle.min(IDLE_MAX);
-            let growth = (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
-            // The work that the server would serve with all of its CPU time, at the present cost of
-            // a call.
-            let serving = 1.0 - period.load / (1.0 - period.idle).max(period.load);
-            let shown = period.taken * self.full_cpu / (period.cpu * serving);
-            self.taken *= (shown / self.capacity()).max(1.0).min(growth);
-        }
-    }
-
-    /// Returns the work that could be served in a second without rejections. It is infinite until it
-    /// is measured.
-    fn capacity(&self) -> f64 {
-        match (self.was_busy, self.serving_s > 0.0) {
-            // A processor that was never busy needs no drops.
-            (false, _) => f64::INFINITY,
-            (true, false) => 0.0,
-            (true, true) => self.taken / self.serving_s,
-        }
     }
 
     fn measure_arrivals(&mut self, period: &Period) {
@@ -639,7 +577,7 @@ impl Ladder {
     /// the part `budget` of the processor time. It is above 1 if there is room for more callers.
     fn passing_within(&self, budget: f64) -> f64 {
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        let can_pass = ((1.0 - budget) * self.capacity() + refusable).min(self.ceiling);
+        let can_pass = ((1.0 - budget) * self.capacity.per_second() + refusable).min(self.ceiling);
         // Packets that the share does not affect must not leave everybody else without service.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()
