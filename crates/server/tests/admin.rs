@@ -5,7 +5,7 @@ mod http;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -88,9 +88,10 @@ fn metrics_and_status_are_read_at_each_request() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
 }
 
-/// A balancer took a process with many back ends for dead while Prometheus read its metrics.
-#[test]
-fn a_page_that_takes_long_does_not_delay_others() {
+/// Starts an admin interface whose page of metrics is not complete until the sender is dropped. The
+/// receiver hears when a client has asked for the page. The interface waits for its pages, so it must
+/// be dropped after the sender.
+fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     let (begin, begun) = channel();
     let (end, ended) = channel::<()>();
     let ended = Mutex::new(ended);
@@ -101,8 +102,13 @@ fn a_page_that_takes_long_does_not_delay_others() {
     });
     let pages = pages(&life, metrics, Box::new(Status::new));
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
-    // The interface waits for its pages, so this is dropped first.
-    let (admin, end) = (admin, end);
+    (admin, end, begun)
+}
+
+/// A balancer took a process with many back ends for dead while Prometheus read its metrics.
+#[test]
+fn a_page_that_takes_long_does_not_delay_others() {
+    let (admin, end, begun) = with_a_slow_page();
     let address = admin.address();
     let scrape = thread::spawn(move || request(address, "GET", "/metrics").0);
     begun.recv().unwrap();
@@ -114,16 +120,7 @@ fn a_page_that_takes_long_does_not_delay_others() {
 /// A stop waited without end for a page that waited for a file system.
 #[test]
 fn the_end_does_not_wait_for_a_page_that_hangs() {
-    let (begin, begun) = channel();
-    let (end, ended) = channel::<()>();
-    let ended = Mutex::new(ended);
-    let (life, mut metrics) = (Arc::new(Life::new()), Metrics::new());
-    metrics.add(move |_| {
-        begin.send(()).unwrap();
-        let _ = ended.lock().unwrap().recv();
-    });
-    let pages = pages(&life, metrics, Box::new(Status::new));
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), pages).unwrap();
+    let (admin, end, begun) = with_a_slow_page();
     let mut client = connect(admin.address());
     client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     begun.recv().unwrap();

@@ -39,7 +39,8 @@ pub struct ConnectionTable {
     opened: usize,
     /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
-    /// Those of them that only responses use, because the connections of these responses have ended.
+    /// The opened connections that carry only responses, because the connections of their requests
+    /// have ended.
     for_responses: Recency,
     /// Counts of connections that are being opened for responses.
     opening_for_responses: Remotes,

@@ -194,6 +194,14 @@ fn finish(client: (ClientConnection, TcpStream)) -> (ClientConnection, TcpStream
     (session, socket)
 }
 
+/// Connects a client and completes its handshake.
+fn connected(scene: &mut Scene, config: &Arc<ClientConfig>) -> (ClientConnection, TcpStream) {
+    let mut clients = vec![hello(scene.local, config)];
+    let client = finish(answered(scene, &mut clients));
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    client
+}
+
 #[test]
 fn a_handshake_that_has_begun_is_completed_before_others_begin() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
@@ -264,9 +272,7 @@ fn foreign_record() -> Vec<u8> {
 #[test]
 fn an_alert_after_a_message_is_no_failed_handshake() {
     let (mut scene, config) = scene(StreamLimits::default());
-    let mut clients = vec![hello(scene.local, &config)];
-    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    let (mut session, mut socket) = connected(&mut scene, &config);
     session.writer().write_all(MESSAGE).unwrap();
     session.write_tls(&mut socket).unwrap();
     assert_eq!(scene.message(), MESSAGE);
@@ -327,9 +333,7 @@ fn a_handshake_that_the_core_gives_up_is_counted() {
 fn messages_before_an_error_of_tls_are_received() {
     for is_open in [true, false] {
         let (mut scene, config) = scene(StreamLimits::default());
-        let mut clients = vec![hello(scene.local, &config)];
-        let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
-        assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+        let (mut session, mut socket) = connected(&mut scene, &config);
         if is_open {
             take_turn(&mut scene);
             scene.settle();
@@ -357,9 +361,7 @@ fn messages_before_an_error_of_tls_are_received() {
 fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     let limits = StreamLimits::default();
     let (mut scene, config) = scene(limits);
-    let mut clients = vec![hello(scene.local, &config)];
-    let (mut session, mut socket) = finish(answered(&mut scene, &mut clients));
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    let (mut session, mut socket) = connected(&mut scene, &config);
     session.writer().write_all(MESSAGE).unwrap();
     session.write_tls(&mut socket).unwrap();
     assert_eq!(scene.message(), MESSAGE);
@@ -410,9 +412,7 @@ fn a_short_time_limit_for_messages_applies_from_the_beginning() {
     let limits = StreamLimits { message: Duration::from_secs(2), ..StreamLimits::default() };
     assert!(limits.message < limits.handshake);
     let (mut scene, config) = scene(limits);
-    let mut clients = vec![hello(scene.local, &config)];
-    let (_session, mut socket) = finish(answered(&mut scene, &mut clients));
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    let (_session, mut socket) = connected(&mut scene, &config);
     // The header of a record and two bytes of it.
     socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
     take_turn(&mut scene);

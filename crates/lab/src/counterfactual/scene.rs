@@ -39,7 +39,7 @@ pub struct Scene {
     /// Time from the forwarded INVITE to its 2xx: the median of the observed times, or 0 if none
     /// was observed.
     pub ring: Duration,
-    /// Whether callees send a 180. True if at least half of the calls with a final response of a
+    /// True if callees send a 180: if at least half of the calls with a final response of a
     /// callee rang.
     pub rings: bool,
     /// Median patience of the callers, or `None` if it could not be estimated.

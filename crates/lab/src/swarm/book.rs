@@ -39,9 +39,9 @@ struct Limits {
     /// The limit of one queue of a shard.
     one_queue: usize,
     remembered: usize,
-    /// Whether messages can be lost at a full queue before the proxy reads them.
+    /// True if messages can be lost at a full queue before the proxy reads them.
     loses_unread: bool,
-    /// Whether admitted messages are counted on arrival.
+    /// True if admitted messages are counted on arrival.
     counts_at_once: bool,
 }
 
