@@ -22,8 +22,8 @@
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). So a
 //!   flooding source leaves a ninth of the places for all others. A source that needs fewer places
 //!   than the threshold is not affected. A source may always hold its weighted share of the places.
-//!   The last place is for such a source, or for a source without any place. If a source with a
-//!   larger weight is known, it is not for the latter.
+//!   The last place is for a source below its share, or for a source without any place. A source
+//!   without a place gets it only if no known source has a larger weight.
 //!
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
@@ -31,12 +31,13 @@
 //! many shares of the places. If an address has several weights, the largest counts.
 //!
 //! *Heavy* sources are those that cause the overload. If work must be dropped before it is read,
-//! dropping theirs is enough. All work that gets a place in the queue, shared fairly, has a level.
-//! The heavy sources are those that offer more than eight times this level, if the others together
-//! offer little more than gets a place. Otherwise they are those above four times, twice, or once the
-//! level. So a source that is a little above the level is not dropped like one that floods. What the
-//! heavy sources offer is seen only in part: their rates are divided by the share that is not
-//! dropped, and a source stays heavy only if this estimate is above the level by more than chance.
+//! dropping theirs is enough. If the work that gets a place in the queue were divided fairly, each
+//! source would get at most a certain level. Sources that offer more than eight times this level
+//! are heavy. If the other sources together still offer much more than gets a place, the limit is
+//! four times, twice, or once the level. So the work of a source that is a little above the level
+//! is not dropped like that of a source that floods. Only a part of the work of heavy sources is
+//! seen. So their rates are divided by the share that is not dropped. A source stays heavy only if
+//! this estimate is above the limit by more than chance.
 //!
 //! **Cold start.** In the first 10 ms after the start, nothing is known about any source, and all
 //! sources are below the level. **Known bias.** A source that sends rarely is assumed to have no
@@ -66,20 +67,21 @@ const CREDIT_MIN: f64 = 4.0;
 /// Minimum time between two computations of the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Time for which a source stays [heavy](Fairness::heavy) after its rate was last above the level.
+/// Time for which a source stays [heavy](Fairness::heavy) after its rate was last above the limit.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
 
 /// If at least this part of all work gets a place in the queue, no source is heavy.
 const ENOUGH: f64 = 0.99;
 
-/// Multiples of the level. Sources above the first one are heavy, if that is enough.
+/// Multiples of the level, tried in this order. Sources above the first one that is enough are
+/// heavy.
 const MULTIPLES: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 
 /// The sources that are not heavy may together offer this many times the work that gets a place. The
-/// rest of it can be rejected.
+/// excess can be rejected.
 const REST_MAX: f64 = 1.25;
 
-/// A source stays heavy if its count exceeds the level by this many standard deviations.
+/// A source stays heavy if its count exceeds the limit by this many standard deviations.
 const DEVIATIONS: f64 = 2.0;
 
 /// The smallest share of the work of heavy sources that is assumed to be seen. The rate of a source
@@ -306,11 +308,12 @@ impl Fairness {
         }
     }
 
-    /// Lists the heavy sources, in ascending order. `arrived_per_read` is the number of pieces that arrived for
-    /// each one that was read, and `seen` is the share of the work of heavy sources that is not
-    /// dropped before it arrives. Sources for which `is_spared` returns true are never heavy. A source
-    /// stays heavy for two seconds after its rate was last too high. If there are more than `max`
-    /// heavy sources, or if some of them have no entry in the table, `heavy` gets no source.
+    /// Lists the heavy sources, in ascending order. `arrived_per_read` is the number of pieces that
+    /// arrived for each one that was read, and `seen` is the share of the work of heavy sources
+    /// that is not dropped before it is read. Sources for which `is_spared` returns true do not
+    /// become heavy. A source stays heavy for two seconds after its rate was last too high. If
+    /// there are more than `max` heavy sources, or if some of them have no entry in the table,
+    /// `heavy` gets no source.
     pub fn heavy(
         &mut self,
         now: Timestamp,

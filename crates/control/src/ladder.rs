@@ -77,14 +77,17 @@
 //! after a change, the measured cost is too low, or the processor is busy with something else. Then
 //! a limit applies: at most nine tenths of the messages that were read before may pass. The limit
 //! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
-//! set while the process stood still has no effect after some seconds. If the share applies only to
-//! sources that send more than their share, and others send too, half may pass, but at least
-//! three quarters of the number that was served, and the limit always grows slowly: an overflow hits
-//! all sources. This is not so in a period that was idle for more than half of the time. If the others
-//! alone send too much in three periods in a row, the share applies to all sources for ten
-//! seconds. An overflow that does not
-//! become smaller when `p` rises has another cause. The ladder ignores an overflow of up to twice
-//! this size for about ten seconds, and then tries again.
+//! set while the process stood still has no effect after some seconds.
+//!
+//! If the share applies only to [heavy](crate::Fairness::heavy) sources, and others send too, an
+//! overflow must end soon, because it also loses messages of the others. So the limit is half of
+//! the messages that were read, but at least three quarters of those that were served, and it
+//! always grows slowly. If more than half of the period was idle, the usual limit applies instead.
+//! If the others alone send too much in three periods in a row, the share applies to all sources
+//! for ten seconds.
+//!
+//! An overflow that does not become smaller when `p` rises has another cause. The ladder ignores an
+//! overflow of up to twice this size for about ten seconds, and then tries again.
 //!
 //! # Callers that come late
 //!
@@ -128,11 +131,12 @@
 //! # Known bias
 //!
 //! The kernel also drops in-dialog requests that begin like new work, and calls that would have
-//! been admitted. If the share begins to apply to a source while it falls, packets of this source
-//! count as late although none were dropped. The cost of reception is divided by the number of messages, as if all messages
-//! cost the same. After a long flood, new callers with late marks are rejected like the callers of
-//! the flood, for as long as those callers retransmit. If the copies of a request differ, each has
-//! another mark. Then `λ` includes retransmissions and is up to seven times as high.
+//! been admitted. If a source becomes subject to the share while the share falls, packets of this
+//! source count as late although none were dropped. The cost of reception is divided by the number
+//! of messages, as if all messages cost the same. After a long flood, new callers with late marks
+//! are rejected like the callers of the flood, for as long as those callers retransmit. If the
+//! copies of a request differ, each has another mark. Then `λ` includes retransmissions and is up
+//! to seven times as high.
 //!
 //! # Source
 //!
@@ -183,12 +187,11 @@ const OVERFLOW: f64 = 0.01;
 /// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// The same, while the share applies only to sources that send more than their share, and others send
-/// too. The others have no part in the overflow, and lose as many messages by it, so it must end
-/// soon.
+/// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
+/// do not cause the overflow, but lose messages by it too, so it must end soon.
 const BACK_IF_TARGETED: f64 = 0.5;
 
-/// But at least this part of the messages that were served may pass.
+/// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
 const PASSING_PER_SERVED: f64 = 0.75;
 
 /// If more than this part of a period was idle, an overflow comes from a standstill and not from a
@@ -198,9 +201,11 @@ const STANDSTILL: f64 = 0.5;
 /// Others send too if at least this part of the messages that were read is exempt from the share.
 const OTHERS: f64 = 0.02;
 
-/// The number of periods in which dropping only the messages of some sources must have failed before
-/// the messages of all sources are dropped, and the time for which they are.
+/// If dropping only the messages of heavy sources fails in this many periods in a row, the share
+/// applies to all sources.
 const FAILED_MAX: u32 = 3;
+
+/// Time for which the share then applies to all sources.
 const ALL_FOR: Duration = Duration::from_secs(10);
 
 /// After an overflow, the number of messages that may pass is limited. This is the rate at which
@@ -303,11 +308,11 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since the last overflow.
     calm: f64,
-    /// Whether the share applies only to sources that send more than their share.
+    /// Whether the share applies only to heavy sources.
     is_targeted: bool,
     /// Messages that overflowed a buffer for each one that was read. Older periods count less.
     lost: f64,
-    /// Number of the last periods in which the messages of the other sources were too many.
+    /// Number of periods in a row in which the messages of the other sources were too many.
     failed: u32,
     /// The share must apply to all sources before this time.
     all_until: Timestamp,
@@ -376,7 +381,7 @@ impl Ladder {
         }
     }
 
-    /// Sets whether the share applies only to sources that send more than their share.
+    /// Sets whether the share applies only to [heavy](crate::Fairness::heavy) sources.
     pub fn set_targeted(&mut self, is_targeted: bool) {
         self.is_targeted = is_targeted;
     }
@@ -387,8 +392,8 @@ impl Ladder {
         now >= self.all_until
     }
 
-    /// Returns the number of messages that arrived in a buffer, or found it full, for each one that was
-    /// read.
+    /// Returns the number of messages that arrived for each one that was read. Messages that found
+    /// a buffer full count as arrived.
     pub fn arrived_per_read(&self) -> f64 {
         1.0 + self.lost
     }
@@ -508,15 +513,16 @@ impl Ladder {
         }
     }
 
-    /// Returns whether a flood makes the buffers overflow, so that sources that have no part in it lose
-    /// messages.
+    /// Returns whether an overflow in this period also loses messages of sources that do not cause
+    /// it.
     fn harms_others(&self, period: &Period) -> bool {
         let others = self.exempt.per_second();
         self.is_targeted && others > OTHERS * period.asked && period.idle < STANDSTILL
     }
 
-    /// Stops the dropping of the messages of some sources only, if those of the others alone are more
-    /// than can be served or rejected, or overflow the buffers.
+    /// Makes the share apply to all sources for a time, if the messages of the others alone were
+    /// more than can be served or rejected, or made the buffers overflow, in several periods in a
+    /// row.
     fn judge_target(&mut self, now: Timestamp, period: &Period, overflows: bool) {
         let exempt = period.exempt();
         let refusable = self.cost.map_or(f64::INFINITY, |cost| self.settings.budget / cost);
