@@ -102,6 +102,17 @@ const TIMES_FREE: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(Slot);
 
+/// A [heavy](Fairness::heavy) source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeavySource {
+    /// The source.
+    pub source: u128,
+    /// Estimated rate at which the source sends work, in pieces a second. It includes the work that
+    /// is dropped before it is read. If the dropped share rises, the estimate is too high for about
+    /// a second, because the count of the source still contains work of the time before.
+    pub rate_cps: f64,
+}
+
 /// The decision on a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FairnessDecision {
@@ -321,7 +332,7 @@ impl Fairness {
         seen: f64,
         max: usize,
         is_spared: impl Fn(u128) -> bool,
-        heavy: &mut Vec<u128>,
+        heavy: &mut Vec<HeavySource>,
     ) {
         self.advance(now);
         let (period, watched_s) = (self.period, self.watched(now));
@@ -341,19 +352,22 @@ impl Fairness {
         heavy.clear();
         let mut are_all_known = true;
         for ((source, account), (rate, weight)) in self.sources.iter_mut().zip(demands.drain(..)) {
+            // Nothing of a source that was not heavy before is assumed to be dropped.
+            let seen = if account.heavy_until > now { seen } else { 1.0 };
             if rate > limit * weight && !source.is_some_and(&is_spared) {
                 account.heavy_until = now + HEAVY_FOR;
             }
             if account.heavy_until > now {
                 are_all_known &= source.is_some();
-                heavy.extend(source);
+                let rate_cps = arrived_per_read * account.count / seen / watched_s;
+                heavy.extend(source.map(|source| HeavySource { source, rate_cps }));
             }
         }
         self.demands = demands;
         if heavy.len() > max || !are_all_known {
             heavy.clear();
         }
-        heavy.sort_unstable();
+        heavy.sort_unstable_by_key(|heavy| heavy.source);
     }
 
     /// Returns the rate of a source of weight 1 above which it is heavy, if work of `served` pieces a

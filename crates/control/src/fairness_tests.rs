@@ -328,10 +328,14 @@ fn offer(fairness: &mut Fairness, from_s: u64, rates: &[(u128, u32, u32)], place
     }
 }
 
-fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
-    let mut heavy = vec![99];
+fn heavy_sources(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<HeavySource> {
+    let mut heavy = vec![HeavySource { source: 99, rate_cps: 1.0 }];
     fairness.heavy(at_us(at_ms * 1000), 1.0, seen, 3, |source| source == 77, &mut heavy);
     heavy
+}
+
+fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
+    heavy_sources(fairness, at_ms, seen).iter().map(|heavy| heavy.source).collect()
 }
 
 #[test]
@@ -364,9 +368,10 @@ fn a_source_is_heavy_if_only_the_buffers_are_too_small_for_it() {
     let mut fairness = fairness(10);
     offer(&mut fairness, 0, &[(1, 1, 900), (2, 1, 80)], 1000);
     let mut heavy = Vec::new();
-    for (arrived_per_read, expected) in [(1.0, &[][..]), (1.2, &[1])] {
+    for (arrived_per_read, expected) in [(1.0, &[][..]), (1.2, &[1u128])] {
         fairness.heavy(at_us(1_000_000), arrived_per_read, 1.0, 3, |_| false, &mut heavy);
-        assert_eq!(heavy, expected, "{arrived_per_read}");
+        assert!(heavy.iter().map(|heavy| heavy.source).eq(expected.iter().copied()));
+        assert!(heavy.iter().all(|heavy| (heavy.rate_cps - 1080.0).abs() < 10.0), "{heavy:?}");
     }
 }
 
@@ -374,12 +379,18 @@ fn a_source_is_heavy_if_only_the_buffers_are_too_small_for_it() {
 fn a_source_of_which_little_is_seen_stays_heavy() {
     let mut fairness = fairness(10);
     offer(&mut fairness, 0, &[(1, 1, 9_000), (2, 1, 80)], 500);
-    assert_eq!(heavy(&mut fairness, 1000, 1.0), [1]);
+    let about = |heavy: &[HeavySource], cps: f64| {
+        assert_eq!(heavy.len(), 1);
+        assert!(heavy[0].source == 1 && (heavy[0].rate_cps / cps - 1.0).abs() < 0.01, "{heavy:?}");
+    };
+    // A share is dropped from now on.
+    about(&heavy_sources(&mut fairness, 1000, 0.1), 9_000.0);
     // A tenth is seen, of which nearly everything gets a place.
     for second in 1..6 {
         offer(&mut fairness, second, &[(1, 1, 900), (2, 1, 80)], 500);
         assert_eq!(heavy(&mut fairness, second * 1000 + 1000, 0.1), [1]);
     }
+    about(&heavy_sources(&mut fairness, 6000, 0.1), 9_000.0);
     // The flood has ended.
     for second in 6..10 {
         offer(&mut fairness, second, &[(1, 1, 40), (2, 1, 80)], 500);

@@ -12,8 +12,8 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, Ladder, Law, Memory, Occupancy, Pacer, PriorityCap,
-    Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
+    Backlog, Bucket, Control, Decide, Fairness, HeavySource, Ladder, Law, Memory, Occupancy, Pacer,
+    PriorityCap, Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
 /// A rejection counts as early if the processor was idle for a part of this time before the
@@ -171,7 +171,7 @@ impl Gate {
         ladder: &Ladder,
         max: usize,
         is_spared: impl Fn(u128) -> bool,
-        heavy: &mut Vec<u128>,
+        heavy: &mut Vec<HeavySource>,
     ) {
         let (arrived, seen) = (ladder.arrived_per_read(), 1.0 - ladder.share());
         match self.sources.fair_mut(Bucket::Session) {

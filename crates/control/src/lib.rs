@@ -60,7 +60,7 @@ pub use ban_list::{BanList, BanView};
 pub use bans::{Ban, BanCause, Bans};
 pub use control::{Allowance, Control, QueueControl, QueueOrder, Release};
 pub use cost::Costs;
-pub use fairness::{Fairness, FairnessDecision, Source};
+pub use fairness::{Fairness, FairnessDecision, HeavySource, Source};
 pub use gate::Gate;
 pub use ladder::{Ladder, LadderSettings, Rung, Tally};
 pub use law::{Entry, Law, Laws, Values};

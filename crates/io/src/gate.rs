@@ -112,6 +112,20 @@ impl KernelGate {
         *filtered
     }
 
+    /// Returns the networks to which alone the shares of all shards apply: those that any of the
+    /// shards with a share names, because the ports of a source are spread over all shards. Returns
+    /// none if one of these shards names none, or if there are too many. `wishes` is the shedding
+    /// that each shard wants.
+    pub fn heavy_of(wishes: &[Shedding]) -> Vec<Network> {
+        let shares = || wishes.iter().filter(|wish| wish.threshold() > 0);
+        if shares().any(|wish| wish.heavy().is_empty()) {
+            return Vec::new();
+        }
+        let all = shares().flat_map(|wish| wish.heavy().iter().copied());
+        let all = distinct(all, Shedding::HEAVY_MAX + 1);
+        if all.len() > Shedding::HEAVY_MAX { Vec::new() } else { all }
+    }
+
     /// Returns the socket that receives the shed datagrams of a shard.
     pub(crate) fn sink(&self, shard: u16) -> &UdpSocket {
         &self.0.sinks[usize::from(shard)]
@@ -128,7 +142,8 @@ impl KernelGate {
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
-        let share = Share { key, thresholds, marks: in_turn(&wishes), heavy: heavy(&wishes) };
+        let heavy = Self::heavy_of(&wishes);
+        let share = Share { key, thresholds, marks: in_turn(&wishes), heavy };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
@@ -148,19 +163,6 @@ impl KernelGate {
 fn in_turn(wishes: &[Shedding]) -> Vec<u32> {
     let nth = |place| wishes.iter().filter_map(move |wish| wish.marks().get(place).copied());
     distinct((0..Shedding::MARKS_MAX).flat_map(nth), Shedding::MARKS_MAX)
-}
-
-/// Returns the networks to which alone the shares of all shards apply: those that any of the shards
-/// with a share names, because the ports of a source are spread over all shards. Returns none if one
-/// of these shards names none, or if there are too many.
-fn heavy(wishes: &[Shedding]) -> Vec<Network> {
-    let shares = || wishes.iter().filter(|wish| wish.threshold() > 0);
-    if shares().any(|wish| wish.heavy().is_empty()) {
-        return Vec::new();
-    }
-    let all = shares().flat_map(|wish| wish.heavy().iter().copied());
-    let all = distinct(all, Shedding::HEAVY_MAX + 1);
-    if all.len() > Shedding::HEAVY_MAX { Vec::new() } else { all }
 }
 
 /// Returns the first `max` different items.
@@ -202,7 +204,7 @@ mod tests {
                 .collect(),
             ..Shedding::NONE
         };
-        let hosts = |wishes: &[Shedding]| heavy(wishes).len();
+        let hosts = |wishes: &[Shedding]| KernelGate::heavy_of(wishes).len();
         assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.0, &[]), wish(0.1, &[2, 3])]), 3);
         let marked = Shedding { marks: vec![7], ..Shedding::NONE };
         assert_eq!(hosts(&[wish(0.5, &[1]), marked]), 1, "a shard that only has marks");

@@ -7,3 +7,4 @@ pub(crate) mod in_force;
 pub(crate) mod rejections;
 pub(crate) mod sampler;
 pub(crate) mod upstream;
+pub(crate) mod views;

@@ -9,6 +9,7 @@ pub mod config;
 mod descriptors;
 mod environment;
 mod error;
+mod heavy;
 pub mod key;
 pub mod laws;
 mod memory;

@@ -42,7 +42,7 @@ use crate::status::Instruments;
 use crate::tls::Tls;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::wiring::{self, Group};
-use crate::{descriptors, users};
+use crate::{descriptors, heavy, users};
 
 /// Maximum number of messages that wait to be handed off to one shard.
 const HANDOFFS_MAX: usize = 4096;
@@ -133,6 +133,7 @@ pub fn run(
     collect::add(&mut metrics, counters.to_vec(), registry, next_hops, clock);
     tls.add(&mut metrics);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
+    heavy::add(&mut metrics, counters.to_vec());
     let (recorder, mut journal) = record
         .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))
         .transpose()?

@@ -19,6 +19,7 @@ use tidegate_world::{COMMAND_MAX, Timestamp};
 pub use self::control_error::ControlError;
 use self::wanted::Wanted;
 use crate::config::{self, Config, Found, command, overload_toml};
+use crate::heavy::HeavySources;
 use crate::metrics::collect::ShardCounters;
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
@@ -276,11 +277,14 @@ impl RuntimeControl {
             (wanted.overload.clone(), wanted.given)
         };
         let shards = self.shards.iter().map(|counters| in_force::shard(counters, now));
+        let heavy = HeavySources::of(&self.shards);
         json!({
             "law": laws::with_values(&overload.gate.law),
             "shadow": overload.gate.shadow.as_ref().map(laws::with_values),
             "configuration": overload_toml(&overload),
             "orders": given,
+            "kernel_drops": heavy.target.name(),
+            "heavy_sources": heavy.to_json(),
             "shards": shards.collect::<Value>(),
         })
     }

@@ -8,6 +8,7 @@
 mod counted;
 mod follow;
 mod name;
+mod targeted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,6 +27,7 @@ use crate::wall::{rfc3339, wall_now};
 use counted::{COUNTED, Counted};
 use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
+use targeted::Targeted;
 
 /// Time between two checks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -73,6 +75,7 @@ pub(crate) struct Watch {
     pools: BTreeMap<String, Followed<bool>>,
     services: BTreeMap<Arc<str>, NameSeen>,
     episodes: Vec<Episodes>,
+    targeted: Targeted,
     bans: BanView,
     bans_overflowed: Episodes,
     banned: BTreeMap<u128, Timestamp>,
@@ -139,6 +142,7 @@ impl Watch {
         Self {
             registry,
             episodes: COUNTED.iter().map(total).collect(),
+            targeted: Targeted::new(&shards),
             shards,
             backends: BTreeMap::new(),
             pools: BTreeMap::new(),
@@ -262,6 +266,9 @@ impl Watch {
                 counted.begins.to_owned()
             };
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
+        }
+        if let Some((edge, subject)) = self.targeted.look(now, &self.shards) {
+            tell_edge(Some(edge), &subject, "INVITEs dropped", tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
         tell_edge(overflowed, "the list of bans is full", "bans not made or ended early", tell);

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use http::HOST;
 use process::Process;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tidegate_control::HeavySource;
 use tidegate_io::Stop;
-use tidegate_proxy::Secret;
+use tidegate_proxy::{Secret, source_of};
 use tidegate_server::admin::Admin;
 use tidegate_server::audit::AuditEntry;
 use tidegate_server::config::Config;
@@ -258,6 +259,28 @@ fn no_page_of_another_origin_is_served() {
     }
     assert_eq!(running.ask("GET", "/overload", "Host: tidegate.example:80\r\n", "").0, 200);
     assert_eq!(running.get("/overload")["law"]["name"], "occ");
+}
+
+#[test]
+fn the_heavy_sources_are_shown() {
+    let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes());
+    let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+    let keys = Secret::of([1; 32]);
+    let process = Process::start(&config, &keys);
+    let shown = || {
+        let (status, body) = http::ask(process.admin.address(), "GET", "/overload", HOST, "");
+        assert_eq!(status, 200, "{body}");
+        let page: Value = serde_json::from_str(&body).unwrap();
+        (page["kernel_drops"].clone(), page["heavy_sources"].clone())
+    };
+    assert_eq!(shown(), ("nothing".into(), Value::Array(Vec::new())));
+    let counters = &process.assembly.counters()[0].proxy;
+    counters.overload.thinned.set(500_000);
+    assert_eq!(shown().0, "all");
+    let source = source_of("2001:db8::7".parse().unwrap());
+    counters.heavy.publish(true, || vec![HeavySource { source, rate_cps: 900.5 }]);
+    let heavy = json!([{ "source": "2001:db8::/64", "rate_cps": 900.5 }]);
+    assert_eq!(shown(), ("heavy".into(), heavy));
 }
 
 #[test]

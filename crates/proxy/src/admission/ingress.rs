@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Release, Ticket, Values,
+    Backlog, Ban, Bucket, Decide, Gate, HeavySource, Ladder, Reason, Release, Ticket, Values,
 };
 use tidegate_world::{
     Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
@@ -33,6 +33,7 @@ use super::view::View;
 use super::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
 use crate::observe::sampler::Trace;
+use crate::observe::views::Views;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::{Overload, Queueing};
@@ -155,9 +156,15 @@ impl Ingress {
     }
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
-    /// send more than their fair share.
-    pub(crate) fn heavy(&mut self, now: Timestamp, ladder: &Ladder, shedding: &mut Shedding) {
-        self.watchman.heavy(now, &mut self.gate, ladder, shedding);
+    /// send more than their fair share. Publishes these sources in `views`.
+    pub(crate) fn heavy(
+        &mut self,
+        now: Timestamp,
+        ladder: &Ladder,
+        shedding: &mut Shedding,
+        views: &Views<HeavySource>,
+    ) {
+        self.watchman.heavy(now, &mut self.gate, ladder, shedding, views);
     }
 
     /// Lists the networks whose INVITEs the kernel must not drop under overload.

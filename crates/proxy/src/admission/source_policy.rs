@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::{
-    Ban, BanCause, BanList, BanView, Gate, Headroom, Ladder, Proofs, Sender, Watch,
+    Ban, BanCause, BanList, BanView, Gate, Headroom, HeavySource, Ladder, Proofs, Sender, Watch,
 };
 use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
 use crate::network::{PREFIXES, canonical, network_of, networks_of, source_of};
+use crate::observe::views::Views;
 use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sources};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
@@ -43,7 +44,7 @@ pub(crate) struct SourcePolicy {
     /// The earliest time at which the heavy sources are listed again.
     heavy_due: Timestamp,
     /// The heavy sources. Kept to reuse its memory.
-    heavy: Vec<u128>,
+    heavy: Vec<HeavySource>,
 }
 
 /// Time between two lists of the spared networks. They change only after a reload, or when a back
@@ -167,17 +168,20 @@ impl SourcePolicy {
 
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
     /// the gate takes for heavy. Lists none if nothing is dropped, or if dropping only their messages
-    /// has not helped. While the last list is recent, it does not change.
+    /// has not helped. While the last list is recent, it does not change. Publishes a new list in
+    /// `views`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
         gate: &mut Gate,
         ladder: &Ladder,
         shedding: &mut Shedding,
+        views: &Views<HeavySource>,
     ) {
         if !ladder.may_target(now) || !shedding.has_share() {
             shedding.heavy.clear();
             self.heavy_due = Timestamp::ZERO;
+            views.publish(false, Vec::new);
             return;
         }
         if now < self.heavy_due {
@@ -187,7 +191,9 @@ impl SourcePolicy {
         let spared = |source| shedding.spares(network_of(source).addr());
         gate.heavy_sources(now, ladder, Shedding::HEAVY_MAX, spared, &mut self.heavy);
         shedding.heavy.clear();
-        shedding.heavy.extend(self.heavy.iter().map(|&source| network(network_of(source))));
+        let networks = self.heavy.iter().map(|heavy| network(network_of(heavy.source)));
+        shedding.heavy.extend(networks);
+        views.publish(!self.heavy.is_empty(), || self.heavy.clone());
     }
 
     /// Tells the other shards which banned sources have shown in this shard that they receive

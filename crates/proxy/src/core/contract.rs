@@ -76,11 +76,8 @@ impl Core for Proxy {
         }
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
-            kernel_shed.fill(&mut self.shedding);
-            self.ingress.heavy(now, kernel_shed.ladder(), &mut self.shedding);
-            kernel_shed.set_targeted(!self.shedding.heavy.is_empty());
-            self.ingress.set_pads(kernel_shed.ladder().pads());
         }
+        self.apply_ladder(now);
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
         // A due timer of a transaction may continue its call: at Timer B another back end is tried.
         fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
@@ -116,14 +113,10 @@ impl Core for Proxy {
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
-            counters.overload.publish_ladder(kernel_shed.ladder());
-            kernel_shed.fill(shedding);
-            ingress.heavy(now, kernel_shed.ladder(), shedding);
-            kernel_shed.set_targeted(!shedding.heavy.is_empty());
-            ingress.set_pads(kernel_shed.ladder().pads());
             ingress.spared(now, &self.snapshot, &mut shedding.spared);
         }
         ingress.banned(now, &mut shedding.banned);
+        self.apply_ladder(now);
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
@@ -190,6 +183,20 @@ impl Core for Proxy {
             && calls.open() == 0
             && calls.unacknowledged() == 0
             && self.transactions.unfinished() == 0
+    }
+}
+
+impl Proxy {
+    /// Applies and publishes the decisions of the ladder.
+    fn apply_ladder(&mut self, now: Timestamp) {
+        let Self { ingress, kernel_shed: Some(kernel_shed), shedding, counters, .. } = self else {
+            return;
+        };
+        kernel_shed.fill(shedding);
+        ingress.heavy(now, kernel_shed.ladder(), shedding, &counters.heavy);
+        kernel_shed.set_targeted(!shedding.heavy.is_empty());
+        ingress.set_pads(kernel_shed.ladder().pads());
+        counters.overload.publish_ladder(kernel_shed.ladder());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::{Bucket, Reason, Tier};
+use tidegate_control::{Bucket, HeavySource, Reason, Tier};
 use tidegate_world::{Counter, Histogram};
 
 use crate::lookup::LookupCounters;
@@ -11,7 +11,8 @@ use crate::observe::call_entry::CallAnswer;
 use crate::observe::gauges::Gauges;
 use crate::observe::in_force::InForce;
 use crate::observe::rejections::RejectionLog;
-use crate::observe::upstream::UpstreamViews;
+use crate::observe::upstream::UpstreamView;
+use crate::observe::views::Views;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
@@ -128,7 +129,9 @@ pub struct Counters {
     /// Look-ups of users, by outcome.
     pub lookups: Arc<LookupCounters>,
     /// The upstream peers that take part in overload feedback.
-    pub upstream: UpstreamViews,
+    pub upstream: Views<UpstreamView>,
+    /// The heavy sources: those to whose INVITEs alone the share of drops applies.
+    pub heavy: Views<HeavySource>,
 }
 
 /// A counter for each reason of a reply.

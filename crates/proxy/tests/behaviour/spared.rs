@@ -5,13 +5,13 @@ use std::time::Duration;
 use crate::fixed::law;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Disposal, Settings};
+use tidegate_proxy::{Disposal, Settings, network_of};
 use tidegate_world::{Core, Load, Shedding};
 
 const TRUSTED: &str = "203.0.113.7:5060";
 
 /// Returns the shedding that a proxy in a flood asks of the kernel, and some INVITEs that the
-/// kernel then drops.
+/// kernel then drops. Checks that operators see the same heavy sources as the kernel.
 fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[("share", 0.0)]);
@@ -27,6 +27,9 @@ fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
         script.proxy.on_load(script.now, load);
     }
     let flood = script.proxy.poll_shedding().clone();
+    let published = script.counters.heavy.get();
+    let addresses = published.iter().map(|heavy| network_of(heavy.source).addr());
+    assert!(addresses.eq(flood.heavy.iter().map(|network| network.address)), "{published:?}");
     let is_dropped = |text: &String| flood.drops(address(CALLER).ip(), text.as_bytes());
     let dropped: Vec<_> = (0..50).map(|n| invite(&n.to_string())).filter(is_dropped).collect();
     assert!(dropped.len() > 10, "{}", flood.share);

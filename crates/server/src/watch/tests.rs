@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tidegate_balance::{AdminState, BackendSpec, EndpointAddress, Limits, PoolSpec};
-use tidegate_control::{Ban, BanCause, Reason};
+use tidegate_control::{Ban, BanCause, HeavySource, Reason};
 use tidegate_proxy::source_of;
 use tidegate_world::Transport;
 
@@ -214,6 +214,30 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
     let drops = "the kernel drops INVITEs, because of overload or a ban";
     assert_eq!(watched.look(250), [format!("{drops}: begins")]);
     assert_eq!(watched.look(5500), [format!("{drops}: over, 733 INVITEs dropped in 0.1 s")]);
+}
+
+#[test]
+fn drops_of_heavy_sources_are_logged_with_the_sources() {
+    let mut watched = Watched::new();
+    let counters = Arc::clone(&watched.shards[1].proxy);
+    counters.overload.thinned.set(500_000);
+    let of =
+        |host: u8| HeavySource { source: source_of([192, 0, 2, host].into()), rate_cps: 900.0 };
+    counters.heavy.publish(true, || vec![of(7), of(9)]);
+    let targeted = |told: Vec<String>| -> Vec<String> {
+        told.into_iter().filter(|line| line.contains("heavy")).collect()
+    };
+    assert_eq!(targeted(watched.look(0)), [""; 0], "nothing was dropped yet");
+    watched.shards[1].io.filtered.add(700);
+    let drops = "the kernel drops only INVITEs of heavy sources";
+    let begins = format!("{drops} (192.0.2.7, 192.0.2.9): begins");
+    assert_eq!(targeted(watched.look(250)), [begins]);
+    // The following drops are those of all sources.
+    counters.heavy.publish(false, Vec::new);
+    watched.shards[1].io.filtered.add(30);
+    assert_eq!(targeted(watched.look(500)), [""; 0]);
+    let over = format!("{drops}: over, 700 INVITEs dropped in 0.1 s");
+    assert_eq!(targeted(watched.look(5500)), [over]);
 }
 
 #[test]

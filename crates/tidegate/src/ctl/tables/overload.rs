@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use super::{items, millis, number, percent, rate, table, text, whole};
 
-/// Formats the laws in force, the results of the new work of the last second, and the measurements
-/// of the shards.
+/// Formats the laws in force, the results of the new work of the last second, the heavy sources,
+/// and the measurements of the shards.
 pub(in crate::ctl) fn overload(overload: &Value) -> String {
     let mut out = in_force(overload);
     out += "\n";
     out += &last_second(overload);
     out += "\n";
+    out += &heavy(overload);
     out += &signals(overload);
     if !overload["shadow"].is_null() {
         out += "\n";
@@ -56,6 +57,25 @@ fn last_second(overload: &Value) -> String {
         ]
     });
     table(&heads, &[1, 8], rows)
+}
+
+/// Formats the sources whose INVITEs the kernel drops, with an empty line at the end. Returns an
+/// empty text if it drops none.
+fn heavy(overload: &Value) -> String {
+    let mut out = match overload["kernel_drops"].as_str() {
+        Some("heavy") => "the kernel drops only INVITEs of heavy sources\n".to_owned(),
+        Some("all") => {
+            "the kernel drops INVITEs of all sources that it does not spare\n".to_owned()
+        }
+        _ => return String::new(),
+    };
+    let row = |heavy: &Value| vec![text(&heavy["source"]), rate(&heavy["rate_cps"]) + "/s"];
+    let mut rows = items(&overload["heavy_sources"]).map(row).peekable();
+    if rows.peek().is_some() {
+        out += "\n";
+        out += &table(&["heavy source", "calls"], &[0], rows);
+    }
+    out + "\n"
 }
 
 /// Formats all limits that the law sets on the work in a bucket, each in its own unit.
@@ -192,6 +212,20 @@ mod tests {
         assert_eq!(cells[8], "12.0 waiting, the kernel drops 75.0 %", "{shown}");
         let row = shown.lines().find(|line| line.contains("other requests/s")).unwrap();
         assert!(row.ends_with("25.0 % of them"), "{shown}");
+    }
+
+    #[test]
+    fn heavy_sources_are_shown_while_the_kernel_drops_invites() {
+        let shown = |target: &str| {
+            let source = json!({ "source": "192.0.2.7", "rate_cps": 9012.5 });
+            heavy(&json!({ "kernel_drops": target, "heavy_sources": [source] }))
+        };
+        let of_heavy = shown("heavy");
+        assert!(of_heavy.starts_with("the kernel drops only INVITEs of heavy sources\n"));
+        let row: Vec<_> = of_heavy.trim_end().lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(row, ["192.0.2.7", "9012.5/s"], "{of_heavy}");
+        assert!(shown("all").starts_with("the kernel drops INVITEs of all sources"));
+        assert_eq!(shown("nothing"), "");
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! Heavy sources, as operators see them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tidegate_io::KernelGate;
+use tidegate_proxy::network_of;
+use tidegate_world::{Network, Shedding};
+
+use crate::bans::written;
+use crate::metrics::collect::ShardCounters;
+use crate::metrics::{Family, Metrics};
+
+static HEAVY: Family = Family::gauge(
+    "heavy_sources",
+    "Sources that cause the overload: at least one shard applies its share of drops only to their \
+     INVITEs",
+);
+static DROPS_ALL: Family = Family::gauge(
+    "kernel_drops_all",
+    "1 while the kernel drops INVITEs of all sources that it does not spare, and not only of heavy \
+     sources, else 0. Drops because of bans do not count",
+);
+
+/// The sources whose INVITEs the kernel drops because of overload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The kernel drops none.
+    Nothing,
+    /// The kernel drops only INVITEs of heavy sources.
+    Heavy,
+    /// The kernel drops INVITEs of all sources that it does not spare.
+    All,
+}
+
+impl Target {
+    /// Returns the name of the target for JSON.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Heavy => "heavy",
+            Self::All => "all",
+        }
+    }
+}
+
+/// The heavy sources of a process.
+pub(crate) struct HeavySources {
+    /// The rate of each source, in calls a second. The shards read different calls of a source, so
+    /// the rate is the sum of their estimates.
+    rates_cps: BTreeMap<u128, f64>,
+    pub(crate) target: Target,
+}
+
+impl HeavySources {
+    /// Returns the heavy sources of these shards.
+    pub(crate) fn of(shards: &[ShardCounters]) -> Self {
+        let mut rates_cps: BTreeMap<u128, f64> = BTreeMap::new();
+        let wish = |shard: &ShardCounters| {
+            let heavy = shard.proxy.heavy.get();
+            for source in &heavy {
+                *rates_cps.entry(source.source).or_default() += source.rate_cps;
+            }
+            Shedding {
+                share: shard.proxy.overload.thinned.get() as f64 / 1e6,
+                heavy: heavy.iter().map(|heavy| network(heavy.source)).collect(),
+                ..Shedding::NONE
+            }
+        };
+        let wishes: Vec<_> = shards.iter().map(wish).collect();
+        let target = if wishes.iter().all(|wish| wish.threshold() == 0) {
+            Target::Nothing
+        } else if KernelGate::heavy_of(&wishes).is_empty() {
+            Target::All
+        } else {
+            Target::Heavy
+        };
+        Self { rates_cps, target }
+    }
+
+    /// Returns the sources with their rates, as JSON.
+    pub(crate) fn to_json(&self) -> Value {
+        let of =
+            |(source, cps): (&u128, &f64)| json!({ "source": written(*source), "rate_cps": cps });
+        self.rates_cps.iter().map(of).collect()
+    }
+
+    /// Returns the sources as a text, in ascending order.
+    pub(crate) fn written(&self) -> String {
+        self.rates_cps.keys().map(|source| written(*source)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn network(source: u128) -> Network {
+    let network = network_of(source);
+    Network { address: network.addr(), prefix: network.prefix_len() }
+}
+
+/// Adds two metrics: the number of heavy sources, and whether the kernel drops INVITEs of all
+/// sources.
+pub(crate) fn add(metrics: &mut Metrics, shards: Vec<ShardCounters>) {
+    metrics.add(move |samples| {
+        let heavy = HeavySources::of(&shards);
+        samples.push(&HEAVY, &[], heavy.rates_cps.len() as u64);
+        samples.push(&DROPS_ALL, &[], u64::from(heavy.target == Target::All));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::HeavySource;
+    use tidegate_proxy::source_of;
+
+    use super::*;
+
+    /// Lets a shard drop a share of the INVITEs of these hosts.
+    fn shard(share: f64, hosts: impl IntoIterator<Item = u8>) -> ShardCounters {
+        let shard = ShardCounters::default();
+        shard.proxy.overload.thinned.set((share * 1e6) as u64);
+        let of =
+            |host: u8| HeavySource { source: source_of([192, 0, 2, host].into()), rate_cps: 150.0 };
+        let heavy: Vec<_> = hosts.into_iter().map(of).collect();
+        shard.proxy.heavy.publish(true, || heavy);
+        shard
+    }
+
+    #[test]
+    fn the_heavy_sources_of_all_shards_are_shown_with_the_sum_of_their_rates() {
+        let heavy = HeavySources::of(&[shard(0.5, [7, 8]), shard(0.0, []), shard(0.9, [8])]);
+        let expected = json!([
+            { "source": "192.0.2.7", "rate_cps": 150.0 },
+            { "source": "192.0.2.8", "rate_cps": 300.0 },
+        ]);
+        assert_eq!((heavy.to_json(), heavy.target), (expected, Target::Heavy));
+        assert_eq!(heavy.written(), "192.0.2.7, 192.0.2.8");
+    }
+
+    #[test]
+    fn the_target_is_that_of_the_kernel() {
+        let target = |shards: &[ShardCounters]| HeavySources::of(shards).target;
+        assert_eq!(target(&[shard(0.0, []), shard(0.0, [])]), Target::Nothing);
+        assert_eq!(target(&[shard(0.0, [7])]), Target::Nothing, "only hashes are dropped");
+        assert_eq!(target(&[shard(0.5, [7]), shard(0.5, [])]), Target::All);
+        assert_eq!(target(&[shard(0.5, 0..8), shard(0.5, 4..12)]), Target::Heavy);
+        assert_eq!(target(&[shard(0.5, 0..8), shard(0.5, 8..16)]), Target::All, "too many");
+    }
+
+    #[test]
+    fn metrics_show_the_number_of_heavy_sources_and_drops_of_all() {
+        let rendered = |shards: Vec<ShardCounters>| {
+            let mut metrics = Metrics::new();
+            add(&mut metrics, shards);
+            metrics.render()
+        };
+        let text = rendered(vec![shard(0.5, [7, 8]), shard(0.5, [8])]);
+        assert!(text.contains("\ntidegate_heavy_sources 2\n"), "{text}");
+        assert!(text.contains("\ntidegate_kernel_drops_all 0\n"), "{text}");
+        let text = rendered(vec![shard(0.5, [])]);
+        assert!(text.contains("\ntidegate_heavy_sources 0\n"), "{text}");
+        assert!(text.contains("\ntidegate_kernel_drops_all 1\n"), "{text}");
+    }
+}
