@@ -13,16 +13,13 @@
 //! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
 //!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
 //!
-//! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
-//! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
-//! of paper 002: the maximum number of unanswered calls. Only the sender counts its calls in
-//! flight. So there are no two counts that a restart or a lost message could make different, and no
-//! call in flight is granted twice.
+//! Two algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
+//! `rate` (RFC 7415) the requests a second to send at most. If a law sets a window of calls, the
+//! window is first converted to calls a second.
 
 mod algorithm;
 mod capacity;
 mod category;
-mod credits;
 mod loss;
 mod peer_view;
 mod rate;
@@ -58,8 +55,8 @@ pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 pub struct Feedback {
     /// The meaning of the value.
     pub algorithm: Algorithm,
-    /// Depending on the algorithm: the percentage of requests to hold back, the maximum number of
-    /// requests a second, or the maximum number of unanswered calls.
+    /// Depending on the algorithm: the percentage of requests to hold back, or the maximum number of
+    /// requests a second.
     pub value: u32,
     /// Time for which the value holds. Zero ends the restriction.
     pub validity: Duration,

@@ -37,7 +37,7 @@ impl Category {
         matches!(self, Self::Session | Self::Priority)
     }
 
-    /// Returns whether the request asks for new work, so that it counts in a window.
+    /// Returns whether the request asks for new work.
     pub const fn is_new(self) -> bool {
         matches!(self, Self::Session | Self::Single | Self::Priority)
     }

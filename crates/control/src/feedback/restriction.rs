@@ -1,12 +1,11 @@
 //! The restriction of requests to one server, as the feedback of that server demands.
 //!
-//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: paper 002 §2.4.
+//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5.
 
 use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-use super::credits::Credits;
 use super::loss::Loss;
 use super::rate::Rate;
 use super::sequence::{Novelty, SequenceHistory};
@@ -31,7 +30,7 @@ pub struct RestrictionSettings {
 impl Default for RestrictionSettings {
     fn default() -> Self {
         Self {
-            offered: Algorithms::STANDARD,
+            offered: Algorithms::ALL,
             validity_max: Duration::from_secs(60),
             silence: SilenceSettings::default(),
         }
@@ -101,8 +100,6 @@ pub enum RestrictionStatus {
     Loss(u32),
     /// At most this number of requests a second is sent.
     Rate(u32),
-    /// A window is in force, and this number of further calls can be sent now.
-    Window(u32),
     /// Only probes are sent. The next one is due at this time.
     Silent(Timestamp),
 }
@@ -151,7 +148,6 @@ pub struct Restriction {
     history: SequenceHistory,
     loss: Loss,
     rate: Rate,
-    credits: Credits,
     silence: Silence,
     /// Rate of the requests that begin a session, whether they are sent or held back.
     original: ArrivalRate,
@@ -171,7 +167,6 @@ impl Restriction {
             history: SequenceHistory::default(),
             loss: Loss::new(&mut stream(0)),
             rate: Rate::new(stream(1)),
-            credits: Credits::default(),
             silence: Silence::new(settings.silence, stream(2)),
             original: ArrivalRate::over_s(ORIGINAL_S),
             is_load_wanted: false,
@@ -222,14 +217,11 @@ impl Restriction {
         if validity.is_zero() {
             self.in_force = None;
             self.was_restricting = false;
-            self.credits.on_value();
             return FeedbackOutcome::Accepted;
         }
         let goes_on = matches!(self.in_force, Some((Algorithm::Rate, ..)));
-        match algorithm {
-            Algorithm::Rate if !goes_on => self.rate.activate(now, value),
-            Algorithm::Window => self.credits.on_value(),
-            Algorithm::Rate | Algorithm::Loss => {}
+        if algorithm == Algorithm::Rate && !goes_on {
+            self.rate.activate(now, value);
         }
         let until = now + validity.min(self.settings.validity_max);
         self.in_force = Some((algorithm, value, until));
@@ -240,14 +232,7 @@ impl Restriction {
     // RFC 7339 §5.4: "Stored overload control parameters MUST be reset to default values once the
     // validity period has expired".
     fn expire(&mut self, now: Timestamp) {
-        if let Some((algorithm, value, until)) = self.in_force
-            && now >= until
-        {
-            self.in_force = None;
-            if algorithm == Algorithm::Window {
-                self.credits.on_expiry(value);
-            }
-        }
+        self.in_force = self.in_force.filter(|&(.., until)| now < until);
     }
 
     /// Returns the restriction in force.
@@ -255,13 +240,9 @@ impl Restriction {
         if let Some(next_probe) = self.silence.next_probe() {
             return RestrictionStatus::Silent(next_probe);
         }
-        match (self.in_force, self.credits.window_afresh()) {
-            (Some((algorithm, value, until)), _) if now < until => match algorithm {
-                Algorithm::Loss => RestrictionStatus::Loss(value),
-                Algorithm::Rate => RestrictionStatus::Rate(value),
-                Algorithm::Window => RestrictionStatus::Window(self.credits.left(value)),
-            },
-            (_, Some(window)) => RestrictionStatus::Window(self.credits.left(window)),
+        match self.in_force {
+            Some((Algorithm::Loss, value, until)) if now < until => RestrictionStatus::Loss(value),
+            Some((Algorithm::Rate, value, until)) if now < until => RestrictionStatus::Rate(value),
             _ => RestrictionStatus::Open,
         }
     }
@@ -293,13 +274,11 @@ impl Restriction {
 
     /// Returns whether the value in force allows a request to be sent.
     fn passes(&mut self, now: Timestamp, category: Category) -> bool {
-        let window = match self.in_force {
-            Some((Algorithm::Loss, percent, _)) => return self.loss.passes(percent, category),
-            Some((Algorithm::Rate, rate, _)) => return self.rate.passes(now, rate, category),
-            Some((Algorithm::Window, window, _)) => Some(window),
-            None => self.credits.window_afresh(),
-        };
-        window.is_none_or(|window| self.credits.passes(now, window, category))
+        match self.in_force {
+            Some((Algorithm::Loss, percent, _)) => self.loss.passes(percent, category),
+            Some((Algorithm::Rate, rate, _)) => self.rate.passes(now, rate, category),
+            None => true,
+        }
     }
 }
 
@@ -325,30 +304,19 @@ impl EgressLimiter for Restriction {
             None => SendVerdict::Reject(SendReason::Feedback),
         };
         match verdict {
-            SendVerdict::Send => {
-                self.counts.sent += 1;
-                if category.is_new() && self.settings.offered.contains(Algorithm::Window) {
-                    self.credits.on_sent(now);
-                }
-            }
+            SendVerdict::Send => self.counts.sent += 1,
             SendVerdict::Reject(SendReason::Silent) => self.counts.silenced += 1,
             SendVerdict::Reject(_) => self.counts.held += 1,
         }
         verdict
     }
 
-    fn on_response(&mut self, _now: Timestamp, first_to: Option<Category>, _is_503: bool) {
+    fn on_response(&mut self, _now: Timestamp, _first_to: Option<Category>, _is_503: bool) {
         self.silence.on_response();
-        if first_to.is_some_and(Category::is_new) {
-            self.credits.on_settled(true);
-        }
     }
 
-    fn on_timeout(&mut self, now: Timestamp, category: Category) {
+    fn on_timeout(&mut self, now: Timestamp, _category: Category) {
         self.silence.on_timeout(now);
-        if category.is_new() {
-            self.credits.on_settled(false);
-        }
     }
 }
 

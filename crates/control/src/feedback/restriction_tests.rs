@@ -147,10 +147,8 @@ fn rfc7339_7_1_a_loss_above_100_and_an_algorithm_not_offered_are_ignored() {
     let mut restriction = restriction_of(Algorithms::LOSS);
     let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Loss, 101, 1));
     assert_eq!(outcome, FeedbackOutcome::Invalid);
-    for algorithm in [Algorithm::Rate, Algorithm::Window] {
-        let outcome = restriction.on_feedback(at(0), feedback(algorithm, 0, 1));
-        assert_eq!(outcome, FeedbackOutcome::NotOffered);
-    }
+    let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Rate, 0, 1));
+    assert_eq!(outcome, FeedbackOutcome::NotOffered);
     assert_eq!(passed(&mut restriction, 0, 100, Category::Session), 100);
     let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Loss, 100, 1));
     assert_eq!(outcome, FeedbackOutcome::Accepted, "the sequence of what was ignored is unknown");
@@ -281,8 +279,7 @@ fn rfc7415_3_5_1_a_rate_is_kept_and_zero_holds_back_everything() {
 #[test]
 fn rfc7415_3_5_3_many_clients_do_not_synchronize() {
     let second = |element| {
-        let settings = RestrictionSettings { offered: Algorithms::ALL, ..Default::default() };
-        let mut restriction = Restriction::new(&settings, Seed(1), element);
+        let mut restriction = Restriction::new(&RestrictionSettings::default(), Seed(1), element);
         let validity = Duration::from_secs(60);
         let value = Feedback { validity, ..feedback(Algorithm::Rate, 1, 1) };
         restriction.on_feedback(at(0), value);
@@ -295,50 +292,6 @@ fn rfc7415_3_5_3_many_clients_do_not_synchronize() {
     let times: Vec<u64> = (0..40).map(second).collect();
     let [early, late] = [times.iter().min().unwrap(), times.iter().max().unwrap()];
     assert!(*early < 250 && *late > 750, "{times:?}");
-}
-
-#[test]
-fn a_window_limits_the_unanswered_calls() {
-    let mut restriction = restriction();
-    restriction.on_feedback(at(0), feedback(Algorithm::Window, 3, 1));
-    assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 8, "the value expires halfway");
-    let mut restriction = self::restriction();
-    let long = Duration::from_secs(40);
-    let value =
-        |value, number| Feedback { validity: long, ..feedback(Algorithm::Window, value, number) };
-    restriction.on_feedback(at(0), value(3, 1));
-    assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 3);
-    assert_eq!(passed(&mut restriction, 0, 10, Category::Ongoing), 10);
-    assert_eq!(passed(&mut restriction, 0, 10, Category::Priority), 1, "the reserve");
-    restriction.on_response(at(1000), Some(Category::Session), false);
-    restriction.on_response(at(1000), Some(Category::Session), false);
-    assert_eq!(restriction.status(at(1000)), RestrictionStatus::Window(1));
-    assert_eq!(passed(&mut restriction, 1000, 10, Category::Session), 1);
-    restriction.on_feedback(at(2000), value(2, 2));
-    assert_eq!(restriction.status(at(2000)), RestrictionStatus::Window(0));
-    restriction.on_timeout(at(2000), Category::Session);
-    restriction.on_timeout(at(2000), Category::Session);
-    assert_eq!(restriction.status(at(2000)), RestrictionStatus::Window(1));
-}
-
-#[test]
-fn a_closed_window_opens_again_when_its_value_expires() {
-    let mut restriction = restriction();
-    restriction.on_feedback(at(0), feedback(Algorithm::Window, 0, 1));
-    assert_eq!(
-        restriction.on_request(at(0), Category::Session),
-        SendVerdict::Reject(SendReason::Feedback)
-    );
-    assert_eq!(passed(&mut restriction, 500, 100, Category::Session), 10, "it begins afresh");
-    for _ in 0..10 {
-        restriction.on_response(at(1500), Some(Category::Session), false);
-    }
-    assert_eq!(passed(&mut restriction, 1500, 100, Category::Session), 20, "twice the window");
-    // Calls that never get a response are forgotten.
-    assert_eq!(restriction.status(at(2500)), RestrictionStatus::Window(0));
-    restriction.on_feedback(at(70_000), feedback(Algorithm::Window, 5, 2));
-    restriction.on_request(at(70_000), Category::Priority);
-    assert_eq!(restriction.status(at(70_000)), RestrictionStatus::Window(4));
 }
 
 // RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST stop

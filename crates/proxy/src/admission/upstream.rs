@@ -155,14 +155,13 @@ impl UpstreamPeers {
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
-        gate: &Gate,
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
         if !self.is_active() || !transmit.bytes.starts_with(b"SIP/2.0 ") {
             return transmit;
         }
-        let Some(feedback) = self.feedback_to(now, gate, snapshot, &transmit) else {
+        let Some(feedback) = self.feedback_to(now, snapshot, &transmit) else {
             return transmit;
         };
         let mut bytes: Buffer = snapshot.buffers.take();
@@ -176,7 +175,6 @@ impl UpstreamPeers {
     fn feedback_to(
         &mut self,
         now: Timestamp,
-        gate: &Gate,
         snapshot: &Snapshot,
         response: &Transmit,
     ) -> Option<ArrayVec<u8, FEEDBACK_MAX>> {
@@ -187,7 +185,7 @@ impl UpstreamPeers {
         };
         let key = key_of(&snapshot.keys, canonical(address));
         self.addresses.get(&key)?;
-        let feedback = self.upstreams.feedback(now, key, gate)?;
+        let feedback = self.upstreams.feedback(now, key)?;
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 

@@ -312,7 +312,6 @@ fn values_that_break_a_rule_are_ignored_and_their_response_is_not() {
         ";oc=100;oc-algo=\"loss,rate\";oc-validity=1000;oc-seq=9.0",
         ";oc=100;oc-algo=\"A\";oc-validity=1000;oc-seq=9.0",
         ";oc=101;oc-algo=\"loss\";oc-validity=1000;oc-seq=9.0",
-        ";oc=100;oc-algo=\"tgwindow\";oc-validity=1000;oc-seq=9.0",
         OFFER,
     ]
     .into_iter()

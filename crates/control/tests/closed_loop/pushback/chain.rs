@@ -136,7 +136,7 @@ impl<'a> Chain<'a> {
     fn new(setup: &'a Setup) -> Self {
         let seed = Seed(1);
         let numbers = 0..setup.sources.len();
-        let settings = RestrictionSettings { offered: Algorithms::ALL, ..Default::default() };
+        let settings = RestrictionSettings::default();
         let restriction = |n| Restriction::new(&settings, seed, n as u32);
         let mut chain = Self {
             setup,
@@ -410,7 +410,7 @@ impl<'a> Chain<'a> {
         let before = std::mem::replace(&mut self.calls[call].answered, true);
         let first_to = (!before).then_some(Category::Session);
         self.restrictions[n].on_response(self.now, first_to, false);
-        if let Some(feedback) = self.upstreams.feedback(self.now, n as u128, &self.gate)
+        if let Some(feedback) = self.upstreams.feedback(self.now, n as u128)
             && self.link.unit() >= self.setup.lost
         {
             let at = self.now + self.setup.delay_max.mul_f64(self.link.unit());
