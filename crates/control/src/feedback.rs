@@ -8,8 +8,7 @@
 //! ```
 //!
 //! - [`Restriction`] is the sending side: one for each next hop. It applies the feedback of that
-//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5), and stops sending to a server that does not
-//!   answer.
+//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5).
 //! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
 //!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
 //!
@@ -26,7 +25,6 @@ mod rate;
 mod restriction;
 mod sequence;
 mod shares;
-mod silence;
 mod told;
 mod upstream;
 mod upstream_settings;
@@ -38,11 +36,10 @@ pub use algorithm::{Algorithm, Algorithms};
 pub use category::Category;
 pub use peer_view::{PeerView, Standing};
 pub use restriction::{
-    EgressLimiter, FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings,
-    RestrictionStatus, SendReason, SendVerdict,
+    FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings, RestrictionStatus,
+    SendVerdict,
 };
 pub use sequence::Sequence;
-pub use silence::SilenceSettings;
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 

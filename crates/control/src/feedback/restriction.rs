@@ -1,5 +1,8 @@
 //! The restriction of requests to one server, as the feedback of that server demands.
 //!
+//! A server that does not answer gives no feedback, so its restriction expires. The health checks of
+//! the proxy stop the requests to such a server (RFC 7339 §5.9).
+//!
 //! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5.
 
 use std::time::Duration;
@@ -9,7 +12,6 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 use super::loss::Loss;
 use super::rate::Rate;
 use super::sequence::{Novelty, SequenceHistory};
-use super::silence::{Silence, SilenceSettings};
 use super::{Algorithm, Algorithms, Category, Feedback};
 use crate::arrival_rate::ArrivalRate;
 
@@ -23,17 +25,11 @@ pub struct RestrictionSettings {
     pub offered: Algorithms,
     /// The longest validity of a value. A longer one is cut to this.
     pub validity_max: Duration,
-    /// When to stop sending to a server that does not answer, and how to probe it.
-    pub silence: SilenceSettings,
 }
 
 impl Default for RestrictionSettings {
     fn default() -> Self {
-        Self {
-            offered: Algorithms::ALL,
-            validity_max: Duration::from_secs(60),
-            silence: SilenceSettings::default(),
-        }
+        Self { offered: Algorithms::ALL, validity_max: Duration::from_secs(60) }
     }
 }
 
@@ -45,18 +41,7 @@ pub enum SendVerdict {
     /// The request is sent to another server, or rejected.
     // RFC 7339 §5.10: "it will need to reject these requests with a "503 (Service Unavailable)"
     // response without the Retry-After header."
-    Reject(SendReason),
-}
-
-/// The reason why a request is not sent to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendReason {
-    /// The server asks for fewer requests.
-    Feedback,
-    /// The server does not answer.
-    Silent,
-    /// A limiter of our own expects that the server would reject the request, or answer it late.
-    Inferred,
+    Reject,
 }
 
 /// The result of a feedback value.
@@ -100,40 +85,17 @@ pub enum RestrictionStatus {
     Loss(u32),
     /// At most this number of requests a second is sent.
     Rate(u32),
-    /// Only probes are sent. The next one is due at this time.
-    Silent(Timestamp),
 }
 
 /// Counts since the restriction was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestrictionCounts {
-    /// Requests sent, including probes.
+    /// Requests sent.
     pub sent: u64,
     /// Requests held back because the server asked for fewer requests.
     pub held: u64,
-    /// Requests held back because the server does not answer.
-    pub silenced: u64,
-    /// Requests sent to a server that does not answer, to see whether it answers again.
-    pub probes: u64,
     /// Feedbacks, by [outcome](FeedbackOutcome::ALL).
     pub feedbacks: [u64; 5],
-}
-
-/// A limit on the requests to one server.
-pub trait EgressLimiter: std::fmt::Debug + Send {
-    /// Decides whether a request is sent. Must not be called for a retransmission.
-    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
-
-    /// Records that a request is repeated, because no response came in time.
-    fn on_repetition(&mut self, _now: Timestamp) {}
-
-    /// Records a response of the server. `first_to` is the category of the request, if this is the
-    /// first response to it, and `None` otherwise. `is_503` is true if the server rejects the
-    /// request because of overload.
-    fn on_response(&mut self, now: Timestamp, first_to: Option<Category>, is_503: bool);
-
-    /// Records that a request got no response at all, or a fatal transport error.
-    fn on_timeout(&mut self, now: Timestamp, category: Category);
 }
 
 /// The restriction of requests to one server.
@@ -148,7 +110,6 @@ pub struct Restriction {
     history: SequenceHistory,
     loss: Loss,
     rate: Rate,
-    silence: Silence,
     /// Rate of the requests that begin a session, whether they are sent or held back.
     original: ArrivalRate,
     is_load_wanted: bool,
@@ -159,7 +120,7 @@ impl Restriction {
     /// Creates the restriction towards the server numbered `element`. It holds nothing back at
     /// first.
     pub fn new(settings: &RestrictionSettings, seed: Seed, element: u32) -> Self {
-        let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(3) + part);
+        let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(2) + part);
         Self {
             settings: *settings,
             in_force: None,
@@ -167,7 +128,6 @@ impl Restriction {
             history: SequenceHistory::default(),
             loss: Loss::new(&mut stream(0)),
             rate: Rate::new(stream(1)),
-            silence: Silence::new(settings.silence, stream(2)),
             original: ArrivalRate::over_s(ORIGINAL_S),
             is_load_wanted: false,
             counts: RestrictionCounts::default(),
@@ -237,9 +197,6 @@ impl Restriction {
 
     /// Returns the restriction in force.
     pub fn status(&self, now: Timestamp) -> RestrictionStatus {
-        if let Some(next_probe) = self.silence.next_probe() {
-            return RestrictionStatus::Silent(next_probe);
-        }
         match self.in_force {
             Some((Algorithm::Loss, value, until)) if now < until => RestrictionStatus::Loss(value),
             Some((Algorithm::Rate, value, until)) if now < until => RestrictionStatus::Rate(value),
@@ -257,13 +214,13 @@ impl Restriction {
         (is_in_force || !self.was_restricting) && !self.is_restricting(now)
     }
 
-    /// Returns whether the server restricts requests now, or is silent. If the server has set a
-    /// rate, the result is false while fewer requests are sent than the rate allows.
+    /// Returns whether the server restricts requests now. If the server has set a rate, the result
+    /// is false while fewer requests are sent than the rate allows.
     pub fn is_restricting(&self, now: Timestamp) -> bool {
         match self.status(now) {
             RestrictionStatus::Open | RestrictionStatus::Loss(0) => false,
+            RestrictionStatus::Loss(_) => true,
             RestrictionStatus::Rate(rate) => !self.rate.has_room(now, rate),
-            _ => true,
         }
     }
 
@@ -272,51 +229,30 @@ impl Restriction {
         &self.counts
     }
 
-    /// Returns whether the value in force allows a request to be sent.
-    fn passes(&mut self, now: Timestamp, category: Category) -> bool {
-        match self.in_force {
-            Some((Algorithm::Loss, percent, _)) => self.loss.passes(percent, category),
-            Some((Algorithm::Rate, rate, _)) => self.rate.passes(now, rate, category),
-            None => true,
-        }
-    }
-}
-
-impl EgressLimiter for Restriction {
+    /// Decides whether a request is sent. Must not be called for a retransmission.
     // RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
     // neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the
     // current "oc" and "oc-algo" parameter values from that particular downstream server." §4.1: "it MUST
     // reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going downstream
     // to the SIP server from which it received the response."
-    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
+    pub fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
         self.expire(now);
         self.loss.count(now, category);
         if category.begins_session() {
             self.original.on_arrival(now);
         }
-        let verdict = match self.silence.may_probe(now) {
-            Some(true) => {
-                self.counts.probes += 1;
-                SendVerdict::Send
-            }
-            Some(false) => SendVerdict::Reject(SendReason::Silent),
-            None if self.passes(now, category) => SendVerdict::Send,
-            None => SendVerdict::Reject(SendReason::Feedback),
+        let passes = match self.in_force {
+            Some((Algorithm::Loss, percent, _)) => self.loss.passes(percent, category),
+            Some((Algorithm::Rate, rate, _)) => self.rate.passes(now, rate, category),
+            None => true,
         };
-        match verdict {
-            SendVerdict::Send => self.counts.sent += 1,
-            SendVerdict::Reject(SendReason::Silent) => self.counts.silenced += 1,
-            SendVerdict::Reject(_) => self.counts.held += 1,
+        if passes {
+            self.counts.sent += 1;
+            SendVerdict::Send
+        } else {
+            self.counts.held += 1;
+            SendVerdict::Reject
         }
-        verdict
-    }
-
-    fn on_response(&mut self, _now: Timestamp, _first_to: Option<Category>, _is_503: bool) {
-        self.silence.on_response();
-    }
-
-    fn on_timeout(&mut self, now: Timestamp, _category: Category) {
-        self.silence.on_timeout(now);
     }
 }
 

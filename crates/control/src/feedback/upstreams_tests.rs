@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::feedback::{
-    Algorithm, Algorithms, EgressLimiter, Restriction, RestrictionSettings, SendVerdict, Standing,
+    Algorithm, Algorithms, Restriction, RestrictionSettings, SendVerdict, Standing,
     VALIDITY_DEFAULT,
 };
 use crate::{Allowance, Control, Entry, Law, Param, Range, Settings, Signals};

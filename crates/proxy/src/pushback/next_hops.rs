@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use tidegate_control::feedback::{
-    Algorithms, Category, EgressLimiter, Feedback, Restriction, RestrictionCounts,
-    RestrictionSettings, RestrictionStatus, SendVerdict,
+    Algorithms, Category, Feedback, Restriction, RestrictionCounts, RestrictionSettings,
+    RestrictionStatus, SendVerdict,
 };
 use tidegate_sip::OverloadControl;
 use tidegate_world::{Seed, Timestamp};
@@ -87,11 +87,6 @@ pub struct NextHopView {
 
 impl NextHops {
     /// Creates an empty table. Requests to next hops offer the algorithms in `offered`.
-    ///
-    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client
-    /// MUST stop sending requests to this server." "The SIP client SHOULD periodically probe if the
-    /// downstream server is alive using any mechanism at its disposal." The health checks of the
-    /// back end do both.
     pub fn new(offered: Algorithms, seed: Seed) -> Self {
         Self(Arc::new(Shared {
             settings: RestrictionSettings { offered, ..RestrictionSettings::default() },

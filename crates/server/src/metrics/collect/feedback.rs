@@ -57,7 +57,7 @@ pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, O
     match status {
         RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.token()), Some(percent)),
         RestrictionStatus::Rate(rate) => (Some(Algorithm::Rate.token()), Some(rate)),
-        RestrictionStatus::Open | RestrictionStatus::Silent(_) => (None, None),
+        RestrictionStatus::Open => (None, None),
     }
 }
 
