@@ -503,9 +503,8 @@ fn write_probe(
     let host = &own.advertised;
     write!(bytes, "OPTIONS sip:{address} SIP/2.0\r\n{}", own.via)?;
     bytes.write_all(branch.as_bytes())?;
-    // RFC 7339 §5.1: "If a client determines that this is the first contact with a server, the client
-    // MUST insert the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list
-    // of algorithms it supports."
+    // RFC 7339 §5.1 asks for "the "oc" parameter without any value" and "the "oc-algo" parameter with a
+    // list of algorithms it supports" at the first contact with a server.
     if snapshot.obedience_to(backend_ref) != Obedience::Never {
         bytes.write_all(&snapshot.next_hops.offer_text(OverloadOffer::Algorithms))?;
     }
