@@ -1,9 +1,11 @@
 //! Feedback between servers, in the model of 002.
 //!
-//! `pushback.txt` has the goodput of each law with and without feedback, and `shares.txt` the
-//! shares of unequal senders. `TIDEGATE_BLESS=1` rewrites both.
+//! `pushback.txt` has the goodput of each law with and without feedback, `shares.txt` the shares of
+//! unequal senders, and `unreliable.txt` the goodput if feedback is lost or late.
+//! `TIDEGATE_BLESS=1` rewrites them.
 
 mod chain;
+mod unreliable;
 
 use std::fmt::Write;
 use std::time::Duration;
