@@ -8,28 +8,23 @@
 //! ```
 //!
 //! - [`Restriction`] is the sending side: one for each next hop. It applies the feedback of that
-//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5), and stops sending to a server that does not
-//!   answer.
+//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5).
 //! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
 //!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
 //!
-//! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
-//! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
-//! of paper 002: the maximum number of unanswered calls. Only the sender counts its calls in
-//! flight. So there are no two counts that a restart or a lost message could make different, and no
-//! call in flight is granted twice.
+//! Two algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
+//! `rate` (RFC 7415) the requests a second to send at most. If a law sets a window of calls, the
+//! window is first converted to calls a second.
 
 mod algorithm;
 mod capacity;
 mod category;
-mod credits;
 mod loss;
 mod peer_view;
 mod rate;
 mod restriction;
 mod sequence;
 mod shares;
-mod silence;
 mod told;
 mod upstream;
 mod upstream_settings;
@@ -41,11 +36,10 @@ pub use algorithm::{Algorithm, Algorithms};
 pub use category::Category;
 pub use peer_view::{PeerView, Standing};
 pub use restriction::{
-    EgressLimiter, FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings,
-    RestrictionStatus, SendReason, SendVerdict,
+    FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings, RestrictionStatus,
+    SendVerdict,
 };
 pub use sequence::Sequence;
-pub use silence::SilenceSettings;
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 
@@ -58,8 +52,8 @@ pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 pub struct Feedback {
     /// The meaning of the value.
     pub algorithm: Algorithm,
-    /// Depending on the algorithm: the percentage of requests to hold back, the maximum number of
-    /// requests a second, or the maximum number of unanswered calls.
+    /// Depending on the algorithm: the percentage of requests to hold back, or the maximum number of
+    /// requests a second.
     pub value: u32,
     /// Time for which the value holds. Zero ends the restriction.
     pub validity: Duration,

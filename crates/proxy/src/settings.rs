@@ -436,7 +436,7 @@ impl Settings {
             bans: BanList::new(BANS_MAX),
             priority_cap: PriorityCap::default(),
             moves: Moves::default(),
-            next_hops: NextHops::new(Algorithms::STANDARD, Seed(0)),
+            next_hops: NextHops::new(Algorithms::ALL, Seed(0)),
             name: crate::message::reply::SERVER.to_owned(),
             seed: Seed(0),
             before: None,

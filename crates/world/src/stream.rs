@@ -55,8 +55,7 @@ pub enum Purpose {
     Probes,
     /// Packets of attackers.
     Strangers,
-    /// Requests that are not sent to a server that asks for fewer. Also probes of a server that no
-    /// longer answers.
+    /// Requests that are not sent to a server that asks for fewer.
     Restriction,
     /// Key of the table of the servers that send requests to us.
     Upstreams,

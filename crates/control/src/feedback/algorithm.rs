@@ -7,13 +7,11 @@ pub enum Algorithm {
     Loss,
     /// The requests a second to send at most (RFC 7415).
     Rate,
-    /// The maximum number of unanswered calls (paper 002 §3.3 to §3.5).
-    Window,
 }
 
 impl Algorithm {
     /// All algorithms.
-    pub const ALL: [Self; 3] = [Self::Loss, Self::Rate, Self::Window];
+    pub const ALL: [Self; 2] = [Self::Loss, Self::Rate];
 
     /// Returns the token of the algorithm on the wire.
     // RFC 7339 §9: "other-algo = %x41-5A / %x61-7A / %x30-39": letters and digits only.
@@ -21,7 +19,6 @@ impl Algorithm {
         match self {
             Self::Loss => "loss",
             Self::Rate => "rate",
-            Self::Window => "tgwindow",
         }
     }
 
@@ -41,10 +38,8 @@ impl Algorithms {
     /// The algorithm that every participant in overload control supports.
     // RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
     pub const LOSS: Self = Self::NONE.with(Algorithm::Loss);
-    /// The algorithms that an RFC defines.
-    pub const STANDARD: Self = Self::LOSS.with(Algorithm::Rate);
     /// All algorithms.
-    pub const ALL: Self = Self::STANDARD.with(Algorithm::Window);
+    pub const ALL: Self = Self::LOSS.with(Algorithm::Rate);
 
     /// Returns the set with one more algorithm.
     pub const fn with(self, algorithm: Algorithm) -> Self {
@@ -93,10 +88,10 @@ mod tests {
 
     #[test]
     fn a_set_has_what_was_added() {
-        let set: Algorithms = [Algorithm::Window, Algorithm::Loss].into_iter().collect();
-        assert!(set.iter().eq([Algorithm::Loss, Algorithm::Window]));
-        assert_eq!(set.common(Algorithms::STANDARD), Algorithms::LOSS);
+        let set: Algorithms = [Algorithm::Rate, Algorithm::Loss].into_iter().collect();
+        assert!(set.iter().eq([Algorithm::Loss, Algorithm::Rate]));
+        assert_eq!(set.common(Algorithms::LOSS), Algorithms::LOSS);
         assert!(!set.is_empty() && set.common(Algorithms::NONE).is_empty());
-        assert_eq!(Algorithms::ALL.iter().count(), 3);
+        assert_eq!(Algorithms::ALL.iter().count(), 2);
     }
 }

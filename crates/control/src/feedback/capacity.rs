@@ -27,7 +27,6 @@ const FILL: Duration = Duration::from_millis(500);
 const GROWTH: f64 = 1.03;
 
 /// The budget D_B of paper 002: a queue is long if it holds more calls than are served in this
-/// time. If the law sets no window, a peer's window is the number of calls that it may send in this
 /// time.
 const DELAY: Duration = Duration::from_millis(200);
 
@@ -116,18 +115,6 @@ impl Capacity {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) => gate.waiting_sessions() >= window / 4.0,
             _ => true,
-        }
-    }
-
-    /// Returns the window, in unanswered calls, of a peer that may send `granted_cps` calls a
-    /// second.
-    pub(super) fn window(&self, granted_cps: f64, gate: &Gate) -> f64 {
-        match gate.control().admit(Bucket::Session) {
-            Allowance::Window(window) if self.cps > 0.0 => {
-                window * (granted_cps / self.cps).min(1.0)
-            }
-            Allowance::Window(_) => 0.0,
-            _ => granted_cps * DELAY.as_secs_f64(),
         }
     }
 }

@@ -13,8 +13,7 @@ pub enum Category {
     /// The request belongs to a session that exists.
     Ongoing,
     /// The request has no response that could reject it, or it ends work: an ACK or a CANCEL. A
-    /// restriction never holds it back from a server that answers. It is counted, so that fewer
-    /// other requests are sent.
+    /// restriction never holds it back. It is counted, so that fewer other requests are sent.
     Required,
 }
 
@@ -37,7 +36,7 @@ impl Category {
         matches!(self, Self::Session | Self::Priority)
     }
 
-    /// Returns whether the request asks for new work, so that it counts in a window.
+    /// Returns whether the request asks for new work.
     pub const fn is_new(self) -> bool {
         matches!(self, Self::Session | Self::Single | Self::Priority)
     }

@@ -1,16 +1,17 @@
 //! The restriction of requests to one server, as the feedback of that server demands.
 //!
-//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: paper 002 §2.4.
+//! A server that does not answer gives no feedback, so its restriction expires. The health checks of
+//! the proxy stop the requests to such a server (RFC 7339 §5.9).
+//!
+//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5.
 
 use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-use super::credits::Credits;
 use super::loss::Loss;
 use super::rate::Rate;
 use super::sequence::{Novelty, SequenceHistory};
-use super::silence::{Silence, SilenceSettings};
 use super::{Algorithm, Algorithms, Category, Feedback};
 use crate::arrival_rate::ArrivalRate;
 
@@ -24,17 +25,11 @@ pub struct RestrictionSettings {
     pub offered: Algorithms,
     /// The longest validity of a value. A longer one is cut to this.
     pub validity_max: Duration,
-    /// When to stop sending to a server that does not answer, and how to probe it.
-    pub silence: SilenceSettings,
 }
 
 impl Default for RestrictionSettings {
     fn default() -> Self {
-        Self {
-            offered: Algorithms::STANDARD,
-            validity_max: Duration::from_secs(60),
-            silence: SilenceSettings::default(),
-        }
+        Self { offered: Algorithms::ALL, validity_max: Duration::from_secs(60) }
     }
 }
 
@@ -46,18 +41,7 @@ pub enum SendVerdict {
     /// The request is sent to another server, or rejected.
     // RFC 7339 §5.10: "it will need to reject these requests with a "503 (Service Unavailable)"
     // response without the Retry-After header."
-    Reject(SendReason),
-}
-
-/// The reason why a request is not sent to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendReason {
-    /// The server asks for fewer requests.
-    Feedback,
-    /// The server does not answer.
-    Silent,
-    /// A limiter of our own expects that the server would reject the request, or answer it late.
-    Inferred,
+    Reject,
 }
 
 /// The result of a feedback value.
@@ -101,42 +85,17 @@ pub enum RestrictionStatus {
     Loss(u32),
     /// At most this number of requests a second is sent.
     Rate(u32),
-    /// A window is in force, and this number of further calls can be sent now.
-    Window(u32),
-    /// Only probes are sent. The next one is due at this time.
-    Silent(Timestamp),
 }
 
 /// Counts since the restriction was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestrictionCounts {
-    /// Requests sent, including probes.
+    /// Requests sent.
     pub sent: u64,
     /// Requests held back because the server asked for fewer requests.
     pub held: u64,
-    /// Requests held back because the server does not answer.
-    pub silenced: u64,
-    /// Requests sent to a server that does not answer, to see whether it answers again.
-    pub probes: u64,
     /// Feedbacks, by [outcome](FeedbackOutcome::ALL).
     pub feedbacks: [u64; 5],
-}
-
-/// A limit on the requests to one server.
-pub trait EgressLimiter: std::fmt::Debug + Send {
-    /// Decides whether a request is sent. Must not be called for a retransmission.
-    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
-
-    /// Records that a request is repeated, because no response came in time.
-    fn on_repetition(&mut self, _now: Timestamp) {}
-
-    /// Records a response of the server. `first_to` is the category of the request, if this is the
-    /// first response to it, and `None` otherwise. `is_503` is true if the server rejects the
-    /// request because of overload.
-    fn on_response(&mut self, now: Timestamp, first_to: Option<Category>, is_503: bool);
-
-    /// Records that a request got no response at all, or a fatal transport error.
-    fn on_timeout(&mut self, now: Timestamp, category: Category);
 }
 
 /// The restriction of requests to one server.
@@ -151,8 +110,6 @@ pub struct Restriction {
     history: SequenceHistory,
     loss: Loss,
     rate: Rate,
-    credits: Credits,
-    silence: Silence,
     /// Rate of the requests that begin a session, whether they are sent or held back.
     original: ArrivalRate,
     is_load_wanted: bool,
@@ -163,7 +120,7 @@ impl Restriction {
     /// Creates the restriction towards the server numbered `element`. It holds nothing back at
     /// first.
     pub fn new(settings: &RestrictionSettings, seed: Seed, element: u32) -> Self {
-        let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(3) + part);
+        let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(2) + part);
         Self {
             settings: *settings,
             in_force: None,
@@ -171,8 +128,6 @@ impl Restriction {
             history: SequenceHistory::default(),
             loss: Loss::new(&mut stream(0)),
             rate: Rate::new(stream(1)),
-            credits: Credits::default(),
-            silence: Silence::new(settings.silence, stream(2)),
             original: ArrivalRate::over_s(ORIGINAL_S),
             is_load_wanted: false,
             counts: RestrictionCounts::default(),
@@ -222,14 +177,11 @@ impl Restriction {
         if validity.is_zero() {
             self.in_force = None;
             self.was_restricting = false;
-            self.credits.on_value();
             return FeedbackOutcome::Accepted;
         }
         let goes_on = matches!(self.in_force, Some((Algorithm::Rate, ..)));
-        match algorithm {
-            Algorithm::Rate if !goes_on => self.rate.activate(now, value),
-            Algorithm::Window => self.credits.on_value(),
-            Algorithm::Rate | Algorithm::Loss => {}
+        if algorithm == Algorithm::Rate && !goes_on {
+            self.rate.activate(now, value);
         }
         let until = now + validity.min(self.settings.validity_max);
         self.in_force = Some((algorithm, value, until));
@@ -240,28 +192,14 @@ impl Restriction {
     // RFC 7339 §5.4: "Stored overload control parameters MUST be reset to default values once the
     // validity period has expired".
     fn expire(&mut self, now: Timestamp) {
-        if let Some((algorithm, value, until)) = self.in_force
-            && now >= until
-        {
-            self.in_force = None;
-            if algorithm == Algorithm::Window {
-                self.credits.on_expiry(value);
-            }
-        }
+        self.in_force = self.in_force.filter(|&(.., until)| now < until);
     }
 
     /// Returns the restriction in force.
     pub fn status(&self, now: Timestamp) -> RestrictionStatus {
-        if let Some(next_probe) = self.silence.next_probe() {
-            return RestrictionStatus::Silent(next_probe);
-        }
-        match (self.in_force, self.credits.window_afresh()) {
-            (Some((algorithm, value, until)), _) if now < until => match algorithm {
-                Algorithm::Loss => RestrictionStatus::Loss(value),
-                Algorithm::Rate => RestrictionStatus::Rate(value),
-                Algorithm::Window => RestrictionStatus::Window(self.credits.left(value)),
-            },
-            (_, Some(window)) => RestrictionStatus::Window(self.credits.left(window)),
+        match self.in_force {
+            Some((Algorithm::Loss, value, until)) if now < until => RestrictionStatus::Loss(value),
+            Some((Algorithm::Rate, value, until)) if now < until => RestrictionStatus::Rate(value),
             _ => RestrictionStatus::Open,
         }
     }
@@ -276,13 +214,13 @@ impl Restriction {
         (is_in_force || !self.was_restricting) && !self.is_restricting(now)
     }
 
-    /// Returns whether the server restricts requests now, or is silent. If the server has set a
-    /// rate, the result is false while fewer requests are sent than the rate allows.
+    /// Returns whether the server restricts requests now. If the server has set a rate, the result
+    /// is false while fewer requests are sent than the rate allows.
     pub fn is_restricting(&self, now: Timestamp) -> bool {
         match self.status(now) {
             RestrictionStatus::Open | RestrictionStatus::Loss(0) => false,
+            RestrictionStatus::Loss(_) => true,
             RestrictionStatus::Rate(rate) => !self.rate.has_room(now, rate),
-            _ => true,
         }
     }
 
@@ -291,63 +229,29 @@ impl Restriction {
         &self.counts
     }
 
-    /// Returns whether the value in force allows a request to be sent.
-    fn passes(&mut self, now: Timestamp, category: Category) -> bool {
-        let window = match self.in_force {
-            Some((Algorithm::Loss, percent, _)) => return self.loss.passes(percent, category),
-            Some((Algorithm::Rate, rate, _)) => return self.rate.passes(now, rate, category),
-            Some((Algorithm::Window, window, _)) => Some(window),
-            None => self.credits.window_afresh(),
-        };
-        window.is_none_or(|window| self.credits.passes(now, window, category))
-    }
-}
-
-impl EgressLimiter for Restriction {
+    /// Decides whether a request is sent. Must not be called for a retransmission.
     // RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
     // neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the
     // current "oc" and "oc-algo" parameter values from that particular downstream server." §4.1: "it MUST
     // reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going downstream
     // to the SIP server from which it received the response."
-    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
+    pub fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
         self.expire(now);
         self.loss.count(now, category);
         if category.begins_session() {
             self.original.on_arrival(now);
         }
-        let verdict = match self.silence.may_probe(now) {
-            Some(true) => {
-                self.counts.probes += 1;
-                SendVerdict::Send
-            }
-            Some(false) => SendVerdict::Reject(SendReason::Silent),
-            None if self.passes(now, category) => SendVerdict::Send,
-            None => SendVerdict::Reject(SendReason::Feedback),
+        let passes = match self.in_force {
+            Some((Algorithm::Loss, percent, _)) => self.loss.passes(percent, category),
+            Some((Algorithm::Rate, rate, _)) => self.rate.passes(now, rate, category),
+            None => true,
         };
-        match verdict {
-            SendVerdict::Send => {
-                self.counts.sent += 1;
-                if category.is_new() && self.settings.offered.contains(Algorithm::Window) {
-                    self.credits.on_sent(now);
-                }
-            }
-            SendVerdict::Reject(SendReason::Silent) => self.counts.silenced += 1,
-            SendVerdict::Reject(_) => self.counts.held += 1,
-        }
-        verdict
-    }
-
-    fn on_response(&mut self, _now: Timestamp, first_to: Option<Category>, _is_503: bool) {
-        self.silence.on_response();
-        if first_to.is_some_and(Category::is_new) {
-            self.credits.on_settled(true);
-        }
-    }
-
-    fn on_timeout(&mut self, now: Timestamp, category: Category) {
-        self.silence.on_timeout(now);
-        if category.is_new() {
-            self.credits.on_settled(false);
+        if passes {
+            self.counts.sent += 1;
+            SendVerdict::Send
+        } else {
+            self.counts.held += 1;
+            SendVerdict::Reject
         }
     }
 }

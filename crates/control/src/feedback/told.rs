@@ -10,7 +10,7 @@ use super::Algorithm;
 const MOST_KEPT: f64 = 0.82;
 
 /// The values that a peer was told under one algorithm. Under `rate`, the rates count requests a
-/// second. Under the other algorithms, they count calls a second.
+/// second. Under `loss`, they count calls a second.
 #[derive(Debug)]
 pub(super) struct Told {
     /// The last value and its algorithm, or `None` if there is none.

@@ -11,7 +11,6 @@ use super::shares::Demand;
 use super::told::Told;
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
-use crate::Gate;
 use crate::arrival_rate::ArrivalRate;
 use crate::throttle::Deterministic;
 
@@ -142,8 +141,7 @@ pub(super) struct Upstream {
     is_policed: bool,
     /// The percentage to hold back, as of the last tick.
     percent: u32,
-    /// The fraction by which the last percentage or window was rounded down. It is added to the
-    /// next value.
+    /// The fraction by which the last percentage was rounded down. It is added to the next one.
     carried: f64,
     told: Told,
     rejected: u64,
@@ -458,12 +456,11 @@ impl Upstream {
 
     /// Returns the percentage of the requests that the peer has to hold back. ACKs count at the
     /// rate at which they arrive, because they come later than their INVITEs.
-    // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that
-    // it expects the receiving SIP clients to apply to all downstream SIP requests (dialogue
-    // forming as well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339
-    // §7.1: "This value MUST be in the range of [0, 100], inclusive." At ten times the capacity,
-    // one percent of the requests is a tenth of those that pass, so the fraction by which one value
-    // was rounded down is added to the next.
+    // RFC 7339 §5.3: clients "apply" the value "to all downstream SIP requests (dialogue forming as
+    // well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339 §7.1: "This
+    // value MUST be in the range of [0, 100], inclusive." At ten times the capacity, one percent of
+    // the requests is a tenth of those that pass, so the fraction by which one value was rounded down
+    // is added to the next.
     fn loss_percent(&self) -> f64 {
         // The peer holds back both kinds of new requests alike.
         let new = self.restrained_cps + self.single_rps;
@@ -473,24 +470,14 @@ impl Upstream {
     }
 
     /// Returns the value that the peer is to be told.
-    pub(super) fn value(&mut self, capacity: &Capacity, gate: &Gate) -> u32 {
-        let granted_cps = self.granted_cps.min(capacity.cps());
+    pub(super) fn value(&self, capacity: &Capacity) -> u32 {
         match self.agreed {
             Some((Algorithm::Loss, _)) => self.percent,
             // A rate of zero would hold back everything, the ends of calls too.
             Some((Algorithm::Rate, _)) => {
+                let granted_cps = self.granted_cps.min(capacity.cps());
                 let others_rps = self.ongoing_rps + self.single_rps;
                 ((granted_cps * self.with_new + others_rps) as u32).max(1)
-            }
-            // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next
-            // feedback".
-            Some((Algorithm::Window, _)) => {
-                let window = capacity.window(granted_cps, gate);
-                // At the end of an overload, calls may already be unlimited. Infinity has no
-                // fraction.
-                let exact = if window.is_finite() { window + self.carried } else { window };
-                self.carried = if window.is_finite() { exact.fract() } else { 0.0 };
-                exact as u32
             }
             None => 0,
         }
@@ -520,28 +507,4 @@ impl Upstream {
 fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
     let in_order = [preferred, Algorithm::Loss, Algorithm::Rate];
     in_order.into_iter().find(|&algorithm| common.contains(algorithm))
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_world::Seed;
-
-    use super::*;
-    use crate::{Settings, registry};
-
-    // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next feedback".
-    #[test]
-    fn a_window_without_a_limit_leaves_no_fraction_to_the_next() {
-        let law = registry::find("none").unwrap().defaults();
-        let gate = Gate::new(Settings::new(law), Seed(1), 0);
-        let agreed = Some((Algorithm::Window, Timestamp::ZERO));
-        let mut peer = Upstream { agreed, carried: 0.5, ..Upstream::default() };
-        let mut window = |granted_cps| {
-            peer.granted_cps = granted_cps;
-            peer.value(&Capacity::default(), &gate)
-        };
-        assert_eq!(window(f64::INFINITY), u32::MAX);
-        // Each is a fifth of 27 calls a second: 5.4.
-        assert_eq!([27.0, 27.0, 27.0].map(&mut window), [5, 5, 6]);
-    }
 }

@@ -44,7 +44,7 @@ pub struct UpstreamSettings {
 impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
-            accepted: Algorithms::STANDARD,
+            accepted: Algorithms::ALL,
             // A percentage still fits after the sender's load has changed. A rate fits only the
             // load for which it was computed.
             preferred: Algorithm::Loss,

@@ -8,13 +8,12 @@
 //! the capacity, or under user-centric fairness at most [`share_max`](UpstreamSettings::share_max).
 //!
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new call
-//! also counts for those that the peer has to hold back. Under the other algorithms the sent calls
-//! count. If the peer uses its whole grant, its earlier load counts instead. A peer may also state
-//! its original load. Assume that a peer claims more than its grant, but sends less than half of
-//! the grant. Once the missing requests are as many as its grant for one second, it has claimed too
-//! much. Then only its sent requests count, for one minute. A peer that claims too much and uses
-//! its whole grant cannot be distinguished from a peer that really has that load. So `share_max`
-//! limits its gain.
+//! also counts for those that the peer has to hold back. Under `rate` the sent calls count. If the
+//! peer uses its whole grant, its earlier load counts instead. A peer may also state its original
+//! load. Assume that a peer claims more than its grant, but sends less than half of the grant. Once
+//! the missing requests are as many as its grant for one second, it has claimed too much. Then only
+//! its sent requests count, for one minute. A peer that claims too much and uses its whole grant
+//! cannot be distinguished from a peer that really has that load. So `share_max` limits its gain.
 //!
 //! **Claims decide only the division.** A law may admit a share of the original load. Then the
 //! capacity is this share of the loads that this server measures. So one peer that claims too much
@@ -29,11 +28,11 @@
 //! for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten times
 //! as long.
 //!
-//! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate` or
-//! a window, a peer that uses its whole share does not show how much more it would send, unless it
-//! states its load. Its share is then the level, which is correct. But under user-centric fairness
-//! its weight is the load that it sent before the overload. All peers for which the table has no
-//! room count as one stranger. Peers that do not take part may use half of the table.
+//! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate`, a
+//! peer that uses its whole share does not show how much more it would send, unless it states its
+//! load. Its share is then the level, which is correct. But under user-centric fairness its weight
+//! is the load that it sent before the overload. All peers for which the table has no room count as
+//! one stranger. Peers that do not take part may use half of the table.
 
 use std::time::Duration;
 
@@ -183,21 +182,19 @@ impl Upstreams {
     // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
     // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
     // be a set of numbers drawn from an increasing sequence."
-    // §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going upstream to
-    // a client that included the "oc" parameter in the request." §4.2: "the server MUST respond with the
-    // agreed-to algorithm until the algorithm is changed by the server." §5.1: "If the server is currently
-    // overloaded, it MUST follow the procedures in Section 5.2." §5.2: "A SIP server that has updated the
-    // "oc" parameter SHOULD also add a "oc-validity" parameter." §5.7: "To do so, the SIP server MUST set
-    // the value of the "oc-validity" parameter to 0. The SIP server MUST increment the value of "oc-seq" and
-    // SHOULD set the value of the "oc" parameter to 0."
-    pub fn feedback(&mut self, now: Timestamp, key: u128, gate: &Gate) -> Option<Feedback> {
+    // §4.2: "the server MUST respond with the agreed-to algorithm until the algorithm is changed by the
+    // server." §5.2: "A SIP server that has updated the "oc" parameter SHOULD also add a "oc-validity"
+    // parameter." §5.7: "To do so, the SIP server MUST set the value of the "oc-validity" parameter to 0.
+    // The SIP server MUST increment the value of "oc-seq" and SHOULD set the value of the "oc" parameter
+    // to 0."
+    pub fn feedback(&mut self, now: Timestamp, key: u128) -> Option<Feedback> {
         let peer = self.peers.get_mut(self.peers.find(key)?);
         let algorithm = peer.algorithm()?;
         // RFC 7339 §5.1: "if the server is currently not in an overload condition, it MUST set the
         // value of the "oc" parameter to be 0 and MAY insert an "oc-validity=0" parameter".
         let (value, validity) = match self.overloaded {
             None => (0, Duration::ZERO),
-            Some(_) => (peer.value(&self.capacity, gate), self.settings.validity),
+            Some(_) => (peer.value(&self.capacity), self.settings.validity),
         };
         if peer.tell(now, algorithm, value) {
             self.advance_sequence(now);

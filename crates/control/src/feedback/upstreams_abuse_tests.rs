@@ -108,10 +108,10 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
         }
         let key = u128::from(tick / 10);
         upstreams.on_request(now, key, Category::Session, &OFFER);
-        assert!(upstreams.feedback(now, key, &gate).is_some(), "in tick {tick}");
+        assert!(upstreams.feedback(now, key).is_some(), "in tick {tick}");
     }
     // An earlier peer is remembered for an hour.
-    assert!(upstreams.feedback(at(30_000), 0, &gate).is_some());
+    assert!(upstreams.feedback(at(30_000), 0).is_some());
     assert!(upstreams.overflowed() > 5000, "{}", upstreams.overflowed());
     let own = upstreams.peers().filter(|peer| peer.key.is_some()).count();
     assert!((30..=80).contains(&own), "{own}");
@@ -196,19 +196,18 @@ fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
 // 3600 seconds (1 hour)."
 #[test]
 fn an_ack_without_an_offer_does_not_end_what_was_agreed() {
-    let gate = open_gate();
-    let accepted = Algorithms::STANDARD;
+    let accepted = Algorithms::ALL;
     let settings = UpstreamSettings { preferred: Algorithm::Rate, accepted, ..Default::default() };
     let mut upstreams = upstreams(settings);
     upstreams.on_request(at(0), 7, Category::Session, &OFFER);
     upstreams.on_request(at(1), 7, Category::Required, &APART);
-    let feedback = upstreams.feedback(at(1), 7, &gate);
+    let feedback = upstreams.feedback(at(1), 7);
     assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss));
     let both = Offer { algorithms: Some(accepted), ..OFFER };
     upstreams.on_request(at(2), 7, Category::Session, &both);
-    let feedback = upstreams.feedback(at(2), 7, &gate);
+    let feedback = upstreams.feedback(at(2), 7);
     assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss), "the same");
     // Any other request without an offer ends it.
     upstreams.on_request(at(3), 7, Category::Ongoing, &APART);
-    assert_eq!(upstreams.feedback(at(3), 7, &gate), None);
+    assert_eq!(upstreams.feedback(at(3), 7), None);
 }

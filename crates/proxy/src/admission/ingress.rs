@@ -129,7 +129,7 @@ impl Ingress {
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
-        self.upstream.answer(now, &self.gate, snapshot, transmit)
+        self.upstream.answer(now, snapshot, transmit)
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due for the gate or the

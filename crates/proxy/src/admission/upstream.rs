@@ -137,8 +137,8 @@ impl UpstreamPeers {
     /// Writes the current feedback value into a response to a peer that takes part in overload
     /// feedback. Does not change any other message.
     ///
-    /// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
-    /// upstream to a client that included the "oc" parameter in the request."
+    /// RFC 7339 §4.1 asks for a value "in the response going upstream to a client that included the "oc"
+    /// parameter in the request". Only clients that may take part get one.
     ///
     /// RFC 7339 §5.2: "When a SIP server retransmits a response, it SHOULD use the "oc" and "oc-validity"
     /// parameter values consistent with the overload state at the time the retransmitted response was
@@ -155,14 +155,13 @@ impl UpstreamPeers {
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
-        gate: &Gate,
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
         if !self.is_active() || !transmit.bytes.starts_with(b"SIP/2.0 ") {
             return transmit;
         }
-        let Some(feedback) = self.feedback_to(now, gate, snapshot, &transmit) else {
+        let Some(feedback) = self.feedback_to(now, snapshot, &transmit) else {
             return transmit;
         };
         let mut bytes: Buffer = snapshot.buffers.take();
@@ -176,7 +175,6 @@ impl UpstreamPeers {
     fn feedback_to(
         &mut self,
         now: Timestamp,
-        gate: &Gate,
         snapshot: &Snapshot,
         response: &Transmit,
     ) -> Option<ArrayVec<u8, FEEDBACK_MAX>> {
@@ -187,7 +185,7 @@ impl UpstreamPeers {
         };
         let key = key_of(&snapshot.keys, canonical(address));
         self.addresses.get(&key)?;
-        let feedback = self.upstreams.feedback(now, key, gate)?;
+        let feedback = self.upstreams.feedback(now, key)?;
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 

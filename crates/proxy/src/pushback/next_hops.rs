@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 use hashbrown::HashMap;
 use tidegate_control::feedback::{
-    Algorithms, Category, EgressLimiter, Feedback, Restriction, RestrictionCounts,
-    RestrictionSettings, RestrictionStatus, SendVerdict,
+    Algorithms, Category, Feedback, Restriction, RestrictionCounts, RestrictionSettings,
+    RestrictionStatus, SendVerdict,
 };
 use tidegate_sip::OverloadControl;
 use tidegate_world::{Seed, Timestamp};
@@ -87,11 +87,6 @@ pub struct NextHopView {
 
 impl NextHops {
     /// Creates an empty table. Requests to next hops offer the algorithms in `offered`.
-    ///
-    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client
-    /// MUST stop sending requests to this server." "The SIP client SHOULD periodically probe if the
-    /// downstream server is alive using any mechanism at its disposal." The health checks of the
-    /// back end do both.
     pub fn new(offered: Algorithms, seed: Seed) -> Self {
         Self(Arc::new(Shared {
             settings: RestrictionSettings { offered, ..RestrictionSettings::default() },
@@ -128,14 +123,16 @@ impl NextHops {
 
     /// Returns the overload control that a request to `address` offers.
     ///
-    /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts
-    /// into every SIP request." "There MUST NOT be a value associated with the parameter (the value
-    /// will be added by the server)."
+    /// RFC 7339 §4.1 and §4.2 ask for the parameters in "every SIP request". This is what
+    /// [`Obedience::Always`] does. [`Obedience::Proven`] waits until a probe has shown that the next
+    /// hop gives feedback.
     ///
-    /// RFC 7339 §4.2: "A SIP client MUST add an "oc-algo" parameter to the topmost Via header it
-    /// inserts into every SIP request, with a default value of "loss"." "Furthermore, the client
-    /// MUST continue to include all the supported algorithms in subsequent requests; the server
-    /// MUST respond with the agreed-to algorithm until the algorithm is changed by the server."
+    /// RFC 7339 §4.1: "There MUST NOT be a value associated with the parameter (the value will be
+    /// added by the server)."
+    ///
+    /// RFC 7339 §4.2: "Furthermore, the client MUST continue to include all the supported algorithms
+    /// in subsequent requests; the server MUST respond with the agreed-to algorithm until the
+    /// algorithm is changed by the server."
     #[inline]
     pub(crate) fn offer_to(
         &self,

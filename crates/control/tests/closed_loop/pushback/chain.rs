@@ -16,8 +16,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use tidegate_control::feedback::{
-    Algorithms, Arrival, Category, EgressLimiter, Feedback, Offer, Restriction,
-    RestrictionSettings, SendVerdict, UpstreamSettings, Upstreams,
+    Algorithms, Arrival, Category, Feedback, Offer, Restriction, RestrictionSettings, SendVerdict,
+    UpstreamSettings, Upstreams,
 };
 use tidegate_control::{Backlog, Bucket, Gate, Sender, Settings, Ticket, Values, Verdict};
 use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
@@ -136,7 +136,7 @@ impl<'a> Chain<'a> {
     fn new(setup: &'a Setup) -> Self {
         let seed = Seed(1);
         let numbers = 0..setup.sources.len();
-        let settings = RestrictionSettings { offered: Algorithms::ALL, ..Default::default() };
+        let settings = RestrictionSettings::default();
         let restriction = |n| Restriction::new(&settings, seed, n as u32);
         let mut chain = Self {
             setup,
@@ -209,11 +209,9 @@ impl<'a> Chain<'a> {
                 }
             }
             Event::InviteTimer(call, interval) => {
-                let Call { answered, began, source, .. } = self.calls[call];
+                let Call { answered, began, .. } = self.calls[call];
                 if !answered && self.now.since(began) < 64 * T1 {
                     self.send_invite(call, 2 * interval);
-                } else if !answered {
-                    self.restrictions[source].on_timeout(self.now, Category::Session);
                 }
             }
             Event::OkTimer(call, interval) => {
@@ -408,9 +406,7 @@ impl<'a> Chain<'a> {
     fn respond(&mut self, call: usize) -> bool {
         let n = self.calls[call].source;
         let before = std::mem::replace(&mut self.calls[call].answered, true);
-        let first_to = (!before).then_some(Category::Session);
-        self.restrictions[n].on_response(self.now, first_to, false);
-        if let Some(feedback) = self.upstreams.feedback(self.now, n as u128, &self.gate)
+        if let Some(feedback) = self.upstreams.feedback(self.now, n as u128)
             && self.link.unit() >= self.setup.lost
         {
             let at = self.now + self.setup.delay_max.mul_f64(self.link.unit());

@@ -57,8 +57,7 @@ pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, O
     match status {
         RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.token()), Some(percent)),
         RestrictionStatus::Rate(rate) => (Some(Algorithm::Rate.token()), Some(rate)),
-        RestrictionStatus::Window(calls) => (Some(Algorithm::Window.token()), Some(calls)),
-        RestrictionStatus::Open | RestrictionStatus::Silent(_) => (None, None),
+        RestrictionStatus::Open => (None, None),
     }
 }
 
