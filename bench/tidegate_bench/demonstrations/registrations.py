@@ -234,6 +234,6 @@ class Show(Demonstration):
                     self.expect(share >= least, f"{mode} at {multiple} times its limit: {share:.2f} of it is kept")
             udp, persistent = kept("udp", multiple), kept("persistent", multiple)
             if udp is not None and persistent is not None:
-                told = f"at {multiple} times the limit, persistent keeps {persistent / udp:.2f} of what UDP keeps"
-                self.expect(persistent >= KEPT_OF_UDP_MIN * udp, told)
+                told = f"at {multiple} times the limit, persistent keeps {persistent:.2f} of it, and UDP {udp:.2f}"
+                self.expect(persistent >= KEPT_OF_UDP_MIN * min(udp, 1), told)
         judge_generator(self, [one.outcome for one in trials])

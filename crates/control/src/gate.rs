@@ -235,7 +235,7 @@ impl Gate {
         }
     }
 
-    /// Records that a new session waited for `lag` in a receive buffer before it was read.
+    /// Records that new work waited for `lag` in a receive buffer before it was read.
     pub fn on_lag(&mut self, lag: Duration) {
         self.signals.queue.lag = self.signals.queue.lag.max(lag);
     }

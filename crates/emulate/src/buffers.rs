@@ -1,25 +1,25 @@
-//! The receive buffers of an emulated server: one, or one for INVITEs and one for all other
+//! The receive buffers of an emulated server: one, or one for new work and one for all other
 //! datagrams.
 
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before INVITEs while both kinds wait. It is the
+/// Number of ordinary datagrams that are taken before new work while both kinds wait. It is the
 /// default limit of a turn of the real driver.
 const ORDINARY: usize = 256;
-/// Number of INVITEs that are taken after [`ORDINARY`] datagrams. It is the default limit of a turn
+/// Number of requests for new work that are taken after [`ORDINARY`] datagrams. It is the default limit of a turn
 /// of the real driver.
-const INVITES: usize = 64;
+const NEW_WORK: usize = 64;
 
 /// The buffers of datagrams between arrival and offer.
 #[derive(Debug)]
 pub(super) struct Buffers {
     ordinary: Buffer,
-    invites: Buffer,
+    new_work: Buffer,
     split: bool,
-    /// Number of ordinary datagrams, and number of INVITEs, that were taken in this turn while both
-    /// kinds waited.
+    /// Number of ordinary datagrams, and number of requests for new work, that were taken in this
+    /// turn while both kinds waited.
     turn: (usize, usize),
 }
 
@@ -27,51 +27,51 @@ impl Buffers {
     /// Creates two buffers if `split` is true, otherwise one. Each has room for `max` datagrams,
     /// and for `bytes` bytes as Linux charges them. `None` means no limit on the bytes.
     pub(super) fn new(split: bool, max: usize, bytes: Option<usize>) -> Self {
-        let [ordinary, invites] = [(); 2].map(|()| Buffer::new(max, bytes));
-        Self { ordinary, invites, split, turn: (0, 0) }
+        let [ordinary, new_work] = [(); 2].map(|()| Buffer::new(max, bytes));
+        Self { ordinary, new_work, split, turn: (0, 0) }
     }
 
     /// Keeps a datagram that arrived at `at`. If its buffer is full, drops it and returns `false`.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        let is_invite = self.split && self.is_beside_invites(&received.bytes);
-        let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
+        let is_new_work = self.split && self.is_beside_new_work(&received.bytes);
+        let buffer = if is_new_work { &mut self.new_work } else { &mut self.ordinary };
         buffer.push(at, received)
     }
 
-    /// Returns whether a datagram with these bytes goes to the same buffer as INVITEs.
-    pub(super) fn is_beside_invites(&self, bytes: &[u8]) -> bool {
-        !self.split || bytes.starts_with(b"INVI")
+    /// Returns whether a datagram with these bytes goes to the same buffer as new work.
+    pub(super) fn is_beside_new_work(&self, bytes: &[u8]) -> bool {
+        !self.split || Shedding::may_be_dropped(bytes)
     }
 
     /// Returns the earlier of the arrival times of the datagrams at the front of the buffers.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
-        [&self.ordinary, &self.invites].into_iter().filter_map(Buffer::earliest).min()
+        [&self.ordinary, &self.new_work].into_iter().filter_map(Buffer::earliest).min()
     }
 
     /// Returns whether a datagram that has arrived by `now` can be taken.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
-        self.ordinary.waits(now) || self.invites.waits(now)
+        self.ordinary.waits(now) || self.new_work.waits(now)
     }
 
     /// Takes the next datagram that has arrived by `now`.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
-        let [ordinary, invite] = [&self.ordinary, &self.invites].map(|buffer| buffer.waits(now));
-        let buffer = match (ordinary, invite) {
+        let [ordinary, new_work] = [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now));
+        let buffer = match (ordinary, new_work) {
             (true, true) if self.turn.0 < ORDINARY => {
                 self.turn.0 += 1;
                 &mut self.ordinary
             }
             (true, true) => {
                 self.turn.1 += 1;
-                if self.turn.1 == INVITES {
+                if self.turn.1 == NEW_WORK {
                     self.turn = (0, 0);
                 }
-                &mut self.invites
+                &mut self.new_work
             }
             (true, false) => &mut self.ordinary,
             (false, _) => {
                 self.turn = (0, 0);
-                &mut self.invites
+                &mut self.new_work
             }
         };
         buffer.pop()
@@ -79,11 +79,11 @@ impl Buffers {
 
     /// Returns the part of the fullest buffer that is filled, 0 to 1.
     pub(super) fn fill(&self) -> f32 {
-        self.ordinary.fill().max(self.invites.fill())
+        self.ordinary.fill().max(self.new_work.fill())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.ordinary.is_empty() && self.invites.is_empty()
+        self.ordinary.is_empty() && self.new_work.is_empty()
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_full_buffer_takes_no_more_and_the_other_still_does() {
         let mut buffers = Buffers::new(true, 2, None);
-        let fits: Vec<_> = ["INVITE", "INVITE", "INVITE", "BYE"]
+        let fits: Vec<_> = ["INVITE", "REGISTER", "INVITE", "BYE"]
             .map(|text| buffers.push(at(0), datagram(text)))
             .into();
         assert_eq!(fits, [true, true, false, true]);

@@ -20,14 +20,14 @@ impl<C: Core> Core for Host<C> {
         // A message from another shard has already passed that shard's gate.
         let source = received.flow.remote.ip();
         let is_subject = received.handoffs == 0 && received.flow.transport == Transport::Udp;
-        let is_beside_invites = self.buffers.is_beside_invites(&received.bytes);
+        let is_beside_new_work = self.buffers.is_beside_new_work(&received.bytes);
         if is_subject && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {
             self.advance(arrived);
         } else {
             self.overflow.add(1);
-            self.invite_overflow += u64::from(is_beside_invites);
+            self.invite_overflow += u64::from(is_beside_new_work);
         }
     }
 

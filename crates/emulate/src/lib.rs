@@ -110,7 +110,7 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
-    /// Datagrams dropped because the buffer for INVITEs was full.
+    /// Datagrams dropped because the buffer for new work was full.
     invite_overflow: u64,
     /// The datagrams to shed, as the core requested at the last reading.
     shedding: Shedding,

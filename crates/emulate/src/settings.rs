@@ -106,9 +106,9 @@ impl Disturbance {
 pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
-    /// Whether datagrams that begin with `INVI` have their own buffer, as with the real driver's
+    /// Whether INVITEs and REGISTERs have their own buffer, as with the real driver's
     /// sockets. The default is true. The other buffer is emptied first, but after 256 datagrams
-    /// from it, up to 64 INVITEs are taken. If false, there is a single FIFO buffer.
+    /// from it, up to 64 requests for new work are taken. If false, there is a single FIFO buffer.
     pub split: bool,
     /// Number of datagrams that fit in a buffer. The value is at least 1, and the default is 2048.
     pub buffer_max: usize,

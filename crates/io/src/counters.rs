@@ -29,7 +29,7 @@ macro_rules! counters {
 counters! {
     /// Datagrams received from the sockets for messages that have no socket of their own.
     received_ordinary,
-    /// Datagrams received from the INVITE sockets.
+    /// Datagrams received from the sockets for new work.
     received_invite,
     /// Datagrams received from the sockets for responses.
     received_response,
@@ -157,7 +157,7 @@ counters! {
     limited_ordinary,
     /// Turns in which the sockets for responses reached their limit.
     limited_responses,
-    /// Turns in which the INVITE sockets reached their limit.
+    /// Turns in which the sockets for new work reached their limit.
     limited_invites,
     /// Turns in which connections reached their limit.
     limited_streams,

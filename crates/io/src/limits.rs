@@ -8,11 +8,11 @@ use std::time::Duration;
 pub struct Limits {
     /// Maximum number of datagrams in a turn from the ordinary sockets, and the same number from
     /// the sockets for responses. The value is from 1 to 4096, and the default is 256. These
-    /// datagrams come before INVITEs, because they finish work that has begun.
+    /// datagrams come before new work, because they finish work that has begun.
     pub ordinary: usize,
-    /// Maximum number of datagrams in a turn from the INVITE sockets. The value is from 1 to 1024, and
-    /// the default is 64. Without a limit, the shard would only receive during a flood, and do no other
-    /// work.
+    /// Maximum number of datagrams in a turn from the sockets for new work (INVITEs and REGISTERs).
+    /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only
+    /// receive during a flood, and do no other work.
     pub invites: usize,
     /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
     /// 4096, and the default is 1024. It is larger than the limits on datagrams: messages that a

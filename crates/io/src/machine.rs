@@ -109,7 +109,7 @@ pub trait Machine {
 pub struct Buffers {
     /// The filled part of the buffer that is the fullest, 0 to 1.
     pub fill: f32,
-    /// Number of datagrams since the start that were lost because a buffer for INVITEs was full.
+    /// Number of datagrams since the start that were lost because a buffer for new work was full.
     pub overflow: u64,
     /// Whether the kernel has refused the requested [shedding](Machine::shed) within the last
     /// second.
@@ -161,7 +161,7 @@ pub enum StreamEvent {
 pub enum Kind {
     /// Messages of all kinds that have no socket of their own.
     Ordinary,
-    /// INVITEs.
+    /// INVITEs and REGISTERs.
     Invite,
     /// Responses.
     Response,

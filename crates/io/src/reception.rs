@@ -32,7 +32,7 @@ pub(crate) struct Reception {
     inbox: Inbox,
     errors: ErrorQueue,
     counters: Arc<Counters>,
-    /// Datagrams lost since the start because a buffer for INVITEs was full.
+    /// Datagrams lost since the start because a buffer for new work was full.
     overflow: u64,
     /// True if error queues may still have entries.
     reports_left: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Reception {
 struct Watched {
     listener: usize,
     role: Role,
-    /// Whether INVITEs arrive at this socket.
+    /// Whether new work arrives at this socket.
     has_invites: bool,
     /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
     /// 2^32.
@@ -96,7 +96,7 @@ impl Watched {
 
     /// Decides whether the drops that were counted since the last call of this function were an
     /// overflow. `was_full` is true if the buffer was full. Returns the number of datagrams that
-    /// were lost because a buffer for INVITEs was full.
+    /// were lost because a buffer for new work was full.
     fn take_overflow(&mut self, was_full: bool) -> u64 {
         let unexplained = std::mem::take(&mut self.unexplained);
         if was_full && self.has_invites { unexplained.into() } else { 0 }

@@ -40,7 +40,7 @@ struct Refused {
     /// Earliest time of the next attempt. Each attempt may take a tenth of the time between two
     /// readings.
     until: Timestamp,
-    /// Whether a share of the INVITEs was to be dropped.
+    /// Whether a share of the new work was to be dropped.
     has_share: bool,
 }
 

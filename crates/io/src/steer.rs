@@ -1,19 +1,21 @@
 //! The program by which the kernel distributes datagrams over the sockets of a group.
 //!
 //! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. With it, a flood of
-//! INVITEs would fill the buffer in which BYEs and responses wait, and a flood of BYEs would fill
-//! the buffer of the responses. This classic-BPF program runs for each datagram, with the UDP
+//! INVITEs or REGISTERs would fill the buffer in which BYEs and responses wait, and a flood of BYEs
+//! would fill the buffer of the responses. This classic-BPF program runs for each datagram, with the UDP
 //! payload at offset 0. It returns the index of a socket in the group. The index is
-//! `3·shard + kind`, where the kind is 1 for an INVITE, 2 for a response and 0 for any other
-//! message. If INVITEs and responses have no sockets of their own, the index is the shard. The
+//! `3·shard + kind`, where the kind is 1 for an [INVITE or REGISTER](Shedding::PREFIXES), 2 for a
+//! response and 0 for any other message. If these have no sockets of their own, the index is the
+//! shard. The
 //! shard is a hash of source address and port. So all datagrams from one socket of a peer reach the
 //! same shard, including retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback
 //! interface.)
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
-//! group, in the order of the shards. The program compares the source of each INVITE with the
-//! banned sources. If the share [applies](Shedding::applies) to the INVITE, the program also hashes
-//! the source address and the beginning of the INVITE, as [`Shedding::hash`] does. All other
+//! group, in the order of the shards. The program compares the source of each INVITE or
+//! REGISTER with the banned sources. If the share [applies](Shedding::applies) to the request, the
+//! program also hashes the source address and the beginning of the request, as [`Shedding::hash`]
+//! does. All other
 //! messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
@@ -28,8 +30,8 @@ const NETWORK: u32 = libc::SKF_NET_OFF as u32;
 
 const UDP: u32 = libc::IPPROTO_UDP as u32;
 
-/// First four bytes of the method whose requests have their own socket and can be shed.
-const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
+/// First four bytes of the methods whose requests have their own socket and can be shed.
+const NEW_WORK: [[u8; 4]; 2] = Shedding::PREFIXES;
 
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
 const SIP_: u32 = u32::from_be_bytes(*b"SIP/");
@@ -58,7 +60,7 @@ pub(crate) struct Layout {
     pub(crate) family: Family,
     /// Number of shards, at least one.
     pub(crate) shards: u16,
-    /// Whether INVITEs and responses have their own sockets.
+    /// Whether new work and responses have their own sockets.
     pub(crate) split: bool,
 }
 
@@ -68,22 +70,22 @@ impl Layout {
         usize::from(self.shards) * self.each()
     }
 
-    /// Returns the number of read sockets of one shard: for INVITEs, for responses, and for the
+    /// Returns the number of read sockets of one shard: for new work, for responses, and for the
     /// rest.
     pub(crate) fn each(self) -> usize {
         if self.split { 3 } else { 1 }
     }
 }
 
-/// The share of INVITEs that each shard sheds.
+/// The share of new work that each shard sheds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard, a threshold: INVITEs with a lower hash are shed.
+    /// For each shard, a threshold: requests for new work with a lower hash are shed.
     pub(crate) thresholds: Vec<u64>,
-    /// INVITEs with one of these hashes are shed.
+    /// Requests for new work with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
-    /// If it is not empty, the thresholds apply only to INVITEs from these networks.
+    /// If it is not empty, the thresholds apply only to requests from these networks.
     pub(crate) heavy: Vec<Network>,
 }
 
@@ -236,15 +238,15 @@ impl Program {
         }
     }
 
-    /// Adds instructions that end the program with the sink of shard `A` if the datagram is an
-    /// INVITE of a `banned` source. Otherwise they leave `A` unchanged.
+    /// Adds instructions that end the program with the sink of shard `A` if the datagram is new
+    /// work of a `banned` source. Otherwise they leave `A` unchanged.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
-        let over = self.jump_unless_invite();
+        let over = self.jump_unless_new_work();
         self.store_source(family);
         for address in words {
             // The last words differ the most.
@@ -259,24 +261,31 @@ impl Program {
         self.step(RECALL, SHARD);
     }
 
-    /// Adds a [jump](Self::jump) that is taken unless the datagram is an INVITE.
-    fn jump_unless_invite(&mut self) -> usize {
+    /// Adds a [jump](Self::jump) that is taken unless the datagram asks for new work.
+    fn jump_unless_new_work(&mut self) -> usize {
         self.step(LENGTH, 0);
-        self.branch(IF_AT_LEAST, 4, 0, 2);
+        self.branch(IF_AT_LEAST, 4, 0, 1 + NEW_WORK.len() as u8);
         self.step(WORD_AT, 0);
-        self.branch(IF_EQUAL, INVI, 1, 0);
+        self.branch_if_new_work(1);
         self.jump()
     }
 
+    /// Adds conditional jumps over the next `yes` instructions if `A` is the beginning of new work.
+    fn branch_if_new_work(&mut self, yes: u8) {
+        for (left, start) in (0..NEW_WORK.len() as u8).rev().zip(NEW_WORK) {
+            self.branch(IF_EQUAL, u32::from_be_bytes(start), left + yes, 0);
+        }
+    }
+
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
-    /// INVITE. Otherwise they leave `A` unchanged.
+    /// request. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds, ref marks, ref heavy } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
-        let over = self.jump_unless_invite();
+        let over = self.jump_unless_new_work();
         let emergency = self.jump_if_emergency();
         self.store_source(family);
         let spared: Vec<usize> =
@@ -410,6 +419,13 @@ impl Program {
         self.finish_hash();
     }
 
+    /// Adds 3 instructions that end the program with `X` + `kind`.
+    fn end_in_kind(&mut self, kind: u32) {
+        self.step(FROM_X, 0);
+        self.step(ADD, kind);
+        self.step(RETURN, 0);
+    }
+
     /// Adds a jump to a later [landing](Self::land). It is needed because conditional jumps reach
     /// at most 255 instructions.
     fn jump(&mut self) -> usize {
@@ -428,21 +444,21 @@ impl Program {
         self.step(RETURN, 0);
     }
 
-    /// Adds instructions that end the program with `A` + 1 for an INVITE, and with `A` + 2 for a
+    /// Adds instructions that end the program with `A` + 1 for new work, and with `A` + 2 for a
     /// response. For any other datagram the program continues, with `A` unchanged.
     fn add_kind(&mut self) {
         self.step(TO_X, 0);
         // A load beyond the end of the datagram would end the program with index 0, whichever shard
         // a two-byte keep-alive belongs to.
         self.step(LENGTH, 0);
-        self.branch(IF_AT_LEAST, 4, 0, 9);
+        self.branch(IF_AT_LEAST, 4, 0, 9 + NEW_WORK.len() as u8);
         self.step(WORD_AT, 0);
-        for (kind, start) in [(1, INVI), (2, SIP_)] {
-            self.branch(IF_EQUAL, start, 0, 3);
-            self.step(FROM_X, 0);
-            self.step(ADD, kind);
-            self.step(RETURN, 0);
-        }
+        self.branch(IF_EQUAL, SIP_, 0, 3);
+        self.end_in_kind(2);
+        self.branch_if_new_work(1);
+        // Over the end in the socket of new work.
+        self.step(GO_ON, 3);
+        self.end_in_kind(1);
         self.step(FROM_X, 0);
     }
 }

@@ -260,8 +260,14 @@ fn the_dropped_share_is_met_and_contains_only_invites() {
         let texts =
             ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", " INVITE", "SIP/2.0 200 OK"];
         let emergencies = ["INVITE urn:service:sos", "INVITE URN:Service:SOS.fire SIP/2.0"];
-        let others =
-            ["INVITE sip:a", "INVI", "INVITED", "INVITE urn:service:so", "INVITE urn:servixe:sos"];
+        let others = [
+            "INVITE sip:a",
+            "INVI",
+            "INVITED",
+            "INVITE urn:service:so",
+            "INVITE urn:servixe:sos",
+            "REGISTER sip:a",
+        ];
         for text in texts.iter().chain(&emergencies).chain(&others) {
             peer.send_to(text.as_bytes(), group.local()).unwrap();
         }

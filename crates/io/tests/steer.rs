@@ -7,7 +7,8 @@ use std::net::{SocketAddr, UdpSocket};
 use cores::{group, peer, waiting};
 use tidegate_io::*;
 
-/// Returns the texts at a shard's ordinary, INVITE and response sockets.
+/// Returns the texts at a shard's ordinary socket, at its socket for INVITEs and REGISTERs, and at
+/// its socket for responses.
 fn shard(group: &Group, shard: u16) -> [Vec<String>; 3] {
     let listener = group.listener(shard);
     let own = [listener.invite(), listener.response()].map(|socket| waiting(socket.unwrap()));
@@ -15,12 +16,22 @@ fn shard(group: &Group, shard: u16) -> [Vec<String>; 3] {
     [waiting(listener.ordinary()), invites, responses]
 }
 
-fn invites_go_apart(ip: &str) {
+fn new_work_goes_apart(ip: &str) {
     let group = group(ip, 1, true);
     let peer = peer(ip);
-    let ordinary =
-        ["ACK sip:a", "INV", "\r\n\r\n", "", "invite sip:a", "SIP", "sip/2.0 200 OK", " INVITE"];
-    let invites = ["INVITE sip:a", "INVI"];
+    let ordinary = [
+        "ACK sip:a",
+        "INV",
+        "\r\n\r\n",
+        "",
+        "invite sip:a",
+        "SIP",
+        "sip/2.0 200 OK",
+        " INVITE",
+        "OPTIONS sip:a",
+        "REGS",
+    ];
+    let invites = ["INVITE sip:a", "INVI", "REGISTER sip:a", "REGI"];
     let responses = ["SIP/2.0 200 OK", "SIP/", "SIP/3.0"];
     for text in ordinary.iter().chain(&invites).chain(&responses) {
         peer.send_to(text.as_bytes(), group.local()).unwrap();
@@ -30,14 +41,14 @@ fn invites_go_apart(ip: &str) {
     let [got_ordinary, got_invites, got_responses] = shard(&group, 0);
     assert_eq!(got_ordinary, ordinary);
     assert_eq!(got_responses, responses);
-    assert_eq!(got_invites[..2], invites);
-    assert_eq!(got_invites[2..], [large]);
+    assert_eq!(got_invites[..4], invites);
+    assert_eq!(got_invites[4..], [large]);
 }
 
 #[test]
-fn new_invites_and_responses_go_to_sockets_of_their_own_and_nothing_else_does() {
-    invites_go_apart("127.0.0.1");
-    invites_go_apart("::1");
+fn new_work_and_responses_go_to_sockets_of_their_own_and_nothing_else_does() {
+    new_work_goes_apart("127.0.0.1");
+    new_work_goes_apart("::1");
 }
 
 fn sources_keep_their_shard(ip: &str, peers: usize) -> [usize; 3] {

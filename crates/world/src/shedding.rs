@@ -6,17 +6,21 @@ use std::net::IpAddr;
 /// least precise: senders get no response, and only the beginning and the source of a datagram are
 /// examined.
 ///
+/// Only INVITEs and REGISTERs may be dropped, which the first bytes show
+/// ([`PREFIXES`](Self::PREFIXES)). Floods mostly consist of them, and they ask for new work. Other
+/// requests often belong to a call.
+///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
-/// 3261 §17.1.1.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
+/// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
 /// these callers, and the others would be admitted late. So a hash of the source address and the
 /// first bytes decides. While share and key stay the same, all copies of a dropped datagram are
 /// dropped too. The address is in the hash so that a sender that finds datagrams that pass cannot
 /// send them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
-    /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with
-    /// `INVI`, also to in-dialog requests, but not to calls to an [emergency
-    /// service](Self::EMERGENCY).
+    /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with one
+    /// of [`PREFIXES`](Self::PREFIXES), also to in-dialog requests, but not to calls to an
+    /// [emergency service](Self::EMERGENCY).
     pub share: f64,
     /// Hashes whose datagrams are dropped, whatever the share is. The exceptions from the share are
     /// exceptions here too. Only the first [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver
@@ -24,8 +28,8 @@ pub struct Shedding {
     pub marks: Vec<u32>,
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
-    /// Sources whose datagrams are dropped if they begin with `INVI`. Their other datagrams are not
-    /// dropped, because they may belong to an existing call. Only the first
+    /// Sources whose datagrams are dropped if they begin with one of [`PREFIXES`](Self::PREFIXES).
+    /// Their other datagrams are not dropped, because they may belong to an existing call. Only the first
     /// [`BANNED_MAX`](Self::BANNED_MAX) sources count. An IPv4 address may be mapped to IPv6 (RFC
     /// 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
@@ -88,8 +92,8 @@ impl Shedding {
     /// Maximum number of networks to which alone the share applies.
     pub const HEAVY_MAX: usize = 12;
 
-    /// The beginning of the datagrams to which the share applies.
-    pub const PREFIX: [u8; 4] = *b"INVI";
+    /// The beginnings of the datagrams that may be dropped.
+    pub const PREFIXES: [[u8; 4]; 2] = [*b"INVI", *b"REGI"];
 
     /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of a call to an emergency service, to which
     /// the share does not apply, in lower case: ` urn:service:sos` (RFC 5031 §4.2).
@@ -163,7 +167,7 @@ impl Shedding {
 
     /// Returns whether a datagram with this content from `source` is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        if !bytes.starts_with(&Self::PREFIX) {
+        if !Self::may_be_dropped(bytes) {
             return false;
         }
         if self.banned().any(|banned| banned == source.to_canonical()) {
@@ -207,7 +211,13 @@ impl Shedding {
     /// [`marks`](Self::marks). The same is true for the share if the source is
     /// [heavy](Self::is_heavy).
     pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !contain(self.spared(), source)
+        Self::may_be_dropped(bytes) && !is_emergency(bytes) && !contain(self.spared(), source)
+    }
+
+    /// Returns whether a datagram with this content is of a kind that may be dropped: whether it
+    /// begins with one of [`PREFIXES`](Self::PREFIXES).
+    pub fn may_be_dropped(bytes: &[u8]) -> bool {
+        bytes.first_chunk().is_some_and(|start| Self::PREFIXES.contains(start))
     }
 }
 
@@ -258,13 +268,17 @@ mod tests {
     }
 
     #[test]
-    fn the_share_applies_to_invites_only() {
+    fn the_share_applies_to_invites_and_registers_only() {
         let all = share(1.0);
         for (bytes, dropped) in [
             (&b"INVITE sip:a"[..], true),
             (b"INVI", true),
             (b"INV", false),
+            (b"REGISTER sip:a", true),
+            (b"OPTIONS sip:a", false),
             (b"ACK sip:a", false),
+            (b"BYE sip:a", false),
+            (b"NOTIFY sip:a", false),
             (b"SIP/2.0 200 OK", false),
             (b"", false),
         ] {

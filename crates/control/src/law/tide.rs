@@ -16,7 +16,7 @@
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
 //!   always read late.
-//! - The share of new calls that were rejected.
+//! - The share of new work (calls and single requests) that was rejected.
 //!
 //! # Decision
 //!
@@ -198,8 +198,8 @@ struct Tide {
     ticks: usize,
 }
 
-/// The numbers of new calls that were offered and that were rejected from the start to the last
-/// tick.
+/// The numbers of pieces of new work (calls and single requests) that were offered and that were
+/// rejected from the start to the last tick.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -207,10 +207,12 @@ struct Decided {
 }
 
 impl Decided {
-    /// Returns the rejected share of the new calls that were offered since the last tick, and
-    /// starts the next count.
+    /// Returns the rejected share of the new work that was offered since the last tick, and starts
+    /// the next count.
     fn rejected(&mut self, signals: &Signals) -> f64 {
-        let Flow { offered, refused, .. } = *signals.flow(Bucket::Session);
+        let both = [Bucket::Session, Bucket::Single].map(|bucket| *signals.flow(bucket));
+        let sum = |count: fn(&Flow) -> u64| both.iter().map(count).sum::<u64>();
+        let (offered, refused) = (sum(|flow| flow.offered), sum(|flow| flow.refused));
         let earlier = std::mem::replace(self, Self { offered, refused });
         let refused = (refused - earlier.refused) as f64;
         (refused / (offered - earlier.offered).max(1) as f64).min(1.0)
@@ -401,6 +403,23 @@ mod tests {
         ticks(&mut bench, 1, 0.5, 10, 0);
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         assert!(bench.law.is_at_rest());
+    }
+
+    /// Only registrations arrive: 1,000/s are taken, and 3,000/s are rejected.
+    #[test]
+    fn rejected_registrations_shorten_the_wait_too() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        for _ in 0..300 {
+            bench.pass(TICK, 1.0);
+            let flow = bench.signals.flow_mut(Bucket::Single);
+            flow.offered += 40;
+            flow.taken += 10;
+            flow.refused += 30;
+            bench.tick();
+        }
+        assert!(!bench.law.is_at_rest());
+        let Allowance::Window(size) = bench.control.admit(Bucket::Single) else { panic!() };
+        assert!((size - 50.0).abs() < 1.0, "{size}");
     }
 
     #[test]

@@ -338,7 +338,8 @@ impl Ingress {
             let reason = if is_banned { DropReason::Banned } else { DropReason::Thinned };
             let decision = Decision::Drop(reason);
             let read = Read::now(&received);
-            return Decided { class: Some(Class::Invite), read, decision };
+            let class = Some(Class::of_droppable(&received.bytes));
+            return Decided { class, read, decision };
         }
         let large = bytes_of(&received);
         let decided = match (self.queueing, self.gate.decide()) {
@@ -367,7 +368,7 @@ impl Ingress {
                 self.admit(now, received, view, room, Self::push_to_queue)
             }
         };
-        if decided.class == Some(Class::Invite) {
+        if decided.class.is_some_and(Class::is_droppable) {
             self.gate.on_lag(lag);
         }
         if matches!(decided.decision, Decision::Queued) {

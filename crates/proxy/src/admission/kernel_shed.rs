@@ -11,12 +11,13 @@ use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 use crate::settings::{Disposal, Overload};
 
-/// The ladder ([`Ladder`]) by which a proxy rejects or drops new INVITEs that are not admitted.
+/// The ladder ([`Ladder`]) by which a proxy rejects or drops INVITEs and REGISTERs that are not
+/// admitted.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh INVITEs, and number of late ones, to which the [share](Shedding::share) of
-    /// drops applies. The kernel has probably dropped earlier copies of a late INVITE.
+    /// Number of fresh requests, and number of late ones, to which the [share](Shedding::share) of
+    /// drops applies. The kernel has probably dropped earlier copies of a late request.
     marked: [Counter; 2],
     /// Whether the kernel can drop datagrams at all our listeners.
     can_drop: bool,
@@ -45,9 +46,9 @@ impl KernelShed {
         })
     }
 
-    /// Counts an INVITE, if the share of drops applies to it. Returns whether the kernel has
+    /// Counts a request, if the share of drops applies to it. Returns whether the kernel has
     /// probably dropped earlier copies of it. On a stream there are no copies, so it returns
-    /// `false`. If `is_repeated`, the INVITE is a copy of a decided one. It is never late, and only
+    /// `false`. If `is_repeated`, the request is a copy of a decided one. It is never late, and only
     /// its mark counts.
     pub(crate) fn is_late(
         &self,
@@ -55,7 +56,7 @@ impl KernelShed {
         shedding: &Shedding,
         is_repeated: bool,
     ) -> bool {
-        // A caller sends few copies of an INVITE. If very many copies are read, the kernel can drop
+        // A sender sends few copies of a request. If very many copies are read, the kernel can drop
         // them, even if it drops nothing else.
         let tells_marks =
             self.ladder.tells_marks() || is_repeated && self.ladder.rung() == Rung::Thin;
@@ -83,12 +84,12 @@ impl KernelShed {
 
     /// Records that a message of this class was rejected.
     pub(crate) fn on_refused(&mut self, class: Option<Class>) {
-        self.tally.refused += u64::from(class == Some(Class::Invite));
+        self.tally.refused += u64::from(class.is_some_and(Class::is_droppable));
     }
 
     /// Records that a message of this class is served.
     pub(crate) fn on_served(&mut self, class: Class) {
-        self.tally.taken += u64::from(class == Class::Invite);
+        self.tally.taken += u64::from(class.is_droppable());
     }
 
     /// Records the service time of a message.
@@ -111,9 +112,11 @@ impl KernelShed {
         self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
         let thinned = counters.dropped(DropReason::Thinned).get();
+        let droppable = Class::ALL.into_iter().filter(|class| class.is_droppable());
+        let asked: u64 = droppable.map(|class| counters.received(class).get()).sum();
         self.tally = Tally {
             messages: signals.messages,
-            asked: counters.received(Class::Invite).get() - thinned,
+            asked: asked - thinned,
             // An ACK that ends here acknowledges a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered + thinned,
@@ -134,7 +137,7 @@ impl KernelShed {
         }
     }
 
-    /// Writes the share of INVITEs to drop, and the hashes whose INVITEs are dropped, into
+    /// Writes the share of requests to drop, and the hashes whose requests are dropped, into
     /// `shedding`.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.share = self.ladder.share();

@@ -60,6 +60,17 @@ impl Class {
         matches!(self, Self::Invite | Self::Register | Self::Other)
     }
 
+    /// Returns the class of a request that [`Shedding`](tidegate_world::Shedding) may drop, by its
+    /// first bytes.
+    pub(crate) fn of_droppable(bytes: &[u8]) -> Self {
+        if bytes.starts_with(b"REGI") { Self::Register } else { Self::Invite }
+    }
+
+    /// Returns whether requests of this class may be dropped before they are read.
+    pub(crate) fn is_droppable(self) -> bool {
+        matches!(self, Self::Invite | Self::Register)
+    }
+
     /// Returns the bucket of the new work that the message asks for, or `None` if it belongs to
     /// work in progress.
     pub(crate) fn bucket(self) -> Option<Bucket> {

@@ -13,6 +13,14 @@ const TRUSTED: &str = "203.0.113.7:5060";
 /// Returns the shedding that a proxy in a flood asks of the kernel, and some INVITEs that the
 /// kernel then drops. Checks that operators see the same heavy sources as the kernel.
 fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
+    flooded_by(invite, adjust)
+}
+
+/// Does the same as [`flooded`], in a flood of these messages.
+fn flooded_by(
+    message: impl Fn(&str) -> String,
+    adjust: impl FnOnce(&mut Settings),
+) -> (Shedding, Vec<String>) {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[("share", 0.0)]);
         settings.overload.disposal = Disposal::Auto;
@@ -20,7 +28,7 @@ fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
     });
     let mut busy = crate::overload::saturate(&mut script);
     for period in 0..20 {
-        (0..20).for_each(|call| drop(script.send(CALLER, &invite(&format!("{period}-{call}")))));
+        (0..20).for_each(|call| drop(script.send(CALLER, &message(&format!("{period}-{call}")))));
         script.pass(Duration::from_millis(100));
         busy += Duration::from_millis(90);
         let load = Load { busy, cpu: busy / 2, socket_fill: 0.25, ..Load::default() };
@@ -31,7 +39,7 @@ fn flooded(adjust: impl FnOnce(&mut Settings)) -> (Shedding, Vec<String>) {
     let addresses = published.iter().map(|heavy| network_of(heavy.source).addr());
     assert!(addresses.eq(flood.heavy.iter().map(|network| network.address)), "{published:?}");
     let is_dropped = |text: &String| flood.drops(address(CALLER).ip(), text.as_bytes());
-    let dropped: Vec<_> = (0..50).map(|n| invite(&n.to_string())).filter(is_dropped).collect();
+    let dropped: Vec<_> = (0..50).map(|n| message(&n.to_string())).filter(is_dropped).collect();
     assert!(dropped.len() > 10, "{}", flood.share);
     (flood, dropped)
 }
@@ -51,6 +59,17 @@ fn the_kernel_drops_no_invite_of_a_back_end() {
         );
     }
     assert!(dropped.iter().any(|text| drops(TRUSTED, text)));
+}
+
+/// After an outage all phones register again at the same time.
+#[test]
+fn the_kernel_drops_registers_of_a_flood() {
+    let register = |call: &str| request("REGISTER", "sip:example.com", call, 1, "");
+    let (flood, dropped) = flooded_by(register, |settings| {
+        settings.overload.gate.sources.fair = true;
+    });
+    let drops = |from: &str| flood.drops(address(from).ip(), dropped[0].as_bytes());
+    assert_eq!([CALLER, TRUSTED].map(drops), [true, false]);
 }
 
 /// With fair shares, one source that floods does not make the kernel drop the INVITEs of others.

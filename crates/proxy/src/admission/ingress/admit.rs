@@ -172,7 +172,7 @@ impl Ingress {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
         let recalled = self.gate.recall(now, fingerprint);
-        let is_late = class == Class::Invite && view.is_late(received, recalled.is_repetition());
+        let is_late = class.is_droppable() && view.is_late(received, recalled.is_repetition());
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite, addresses);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);

@@ -205,8 +205,8 @@ keys! {
     key "burst" (gate.burst) = Whole(1..=1000), Default("5");
     /// The treatment of work that Tidegate does not admit. `reject`: the request gets a 503.
     /// `drop`: the request gets no response, and its sender retransmits it up to six times.
-    /// `kernel`: the request gets a 503, but the kernel may drop INVITEs before Tidegate reads
-    /// them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
+    /// `kernel`: the request gets a 503, but the kernel may drop INVITEs and REGISTERs before
+    /// Tidegate reads them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
     /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
     /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
     /// have admitted. With `fair` (see `[overload.sources]`) it drops only INVITEs of the sources
