@@ -47,9 +47,8 @@ pub(crate) struct Connection {
     /// local end of an opened connection has another port.
     pub(crate) listener: SocketAddr,
     /// The target that the connection reaches, by which requests find it. An opened connection has
-    /// a target until it is being closed, or until another connection becomes an alias of this
-    /// target. An accepted connection has a target only while it is an alias. Requests do not find
-    /// a connection that the owner of the table has named.
+    /// a target until it is being closed. An accepted connection has none. Requests do not find a
+    /// connection that the owner of the table has named.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
     /// The time from which the time limit of the state counts. For an open connection, it is the

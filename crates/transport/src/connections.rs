@@ -255,34 +255,6 @@ impl ConnectionTable {
         debug_assert!(sent.is_ok(), "an open connection takes it");
     }
 
-    /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
-    /// 5923). Returns `false` if this is not possible.
-    ///
-    /// The caller must have found the parameter `alias` in the Via of the peer, and must have
-    /// verified that the peer may do this (§9.2). `port` is the port in the sent-by of this Via.
-    /// RFC 5923 §8.2: the address is that of "the ";received" parameter", so that no peer can take
-    /// over another address. If several connections are aliases of one target, the last one is
-    /// used.
-    pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
-        let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
-        if id.is_opened() || !is_open {
-            return false;
-        }
-        let Flow { transport, remote, .. } = connection.flow;
-        let remote = SocketAddr::new(remote.ip(), port);
-        let target = Target { transport, local: listener, remote };
-        if let Some(before) = connection.target.replace(Box::new(target)) {
-            self.by_target.remove(&before);
-        }
-        if let Some(other) = self.by_target.insert(target, id)
-            && let Some(connection) = self.connections.get_mut(&other)
-        {
-            connection.target = None;
-        }
-        true
-    }
-
     /// Closes a connection after the messages handed out on it are sent. The messages that still
     /// wait for it are not sent. [`poll_unsent`](Self::poll_unsent) returns them.
     pub fn close(&mut self, id: ConnectionId) {

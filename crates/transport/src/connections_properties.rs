@@ -38,7 +38,6 @@ enum Step {
     Closed(Index, CloseCause),
     Writable(Index),
     Received(Index),
-    Alias(Index, u8),
     Close(Index),
     Pass(u64),
 }
@@ -58,7 +57,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, cause)| Step::Closed(at, cause)),
         3 => index().prop_map(Step::Writable),
         2 => index().prop_map(Step::Received),
-        1 => (index(), 0..8u8).prop_map(|(at, peer)| Step::Alias(at, peer)),
         1 => index().prop_map(Step::Close),
         3 => (0..30u64).prop_map(Step::Pass),
     ]
@@ -181,11 +179,6 @@ impl World {
                     && self.alive[&id].connected
                 {
                     self.table.on_received(self.now, id);
-                }
-            }
-            Step::Alias(at, number) => {
-                if let Some(id) = self.pick(at) {
-                    self.table.alias(id, listener(), peer(number).port());
                 }
             }
             Step::Close(at) => {
