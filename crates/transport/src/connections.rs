@@ -140,6 +140,9 @@ impl ConnectionTable {
             Ok(id) => id,
             Err(why) => return Err(Unsent { transmit, why }),
         };
+        if id.is_opened() && transmit.flow.connection.is_some() && is_request(&transmit.bytes) {
+            self.use_for_requests(id);
+        }
         let connection = self.connections.get_mut(&id).expect("it was found");
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
@@ -246,13 +249,14 @@ impl ConnectionTable {
         if !self.on_keep_alive(now, id) {
             return;
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state != ConnectionState::Open {
             self.counters.pongs_saved.add(1);
             return;
         }
-        let sent = self.send(now, Transmit::new(connection.flow, pong));
-        debug_assert!(sent.is_ok(), "an open connection takes it");
+        let pong = Transmit::new(connection.flow, pong);
+        self.transmits.push_back(connection.hand_out_pong(now, pong));
+        self.arm(id);
     }
 
     /// Closes a connection after the messages handed out on it are sent. The messages that still
@@ -368,6 +372,18 @@ impl ConnectionTable {
         }
     }
 
+    /// Records that a request is sent on a connection. The request waits for its response, so the
+    /// connection yields no earlier than others from now on.
+    ///
+    /// A request of the peer changes nothing. Its responses need no certain connection, and the peer
+    /// could otherwise take any number of connections, and not only those for responses.
+    fn use_for_requests(&mut self, id: ConnectionId) {
+        self.for_responses.remove(id);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_for_responses = false;
+        }
+    }
+
     /// Removes a connection that ends from the orders of last use.
     fn forget_use(&mut self, id: ConnectionId) {
         self.recency.remove(id);
@@ -412,6 +428,11 @@ impl ConnectionTable {
             timers.sweep(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
         }
     }
+}
+
+/// Returns whether a message is a request, and neither a response nor a keep-alive.
+fn is_request(bytes: &[u8]) -> bool {
+    !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }
 
 /// The kind of a message that looks for a connection to its remote end.

@@ -252,6 +252,10 @@ impl World {
             assert!(of <= LIMITS.per_remote_max);
         }
         assert!(self.table.for_responses.len() <= LIMITS.opened_max / 2);
+        let is_for_responses =
+            |c: &&Connection| c.is_for_responses && c.state != ConnectionState::Closing;
+        let for_responses = self.table.connections.values().filter(is_for_responses).count();
+        assert_eq!(self.table.for_responses.len(), for_responses);
         assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);
         assert!(self.held.len() <= kept.len() * LIMITS.waiting_max);
         assert_eq!(self.held.is_empty(), self.table.waiting_bytes() == 0);
