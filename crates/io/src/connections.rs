@@ -137,6 +137,11 @@ impl Connections {
         self.timers.next().unwrap_or(Timestamp::NEVER).min(pause)
     }
 
+    /// Returns whether steps of handshakes wait for the next turn.
+    pub(crate) fn has_steps(&self) -> bool {
+        !self.shaking.is_empty()
+    }
+
     /// Takes the events of the kernel, accepts connections, performs steps of handshakes, and
     /// closes the connections whose time limit has passed.
     ///
