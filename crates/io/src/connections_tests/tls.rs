@@ -355,6 +355,36 @@ fn messages_before_an_error_of_tls_are_received() {
     }
 }
 
+/// A session that has failed encrypts no answer to a ping.
+#[test]
+fn an_error_of_tls_while_a_pong_waits_ends_the_websocket() {
+    const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\n\
+        Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+        Sec-WebSocket-Protocol: sip\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    // A ping with the key 0 of its mask.
+    const PING_OF_CLIENT: &[u8] = &[0x89, 0x81, 0, 0, 0, 0, b'7'];
+    let Certified { server, client: config } = certified("a.example");
+    let (limits, tls) = (StreamLimits::default(), Some(TlsServer::new(server)));
+    let mut scene = Scene::over(Transport::Wss, limits, tls, Arc::new(|_| None));
+    let (mut session, mut socket) = connected(&mut scene, &config);
+    session.writer().write_all(UPGRADE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    take_turn(&mut scene);
+    scene.settle();
+    assert_eq!(scene.counters.websocket_handshakes.get(), 1);
+    session.writer().write_all(PING_OF_CLIENT).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    // The pong is sent at the end of the turn.
+    assert_eq!(scene.message(), PONG);
+    socket.write_all(&foreign_record()).unwrap();
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!(scene.counters.stream_garbled.get(), 1);
+    thread::sleep(Duration::from_millis(20));
+    session.read_tls(&mut socket).unwrap();
+    let alert = session.process_new_packets();
+    assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
+}
+
 /// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
 /// default.
 #[test]
