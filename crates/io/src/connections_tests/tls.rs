@@ -385,6 +385,32 @@ fn an_error_of_tls_while_a_pong_waits_ends_the_websocket() {
     assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
 }
 
+/// Messages wait in encrypted form too. Otherwise each peer that sends requests and reads no response
+/// would take a window of the core.
+#[test]
+fn messages_over_tls_that_a_peer_does_not_read_have_a_limited_memory() {
+    const BLOCK: usize = STREAM_WINDOW / 2;
+    let (mut scene, config) = scene(StreamLimits { held_max: 2 * BLOCK, ..Default::default() });
+    let (mut session, mut socket) = connected(&mut scene, &config);
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    let Some(StreamEvent::Received(received)) = scene.next() else { panic!("no message") };
+    scene.settle();
+    scene.fill(received.flow);
+    assert_eq!(scene.connections.unsent, BLOCK, "it is encrypted");
+    scene.post(received.flow, &[b'x'; BLOCK]);
+    assert_eq!(scene.connections.unsent, 2 * BLOCK);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    scene.post(received.flow, &[b'x'; BLOCK]);
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Closed(id, CloseCause::Other)) => {
+            assert_eq!(Some(id), received.flow.connection);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.unsent), (1, 0));
+}
+
 /// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
 /// default.
 #[test]
