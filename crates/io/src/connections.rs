@@ -23,7 +23,7 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
-use self::memory::{Takers, count_unsent};
+use self::memory::{SMALL, Takers, count_unsent};
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
 use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
@@ -70,6 +70,8 @@ pub(crate) struct Connections {
     unsent: usize,
     /// Accepted connections that have more than a small part of these bytes.
     unread: Takers,
+    /// The number of bytes of each kind for which no connection is closed.
+    small: usize,
     spare: Vec<u8>,
     limits: StreamLimits,
     tls_peers: TlsPeers,
@@ -114,6 +116,7 @@ impl Connections {
             holding: Takers::default(),
             unsent: 0,
             unread: Takers::default(),
+            small: SMALL,
             spare: Vec::with_capacity(READ),
             limits,
             tls_peers,
@@ -135,6 +138,11 @@ impl Connections {
         }
         let pause = if self.is_pausing() { self.accepts_from } else { Timestamp::NEVER };
         self.timers.next().unwrap_or(Timestamp::NEVER).min(pause)
+    }
+
+    /// Returns whether steps of handshakes wait for the next turn.
+    pub(crate) fn has_steps(&self) -> bool {
+        !self.shaking.is_empty()
     }
 
     /// Takes the events of the kernel, accepts connections, performs steps of handshakes, and

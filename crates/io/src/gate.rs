@@ -83,10 +83,11 @@ impl KernelGate {
     /// same spared networks: those of the first shard that [drops by hash](Shedding::has_share)
     /// apply to all shards. A source that one shard bans is banned for all shards, because its
     /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped,
-    /// and to a [heavy](Shedding::heavy) network.
+    /// and to a [heavy](Shedding::heavy) network: it is heavy at all shards that name any. The share
+    /// of a shard that names none applies to all sources whose datagrams reach this shard.
     /// If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones
     /// in the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`]
-    /// hashes, the first ones of each shard apply.
+    /// hashes or [`Shedding::HEAVY_MAX`] heavy networks, the first ones of each shard apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -112,20 +113,6 @@ impl KernelGate {
         *filtered
     }
 
-    /// Returns the networks to which alone the shares of all shards apply: those that any of the
-    /// shards with a share names, because the ports of a source are spread over all shards. Returns
-    /// none if one of these shards names none, or if there are too many. `wishes` is the shedding
-    /// that each shard wants.
-    pub fn heavy_of(wishes: &[Shedding]) -> Vec<Network> {
-        let shares = || wishes.iter().filter(|wish| wish.threshold() > 0);
-        if shares().any(|wish| wish.heavy().is_empty()) {
-            return Vec::new();
-        }
-        let all = shares().flat_map(|wish| wish.heavy().iter().copied());
-        let all = distinct(all, Shedding::HEAVY_MAX + 1);
-        if all.len() > Shedding::HEAVY_MAX { Vec::new() } else { all }
-    }
-
     /// Returns the socket that receives the shed datagrams of a shard.
     pub(crate) fn sink(&self, shard: u16) -> &UdpSocket {
         &self.0.sinks[usize::from(shard)]
@@ -142,8 +129,8 @@ impl KernelGate {
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
-        let heavy = Self::heavy_of(&wishes);
-        let share = Share { key, thresholds, marks: in_turn(&wishes), heavy };
+        let (heavy, untargeted) = (heavy(&wishes), untargeted(&wishes));
+        let share = Share { key, thresholds, marks: marks(&wishes), heavy, untargeted };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
@@ -158,11 +145,33 @@ impl KernelGate {
     }
 }
 
-/// Returns the hashes whose datagrams are dropped at all shards: the first one of each shard, then
-/// the second one of each, and so on. So the hashes of one shard do not keep out those of another.
-fn in_turn(wishes: &[Shedding]) -> Vec<u32> {
-    let nth = |place| wishes.iter().filter_map(move |wish| wish.marks().get(place).copied());
-    distinct((0..Shedding::MARKS_MAX).flat_map(nth), Shedding::MARKS_MAX)
+/// Returns the hashes whose datagrams are dropped at all shards.
+fn marks(wishes: &[Shedding]) -> Vec<u32> {
+    in_turn(wishes.iter().map(Shedding::marks), Shedding::MARKS_MAX)
+}
+
+/// Returns the networks to which alone the shares of the shards apply that name any: those that any
+/// of the shards with a share names, because the ports of a source are spread over all shards.
+fn heavy(wishes: &[Shedding]) -> Vec<Network> {
+    let shares = wishes.iter().filter(|wish| wish.threshold() > 0);
+    in_turn(shares.map(Shedding::heavy), Shedding::HEAVY_MAX)
+}
+
+/// Returns the shards whose share applies to all sources, because they name no heavy network.
+fn untargeted(wishes: &[Shedding]) -> Vec<u16> {
+    let shards = (0..).zip(wishes);
+    let is_untargeted = |wish: &Shedding| wish.threshold() > 0 && wish.heavy().is_empty();
+    shards.filter(|(_, wish)| is_untargeted(wish)).map(|(shard, _)| shard).collect()
+}
+
+/// Returns `max` different items: the first one of each list, then the second one of each, and so
+/// on. So the items of one shard do not keep out those of another.
+fn in_turn<'a, T>(lists: impl Iterator<Item = &'a [T]> + Clone, max: usize) -> Vec<T>
+where
+    T: Copy + PartialEq + 'a,
+{
+    let nth = |place: usize| lists.clone().filter_map(move |list| list.get(place).copied());
+    distinct((0..max).flat_map(nth), max)
 }
 
 /// Returns the first `max` different items.
@@ -178,6 +187,8 @@ fn distinct<T: PartialEq>(items: impl Iterator<Item = T>, max: usize) -> Vec<T> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::{Listen, open};
 
@@ -188,12 +199,14 @@ mod tests {
     #[test]
     fn the_first_hashes_of_each_shard_apply() {
         let wishes = [with_marks([1, 2, 3]), with_marks([]), with_marks([4, 2, 5])];
-        assert_eq!(in_turn(&wishes), [1, 4, 2, 3, 5]);
+        assert_eq!(marks(&wishes), [1, 4, 2, 3, 5]);
         let many = [with_marks(0..16), with_marks(100..200)];
-        let marks = in_turn(&many);
+        let marks = marks(&many);
         assert_eq!((marks.len(), &marks[..4]), (Shedding::MARKS_MAX, &[0, 100, 1, 101][..]));
     }
 
+    /// Otherwise the share of a shard that names heavy networks would hit all sources as soon as
+    /// another shard names none, or if there were too many.
     #[test]
     fn the_heavy_networks_of_all_shards_with_a_share_apply() {
         let wish = |share: f64, hosts: &[u8]| Shedding {
@@ -204,14 +217,24 @@ mod tests {
                 .collect(),
             ..Shedding::NONE
         };
-        let hosts = |wishes: &[Shedding]| KernelGate::heavy_of(wishes).len();
-        assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.0, &[]), wish(0.1, &[2, 3])]), 3);
+        let applied = |wishes: &[Shedding]| {
+            let host = |network: Network| match network.address {
+                IpAddr::V4(address) => address.octets()[3],
+                IpAddr::V6(_) => panic!("{network:?}"),
+            };
+            let hosts: Vec<u8> = heavy(wishes).into_iter().map(host).collect();
+            (hosts, untargeted(wishes))
+        };
+        let wishes = [wish(0.5, &[1, 2]), wish(0.0, &[4]), wish(0.1, &[2, 3])];
+        assert_eq!(applied(&wishes), (vec![1, 2, 3], vec![]));
         let marked = Shedding { marks: vec![7], ..Shedding::NONE };
-        assert_eq!(hosts(&[wish(0.5, &[1]), marked]), 1, "a shard that only has marks");
-        assert_eq!(hosts(&[wish(0.5, &[1, 2]), wish(0.1, &[])]), 0, "all sources of one shard");
+        assert_eq!(applied(&[wish(0.5, &[1]), marked]), (vec![1], vec![]), "only marks");
+        let wishes = [wish(0.1, &[]), wish(0.5, &[1, 2]), wish(0.1, &[])];
+        assert_eq!(applied(&wishes), (vec![1, 2], vec![0, 2]), "two shards name none");
         let many: Vec<u8> = (0..20).collect();
-        assert_eq!(hosts(&[wish(0.5, &many[..10]), wish(0.5, &many[10..])]), 0, "too many");
-        assert_eq!(hosts(&[]), 0);
+        let (hosts, untargeted) = applied(&[wish(0.5, &many[..10]), wish(0.5, &many[10..])]);
+        assert_eq!((hosts, untargeted), (vec![0, 10, 1, 11, 2, 12, 3, 13, 4, 14, 5, 15], vec![]));
+        assert_eq!(applied(&[]), (vec![], vec![]));
     }
 
     #[test]

@@ -137,7 +137,7 @@ pub trait Outlet {
 pub struct StreamTurn {
     /// Number of events.
     pub events: usize,
-    /// Whether a limit was reached, so that more may wait.
+    /// Whether a limit was reached, so that more events or steps of handshakes may wait.
     pub is_limited: bool,
 }
 

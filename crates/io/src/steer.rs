@@ -85,8 +85,11 @@ pub(crate) struct Share {
     pub(crate) thresholds: Vec<u64>,
     /// Requests for new work with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
-    /// If it is not empty, the thresholds apply only to requests from these networks.
+    /// If it is not empty, the thresholds of all shards but the `untargeted` ones apply only to
+    /// INVITEs from these networks.
     pub(crate) heavy: Vec<Network>,
+    /// Shards whose thresholds apply to INVITEs from all networks.
+    pub(crate) untargeted: Vec<u16>,
 }
 
 /// The filter of a sink. It keeps no bytes.
@@ -280,7 +283,7 @@ impl Program {
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
     /// request. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
-        let Share { key, ref thresholds, ref marks, ref heavy } = *share;
+        let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
@@ -295,7 +298,7 @@ impl Program {
             self.branch(IF_EQUAL, mark, 0, SINK);
             self.end_in_sink(first_sink);
         }
-        let others = self.jump_unless_in_any(family, heavy);
+        let others = self.jump_unless_in_any(family, heavy, untargeted);
         if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
             self.shed_below(thresholds[0], first_sink);
         } else {
@@ -334,21 +337,41 @@ impl Program {
         self.jump()
     }
 
-    /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks. The hash
-    /// stays in `A` otherwise. Returns `None` if there are no networks.
-    fn jump_unless_in_any(&mut self, family: Family, networks: &[Network]) -> Option<usize> {
+    /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks, or the
+    /// shard is one of `shards`. The hash stays in `A` otherwise. Returns `None` if there are no
+    /// networks.
+    fn jump_unless_in_any(
+        &mut self,
+        family: Family,
+        networks: &[Network],
+        shards: &[u16],
+    ) -> Option<usize> {
         if networks.is_empty() {
             return None;
         }
         self.step(STORE, HASH);
-        let found: Vec<usize> =
-            networks.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
+        let mut found = Vec::new();
+        if !shards.is_empty() {
+            self.step(RECALL, SHARD);
+            found.push(self.jump_if_any(shards));
+        }
+        found.extend(networks.iter().filter_map(|network| self.jump_if_in(family, network)));
         let others = self.jump();
         for jump in found {
             self.land(jump);
         }
         self.step(RECALL, HASH);
         Some(others)
+    }
+
+    /// Adds a [jump](Self::jump) that is taken if `A` is one of these numbers, at most 256.
+    fn jump_if_any(&mut self, numbers: &[u16]) -> usize {
+        for (left, &number) in (0..numbers.len()).rev().zip(numbers) {
+            // Each comparison jumps over those after it. If the last one fails too, it jumps over
+            // the jump.
+            self.branch(IF_EQUAL, u32::from(number), left as u8, u8::from(left == 0));
+        }
+        self.jump()
     }
 
     /// Adds a [jump](Self::jump) that is taken if the source is in a network. Returns `None` if no

@@ -71,6 +71,7 @@ fn the_longest_program_fits_into_the_option_memory_of_older_kernels() {
                         prefix: if family == Family::V4 { 32 } else { 64 },
                     })
                     .collect(),
+                untargeted: (1..shards).collect(),
             };
             size(&program(layout, &share, &spared, &banned))
         };

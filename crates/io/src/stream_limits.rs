@@ -34,8 +34,8 @@ pub struct StreamLimits {
     /// messages or handshakes are incomplete for the longest time. The same limit applies separately
     /// to messages that the peers of accepted connections do not read. If these take more, the
     /// connections are closed on which something is left to send for the longest time. A connection
-    /// that takes little is not closed for these reasons: at most 2 KiB, or half of its share, which
-    /// is this number divided by the number of connections.
+    /// that takes little is not closed for these reasons: at most 2 KiB, or a power of two that is at
+    /// most half of its share, which is this number divided by the number of connections.
     pub held_max: usize,
 }
 

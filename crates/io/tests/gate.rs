@@ -192,6 +192,39 @@ fn the_share_applies_only_to_heavy_networks() {
     }
 }
 
+/// Otherwise a shard that names a heavy source would drop the INVITEs of all others too, because
+/// another shard names none. It would not know this, so its ladder could not correct it.
+#[test]
+fn the_share_of_a_shard_without_heavy_networks_applies_only_there() {
+    const HEAVY: &str = "127.0.0.9";
+    let heavy = Network { address: HEAVY.parse().unwrap(), prefix: 32 };
+    for (of_first, of_second) in [(1.0, 1.0), (1.0, 0.01), (0.5, 1.0)] {
+        let group = gated("127.0.0.1", 2, true);
+        let gate = group.gate().unwrap();
+        let wishes = [Shedding { heavy: vec![heavy], ..share(of_first) }, share(of_second)];
+        for (shard, wish) in (0..).zip(&wishes) {
+            gate.set_of(shard, wish).unwrap();
+        }
+        let mut reached = [0; 2];
+        for ip in [HEAVY, "127.0.0.1"] {
+            for number in 0..40 {
+                let peer = peer(ip);
+                peer.send_to(b"BYE sip:a", group.local()).unwrap();
+                let shard = usize::from(waiting_for(&group, 0).is_empty());
+                waiting_for(&group, 1);
+                reached[shard] += 1;
+                let invite = invite(number, 300);
+                peer.send_to(invite.as_bytes(), group.local()).unwrap();
+                let passes = waiting_for(&group, shard as u16).len() == 1;
+                let from = peer.local_addr().unwrap().ip();
+                assert_eq!(passes, !wishes[shard].drops(from, invite.as_bytes()), "{ip} {shard}");
+                assert!(passes || shard == 1 || ip == HEAVY, "{ip} at the first shard");
+            }
+        }
+        assert!(reached.iter().all(|&count| count > 0), "{reached:?}");
+    }
+}
+
 #[test]
 fn the_longest_program_fits_into_the_kernels_option_memory() {
     let nth = |n: u32| IpAddr::from(Ipv6Addr::from_bits(1 << 127 | u128::from(n) << 64 | 1));

@@ -6,10 +6,15 @@ mod cores;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cores::{Echo, Seen, next, start_over};
+use cores::{Echo, Seen, next, start_over, start_over_within};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream};
 use tidegate_io::*;
 use tidegate_world::Transport;
 use tungstenite::Message;
@@ -29,8 +34,12 @@ fn echo_within(transport: Transport, limits: Limits) -> (cores::Running, SocketA
 }
 
 fn listen(transport: Transport, shared: bool) -> StreamGroup {
+    listen_with(transport, shared, None)
+}
+
+fn listen_with(transport: Transport, shared: bool, tls: Option<TlsServer>) -> StreamGroup {
     let (address, origins) = ("127.0.0.1:0".parse().unwrap(), Origins::default());
-    let listen = StreamListen { transport, address, shards: 1, shared, tls: None, origins };
+    let listen = StreamListen { transport, address, shards: 1, shared, tls, origins };
     StreamGroup::open(&listen).unwrap()
 }
 
@@ -118,6 +127,75 @@ fn requests_on_connections_that_wait_at_a_shared_address_are_served_before_the_e
     let place = |is_it: fn(&Seen) -> bool| seen.iter().position(is_it);
     let offered = place(|seen| matches!(seen, Seen::Offered { .. })).expect("the second request");
     assert!(place(|seen| *seen == Seen::Drain).expect("a drain") > offered);
+}
+
+/// Returns the TLS settings of a server and of its clients.
+fn certified() -> (TlsServer, Arc<ClientConfig>) {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+    let server = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key.into())
+        .unwrap();
+    (TlsServer::new(Arc::new(server)), Arc::new(client))
+}
+
+/// A turn takes a limited number of steps of handshakes, and reads no request before its handshake is
+/// complete.
+#[test]
+fn requests_on_connections_whose_handshakes_wait_are_served_before_the_end() {
+    const WAITING: usize = 4;
+    let (server, config) = certified();
+    let group = listen_with(Transport::Tls, true, Some(server));
+    let (mut core, sight) = Echo::new();
+    // Longer than the time for which a shard reads an address that it has left.
+    core.stall = Duration::from_millis(300);
+    let limits = StreamLimits { handshakes: 1, ..StreamLimits::default() };
+    let running = start_over_within(core, Limits::default(), limits, vec![group.listener(0)]);
+    // The last message of the client's handshake is not sent yet.
+    let mut clients = Vec::from_iter((0..=WAITING).map(|_| {
+        let name = "a.example".try_into().unwrap();
+        let mut session = ClientConnection::new(Arc::clone(&config), name).unwrap();
+        let mut socket = TcpStream::connect(group.local()).unwrap();
+        session.write_tls(&mut socket).unwrap();
+        while session.is_handshaking() {
+            session.read_tls(&mut socket).unwrap();
+            session.process_new_packets().unwrap();
+        }
+        (session, socket)
+    }));
+    let mut request = |client: usize| {
+        let (session, socket) = &mut clients[client];
+        session.writer().write_all(REQUEST).unwrap();
+        session.write_tls(socket).unwrap();
+        assert!(!session.wants_write());
+    };
+    request(0);
+    assert!(matches!(next(&sight), Seen::Offered { .. }));
+    // The shard is busy with the first request.
+    (1..=WAITING).for_each(&mut request);
+    running.stop.request();
+    for (session, socket) in &mut clients {
+        let mut answer = vec![0; REQUEST.len()];
+        Stream::new(session, socket).read_exact(&mut answer).unwrap();
+        assert_eq!(answer, REQUEST);
+    }
+    assert_eq!(running.join().0.ended, Ended::Drained);
+    // The core was told to drain after it had got all requests.
+    let seen: Vec<_> = sight.try_iter().collect();
+    let drain = seen.iter().position(|seen| *seen == Seen::Drain).expect("a drain");
+    let is_offered = |seen: &&Seen| matches!(seen, Seen::Offered { .. });
+    assert_eq!(seen[..drain].iter().filter(is_offered).count(), WAITING);
 }
 
 #[test]

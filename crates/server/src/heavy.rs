@@ -3,9 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_io::KernelGate;
-use tidegate_proxy::network_of;
-use tidegate_world::{Network, Shedding};
 
 use crate::bans::written;
 use crate::metrics::collect::ShardCounters;
@@ -19,17 +16,18 @@ static HEAVY: Family = Family::gauge(
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",
     "1 while the kernel drops INVITEs of all sources that it does not spare, and not only of heavy \
-     sources, else 0. Drops because of bans do not count",
+     sources, at one shard or more, else 0. Drops because of bans do not count",
 );
 
-/// The sources whose INVITEs the kernel drops because of overload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The sources whose INVITEs the kernel drops because of overload, in ascending order of their
+/// number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     /// The kernel drops none.
     Nothing,
     /// The kernel drops only INVITEs of heavy sources.
     Heavy,
-    /// The kernel drops INVITEs of all sources that it does not spare.
+    /// The kernel drops INVITEs of all sources that it does not spare, at one shard or more.
     All,
 }
 
@@ -56,25 +54,18 @@ impl HeavySources {
     /// Returns the heavy sources of these shards.
     pub(crate) fn of(shards: &[ShardCounters]) -> Self {
         let mut rates_cps: BTreeMap<u128, f64> = BTreeMap::new();
-        let wish = |shard: &ShardCounters| {
+        let mut target = Target::Nothing;
+        for shard in shards {
             let heavy = shard.proxy.heavy.get();
-            for source in &heavy {
+            target = target.max(match shard.proxy.overload.thinned.get() {
+                0 => Target::Nothing,
+                _ if heavy.is_empty() => Target::All,
+                _ => Target::Heavy,
+            });
+            for source in heavy {
                 *rates_cps.entry(source.source).or_default() += source.rate_cps;
             }
-            Shedding {
-                share: shard.proxy.overload.thinned.get() as f64 / 1e6,
-                heavy: heavy.iter().map(|heavy| network(heavy.source)).collect(),
-                ..Shedding::NONE
-            }
-        };
-        let wishes: Vec<_> = shards.iter().map(wish).collect();
-        let target = if wishes.iter().all(|wish| wish.threshold() == 0) {
-            Target::Nothing
-        } else if KernelGate::heavy_of(&wishes).is_empty() {
-            Target::All
-        } else {
-            Target::Heavy
-        };
+        }
         Self { rates_cps, target }
     }
 
@@ -89,11 +80,6 @@ impl HeavySources {
     pub(crate) fn written(&self) -> String {
         self.rates_cps.keys().map(|source| written(*source)).collect::<Vec<_>>().join(", ")
     }
-}
-
-fn network(source: u128) -> Network {
-    let network = network_of(source);
-    Network { address: network.addr(), prefix: network.prefix_len() }
 }
 
 /// Adds two metrics: the number of heavy sources, and whether the kernel drops INVITEs of all
@@ -136,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_that_of_the_kernel() {
+    fn the_target_is_that_of_the_shard_with_the_most_sources() {
         let target = |shards: &[ShardCounters]| HeavySources::of(shards).target;
         assert_eq!(target(&[shard(0.0, []), shard(0.0, [])]), Target::Nothing);
         assert_eq!(target(&[shard(0.0, [7])]), Target::Nothing, "only hashes are dropped");
         assert_eq!(target(&[shard(0.5, [7]), shard(0.5, [])]), Target::All);
-        assert_eq!(target(&[shard(0.5, 0..8), shard(0.5, 4..12)]), Target::Heavy);
-        assert_eq!(target(&[shard(0.5, 0..8), shard(0.5, 8..16)]), Target::All, "too many");
+        assert_eq!(target(&[shard(0.5, []), shard(0.0, [7])]), Target::All);
+        assert_eq!(target(&[shard(0.5, 0..8), shard(0.0, []), shard(0.5, 8..16)]), Target::Heavy);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A proxy that executes the commands of operators.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use tidegate_balance::BackendRegistry;
 use tidegate_proxy::{Counters, Proxy};
@@ -115,6 +116,8 @@ impl Core for Reconfigurable {
         if !is_applied {
             in_force.last_rejected.set(number);
         }
+        // A thread that sees one of these counts must see the last rejected command too.
+        fence(Ordering::Release);
         if is_applied { &in_force.commands } else { &in_force.commands_rejected }.add(1);
     }
 

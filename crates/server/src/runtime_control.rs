@@ -6,7 +6,7 @@ mod in_force;
 mod reload;
 mod wanted;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -250,13 +250,16 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has applied or rejected the command with this number.
+    /// Returns whether every shard has applied or rejected the command with this number. If so, the
+    /// number of the last rejected command of each shard, read from now on, is at least as new.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
             in_force.commands.get() + in_force.commands_rejected.get() >= number
         };
-        self.shards.iter().all(heard)
+        let is_heard = self.shards.iter().all(heard);
+        fence(Ordering::Acquire);
+        is_heard
     }
 
     /// Returns whether a shard has rejected the command with this number. Only the last rejected

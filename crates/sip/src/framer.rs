@@ -15,7 +15,7 @@ use crate::field::{Line, line_end};
 use crate::lexical::{decimal, find, is_token};
 use crate::line_ends::has_only_crlf;
 use crate::start::Start;
-use crate::{BYTES_MAX, HeaderName, Method, StartLine};
+use crate::{BYTES_MAX, HeaderName};
 
 /// Limits on the messages of a peer on a stream.
 ///
@@ -53,18 +53,7 @@ pub enum Next {
     Pong,
     /// No further message can be found on the stream. Close it. All later calls of
     /// [`next`](Framer::next) return the same.
-    Broken(Broken),
-}
-
-/// The reason why no further message can be found on a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The reason.
-    pub fault: FrameFault,
-    /// The head of a request to be answered with the [status](FrameFault::status) of the fault
-    /// before the stream is closed. [`Message::parse_head`](crate::Message::parse_head) reads it.
-    /// `None` for a response, for an ACK, and if the head itself cannot be determined.
-    pub answerable: Option<Range<usize>>,
+    Broken(FrameFault),
 }
 
 /// A reason why a stream cannot be cut into messages.
@@ -89,18 +78,6 @@ pub enum FrameFault {
     /// The body is longer than [`FrameLimits::body_max`], or the message is longer than
     /// [`BYTES_MAX`].
     TooLong,
-}
-
-impl FrameFault {
-    /// Returns the status that answers the request, if it is [answerable](Broken::answerable).
-    pub const fn status(self) -> u16 {
-        match self {
-            // RFC 3261 §21.5.7: "The server was unable to process the request since the message
-            // length exceeded its capabilities."
-            Self::TooLong | Self::HeadTooLong => 513,
-            _ => 400,
-        }
-    }
 }
 
 impl fmt::Display for FrameFault {
@@ -161,11 +138,11 @@ enum Stage {
     /// The start line has begun.
     StartLine,
     /// The headers are read up to the one that begins at `line`.
-    Headers { line: usize, answerable: bool, length: Length },
+    Headers { line: usize, length: Length },
     /// The message ends at `end`.
-    Body { line: usize, end: usize },
+    Body { end: usize },
     /// No further message can be found.
-    Broken(Broken),
+    Broken(FrameFault),
 }
 
 /// The body length according to the headers read so far.
@@ -192,14 +169,12 @@ impl Framer {
     pub fn next(&mut self, held: &[u8]) -> Next {
         assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
         loop {
-            let step = match &self.stage {
+            let step = match self.stage {
                 Stage::Between => self.between(held),
                 Stage::StartLine => self.start_line(held),
-                &Stage::Headers { line, answerable, length } => {
-                    self.headers(held, line, answerable, length)
-                }
-                &Stage::Body { end, .. } => Some(self.body(held, end)),
-                Stage::Broken(broken) => Some(Next::Broken(broken.clone())),
+                Stage::Headers { line, length } => self.headers(held, line, length),
+                Stage::Body { end } => Some(self.body(held, end)),
+                Stage::Broken(fault) => Some(Next::Broken(fault)),
             };
             if let Some(next) = step {
                 return next;
@@ -218,10 +193,7 @@ impl Framer {
         self.scanned -= done;
         match &mut self.stage {
             Stage::Headers { line, .. } => *line -= done,
-            Stage::Body { line, end } => {
-                *line -= done;
-                *end -= done;
-            }
+            Stage::Body { end } => *end -= done,
             Stage::Between | Stage::StartLine | Stage::Broken(_) => {}
         }
         done
@@ -237,16 +209,6 @@ impl Framer {
     /// sent. Each call covers one more CRLF.
     pub fn expect_pong(&mut self) {
         self.pings = self.pings.saturating_add(1);
-    }
-
-    /// Returns the whole lines of the incomplete message: its start line and the headers so far.
-    /// [`glance`](crate::glance) and [`scan`](crate::scan()) can read them before the rest arrives.
-    /// The result is empty while the start line is incomplete.
-    pub fn lines<'b>(&self, held: &'b [u8]) -> &'b [u8] {
-        match self.stage {
-            Stage::Headers { line, .. } | Stage::Body { line, .. } => &held[self.start..line],
-            Stage::Between | Stage::StartLine | Stage::Broken(_) => &[],
-        }
     }
 
     /// Returns true if no message has begun, so that the stream may end here.
@@ -275,7 +237,7 @@ impl Framer {
                 self.stage = Stage::StartLine;
                 return None;
             }
-            _ => return Some(self.broken(FrameFault::StartLine, None)),
+            _ => return Some(self.broken(FrameFault::StartLine)),
         };
         self.start += taken;
         self.scanned = self.start;
@@ -286,7 +248,7 @@ impl Framer {
         }
         self.blanks += 1;
         let too_many = self.blanks > self.limits.blank_max;
-        too_many.then(|| self.broken(FrameFault::BlankLines, None))
+        too_many.then(|| self.broken(FrameFault::BlankLines))
     }
 
     fn start_line(&mut self, held: &[u8]) -> Option<Next> {
@@ -296,32 +258,22 @@ impl Framer {
         };
         let line = &held[self.start..end - 1];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let Ok(start) = Start::parse_to_answer(line) else {
-            return Some(self.broken(FrameFault::StartLine, None));
-        };
-        // RFC 3261 §17.1.1.3: an ACK is never answered. §18.3: "If the message is a response, it
-        // MUST be discarded."
-        let answerable =
-            matches!(start.line, StartLine::Request { method, .. } if method != Method::Ack);
+        if Start::parse_to_answer(line).is_err() {
+            return Some(self.broken(FrameFault::StartLine));
+        }
         self.scanned = end;
-        self.stage = Stage::Headers { line: end, answerable, length: Length::Unsaid };
+        self.stage = Stage::Headers { line: end, length: Length::Unsaid };
         None
     }
 
     /// Reads one header line, or the empty line behind the last header.
-    fn headers(
-        &mut self,
-        held: &[u8],
-        line: usize,
-        answerable: bool,
-        length: Length,
-    ) -> Option<Next> {
+    fn headers(&mut self, held: &[u8], line: usize, length: Length) -> Option<Next> {
         let end = match self.find_line_end(held) {
             Ok(end) => end,
             Err(next) => return Some(next),
         };
         if line_end(&held[line..end]) > 0 {
-            return self.end_of_headers(held, end, answerable, length);
+            return self.end_of_headers(held, end, length);
         }
         match held.get(end) {
             // RFC 3261 §7.3.1: the line continues if the next one begins with white space.
@@ -331,7 +283,7 @@ impl Framer {
             }
             Some(_) => {}
             None if end - self.start >= self.limits.head_max => {
-                return Some(self.broken(FrameFault::HeadTooLong, None));
+                return Some(self.broken(FrameFault::HeadTooLong));
             }
             // Finding the line end again costs only one byte.
             None => {
@@ -344,17 +296,11 @@ impl Framer {
             _ => length,
         };
         self.scanned = end;
-        self.stage = Stage::Headers { line: end, answerable, length };
+        self.stage = Stage::Headers { line: end, length };
         None
     }
 
-    fn end_of_headers(
-        &mut self,
-        held: &[u8],
-        end: usize,
-        answerable: bool,
-        length: Length,
-    ) -> Option<Next> {
+    fn end_of_headers(&mut self, held: &[u8], end: usize, length: Length) -> Option<Next> {
         let head = end - self.start;
         let fault = match length {
             _ if !has_only_crlf(&held[self.start..end]) => FrameFault::LineEnd,
@@ -363,13 +309,13 @@ impl Framer {
             }
             Length::Said(body) => {
                 self.scanned = end;
-                self.stage = Stage::Body { line: end, end: end + body as usize };
+                self.stage = Stage::Body { end: end + body as usize };
                 return None;
             }
             Length::Unsaid => FrameFault::NoContentLength,
             Length::Wrong(fault) => fault,
         };
-        Some(self.broken(fault, answerable.then_some(self.start..end)))
+        Some(self.broken(fault))
     }
 
     fn body(&mut self, held: &[u8], end: usize) -> Next {
@@ -390,16 +336,15 @@ impl Framer {
             return Ok(self.scanned + at + 1);
         }
         if readable.len() == head_end {
-            return Err(self.broken(FrameFault::HeadTooLong, None));
+            return Err(self.broken(FrameFault::HeadTooLong));
         }
         self.scanned = readable.len();
         Err(Next::Incomplete { need: 1 })
     }
 
-    fn broken(&mut self, fault: FrameFault, answerable: Option<Range<usize>>) -> Next {
-        let broken = Broken { fault, answerable };
-        self.stage = Stage::Broken(broken.clone());
-        Next::Broken(broken)
+    fn broken(&mut self, fault: FrameFault) -> Next {
+        self.stage = Stage::Broken(fault);
+        Next::Broken(fault)
     }
 }
 

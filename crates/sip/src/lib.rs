@@ -80,7 +80,7 @@ pub use check::Essentials;
 pub use cseq::CSeq;
 pub use destination::{connection_target, listener_target, reply_target, response_target};
 pub use field::{FIELDS_MAX, Field};
-pub use framer::{Broken, FrameFault, FrameLimits, Framer, Next};
+pub use framer::{FrameFault, FrameLimits, Framer, Next};
 pub use header_name::HeaderName;
 pub use host::Host;
 pub use lines::first_value;

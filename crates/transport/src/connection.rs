@@ -47,13 +47,13 @@ pub(crate) struct Connection {
     /// local end of an opened connection has another port.
     pub(crate) listener: SocketAddr,
     /// The target that the connection reaches, by which requests find it. An opened connection has
-    /// a target until it is being closed, or until another connection becomes an alias of this
-    /// target. An accepted connection has a target only while it is an alias. Requests do not find
-    /// a connection that the owner of the table has named.
+    /// a target until it is being closed. An accepted connection has none. Requests do not find a
+    /// connection that the owner of the table has named.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
     /// The time from which the time limit of the state counts. For an open connection, it is the
-    /// time of the last message or keep-alive in either direction, or of the opening. While the
+    /// time of the last message or keep-alive in either direction, or of the opening. On a
+    /// connection for responses, it is the time of the last message that we have sent. While the
     /// peer of an accepted connection has sent no message, it is the time at which the connection
     /// was accepted.
     pub(crate) since: Timestamp,
@@ -64,6 +64,9 @@ pub(crate) struct Connection {
     pub(crate) is_named: bool,
     /// True while the connection is being opened for a response whose own connection has ended.
     pub(crate) opens_for_response: bool,
+    /// True if we have sent only such responses on the connection. Then nothing that the peer sends
+    /// counts as a use. Otherwise a peer could keep its place with a ping a second.
+    pub(crate) is_for_responses: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
     /// True if another shard has sent a request on this connection.
@@ -88,6 +91,7 @@ impl Connection {
             armed: Timestamp::NEVER,
             is_named: false,
             opens_for_response: false,
+            is_for_responses: false,
             has_spoken: false,
             serves_others: false,
             has_carried: false,
@@ -146,14 +150,21 @@ impl Connection {
     /// Returns the message with the flow of this connection, and counts it in the window. The
     /// connection must be open.
     pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
-        debug_assert_eq!(self.state, ConnectionState::Open);
         self.renew(now);
+        self.hand_out_pong(now, transmit)
+    }
+
+    /// Returns the answer to a keep-alive, as [`hand_out_now`](Self::hand_out_now) returns a message.
+    /// The answer itself is no use of the connection.
+    pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
+        debug_assert_eq!(self.state, ConnectionState::Open);
         self.has_carried = true;
-        self.handed_out += transmit.bytes.len();
+        self.handed_out += pong.bytes.len();
         if self.handed_out >= STREAM_WINDOW {
             self.state = ConnectionState::BackedUp;
+            self.renew(now);
         }
-        Transmit { flow: self.flow, ..transmit }
+        Transmit { flow: self.flow, ..pong }
     }
 
     /// Records that a message or a keep-alive has arrived. Returns false if the connection is still
@@ -162,7 +173,9 @@ impl Connection {
         self.has_spoken |= is_message;
         match self.state {
             ConnectionState::Open => {
-                self.renew(now);
+                if !self.is_for_responses {
+                    self.renew(now);
+                }
                 true
             }
             // A peer that sends may still not read, so this does not extend the time limit of a
@@ -173,7 +186,7 @@ impl Connection {
     }
 
     /// Records the time of a message or keep-alive in either direction. An accepted connection
-    /// whose peer has sent no message is not renewed, not even by our answers to its keep-alives.
+    /// whose peer has sent no message is not renewed.
     fn renew(&mut self, now: Timestamp) {
         if !self.flow_is_silent() {
             self.since = now;

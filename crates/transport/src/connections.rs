@@ -140,6 +140,9 @@ impl ConnectionTable {
             Ok(id) => id,
             Err(why) => return Err(Unsent { transmit, why }),
         };
+        if id.is_opened() && transmit.flow.connection.is_some() && is_request(&transmit.bytes) {
+            self.use_for_requests(id);
+        }
         let connection = self.connections.get_mut(&id).expect("it was found");
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
@@ -246,41 +249,14 @@ impl ConnectionTable {
         if !self.on_keep_alive(now, id) {
             return;
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state != ConnectionState::Open {
             self.counters.pongs_saved.add(1);
             return;
         }
-        let sent = self.send(now, Transmit::new(connection.flow, pong));
-        debug_assert!(sent.is_ok(), "an open connection takes it");
-    }
-
-    /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
-    /// 5923). Returns `false` if this is not possible.
-    ///
-    /// The caller must have found the parameter `alias` in the Via of the peer, and must have
-    /// verified that the peer may do this (§9.2). `port` is the port in the sent-by of this Via.
-    /// RFC 5923 §8.2: the address is that of "the ";received" parameter", so that no peer can take
-    /// over another address. If several connections are aliases of one target, the last one is
-    /// used.
-    pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
-        let Some(connection) = self.connections.get_mut(&id) else { return false };
-        let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
-        if id.is_opened() || !is_open {
-            return false;
-        }
-        let Flow { transport, remote, .. } = connection.flow;
-        let remote = SocketAddr::new(remote.ip(), port);
-        let target = Target { transport, local: listener, remote };
-        if let Some(before) = connection.target.replace(Box::new(target)) {
-            self.by_target.remove(&before);
-        }
-        if let Some(other) = self.by_target.insert(target, id)
-            && let Some(connection) = self.connections.get_mut(&other)
-        {
-            connection.target = None;
-        }
-        true
+        let pong = Transmit::new(connection.flow, pong);
+        self.transmits.push_back(connection.hand_out_pong(now, pong));
+        self.arm(id);
     }
 
     /// Closes a connection after the messages handed out on it are sent. The messages that still
@@ -396,6 +372,18 @@ impl ConnectionTable {
         }
     }
 
+    /// Records that a request is sent on a connection. The request waits for its response, so the
+    /// connection yields no earlier than others from now on.
+    ///
+    /// A request of the peer changes nothing. Its responses need no certain connection, and the peer
+    /// could otherwise take any number of connections, and not only those for responses.
+    fn use_for_requests(&mut self, id: ConnectionId) {
+        self.for_responses.remove(id);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_for_responses = false;
+        }
+    }
+
     /// Removes a connection that ends from the orders of last use.
     fn forget_use(&mut self, id: ConnectionId) {
         self.recency.remove(id);
@@ -440,6 +428,11 @@ impl ConnectionTable {
             timers.sweep(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
         }
     }
+}
+
+/// Returns whether a message is a request, and neither a response nor a keep-alive.
+fn is_request(bytes: &[u8]) -> bool {
+    !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }
 
 /// The kind of a message that looks for a connection to its remote end.

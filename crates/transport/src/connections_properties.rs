@@ -38,7 +38,6 @@ enum Step {
     Closed(Index, CloseCause),
     Writable(Index),
     Received(Index),
-    Alias(Index, u8),
     Close(Index),
     Pass(u64),
 }
@@ -58,7 +57,6 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, cause)| Step::Closed(at, cause)),
         3 => index().prop_map(Step::Writable),
         2 => index().prop_map(Step::Received),
-        1 => (index(), 0..8u8).prop_map(|(at, peer)| Step::Alias(at, peer)),
         1 => index().prop_map(Step::Close),
         3 => (0..30u64).prop_map(Step::Pass),
     ]
@@ -183,11 +181,6 @@ impl World {
                     self.table.on_received(self.now, id);
                 }
             }
-            Step::Alias(at, number) => {
-                if let Some(id) = self.pick(at) {
-                    self.table.alias(id, listener(), peer(number).port());
-                }
-            }
             Step::Close(at) => {
                 if let Some(id) = self.pick(at) {
                     self.table.close(id);
@@ -259,6 +252,10 @@ impl World {
             assert!(of <= LIMITS.per_remote_max);
         }
         assert!(self.table.for_responses.len() <= LIMITS.opened_max / 2);
+        let is_for_responses =
+            |c: &&Connection| c.is_for_responses && c.state != ConnectionState::Closing;
+        let for_responses = self.table.connections.values().filter(is_for_responses).count();
+        assert_eq!(self.table.for_responses.len(), for_responses);
         assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);
         assert!(self.held.len() <= kept.len() * LIMITS.waiting_max);
         assert_eq!(self.held.is_empty(), self.table.waiting_bytes() == 0);

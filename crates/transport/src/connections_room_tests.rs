@@ -118,6 +118,53 @@ fn connections_for_responses_yield_to_requests() {
     assert_eq!(scene.closes(), [id(for_responses[0])], "the connection of a request stays");
 }
 
+/// Otherwise one address could keep all of these places with a ping a second on each of its
+/// connections.
+#[test]
+fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
+    let mut opened = Vec::new();
+    for port in 1..=64 {
+        scene.respond(to(&format!("198.51.100.7:{port}"))).unwrap();
+        opened.push(scene.connected());
+    }
+    assert_eq!((scene.sent().len(), scene.respond(flow(8))), (64, Err(WhyUnsent::TooMany)));
+    let pool = Pool::new();
+    for _ in 0..2 {
+        scene.now = scene.now + Duration::from_millis(500);
+        for peer in &opened {
+            let id = peer.connection.unwrap();
+            scene.table.on_ping(scene.now, id, pool.copy(b"\r\n"));
+            scene.table.on_received(scene.now, id);
+        }
+    }
+    assert_eq!(scene.sent().len(), 2 * 64, "the pings are answered");
+    scene.respond(flow(8)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[0])]);
+    // A further response is a use.
+    scene.respond(to("198.51.100.7:2")).unwrap();
+    scene.respond(flow(9)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[2])]);
+}
+
+/// A request in a dialog names the connection if a token does.
+#[test]
+fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_others() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
+    let mut opened = Vec::new();
+    for number in [1, 2] {
+        scene.respond(flow(number)).unwrap();
+        opened.push(scene.connected());
+    }
+    scene.send(opened[0], "INVITE sip:a@b SIP/2.0\r\n").unwrap();
+    scene.send(opened[1], "SIP/2.0 200 OK\r\n").unwrap();
+    scene.now = scene.now + Duration::from_secs(2);
+    scene.respond(flow(3)).unwrap();
+    assert!(scene.closes().is_empty());
+    scene.respond(flow(4)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[1])]);
+}
+
 /// Otherwise a peer that names ports at which nothing answers could use up all of them.
 #[test]
 fn few_connections_for_responses_are_opening_to_one_address() {

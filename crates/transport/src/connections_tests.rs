@@ -204,42 +204,6 @@ fn a_response_goes_on_its_connection_or_nowhere() {
     assert_eq!(scene.connect().remote, PEER.parse().unwrap());
 }
 
-/// RFC 5923 §8.2: requests "that are destined to a resolved address that matches the identifiers
-/// in the advertised address in the topmost Via header field can reuse this connection."
-#[test]
-fn an_accepted_connection_is_used_for_requests_once_it_is_an_alias() {
-    let mut scene = scene();
-    let flow = scene.accepted(2, "198.51.100.7:51234");
-    let id = flow.connection.unwrap();
-    scene.send(to(PEER), "on another").unwrap();
-    let opened = scene.connect().id;
-    assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5060));
-    scene.send(to(PEER), "on this").unwrap();
-    assert_eq!(scene.sent(), [(2, "on this".into())]);
-    // The message for which the other connection was opened still goes there. The end of that
-    // connection does not end the alias.
-    scene.table.on_connected(scene.now, Flow { connection: Some(opened), ..to(PEER) });
-    assert_eq!(scene.sent(), [(1, "on another".into())]);
-    scene.table.on_closed(opened, CloseCause::Ended);
-    scene.send(to(PEER), "on this").unwrap();
-    assert_eq!(scene.sent(), [(2, "on this".into())]);
-
-    // An alias for another port of the peer. The old one is removed.
-    assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5070));
-    scene.send(to("198.51.100.7:5070"), "there").unwrap();
-    assert_eq!(scene.sent(), [(2, "there".into())]);
-    scene.send(to(PEER), "elsewhere").unwrap();
-    let elsewhere = scene.connect().id;
-
-    // "the server MUST open a new connection to the resolved address"
-    scene.table.on_closed(id, CloseCause::Ended);
-    scene.send(to("198.51.100.7:5070"), "again").unwrap();
-    assert_eq!(scene.connect().remote.port(), 5070);
-    for id in [id, elsewhere] {
-        assert!(!scene.table.alias(id, LISTENER.parse().unwrap(), 5080), "{id:?}");
-    }
-}
-
 #[test]
 fn unread_messages_wait_and_go_on_in_order() {
     let mut scene = scene();
@@ -414,16 +378,12 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
 fn a_connection_without_a_target_still_belongs_to_its_listener() {
     let mut scene = scene();
     let listener = LISTENER.parse().unwrap();
-    let [closed, replaced] = [to(PEER), to("198.51.100.8:5060")].map(|flow| scene.opened(flow));
-    let [closed_id, replaced_id] = [closed, replaced].map(|flow| flow.connection.unwrap());
-    scene.table.close(closed_id);
-    let alias = scene.accepted(2, "198.51.100.8:51234").connection.unwrap();
-    assert!(scene.table.alias(alias, listener, 5060));
-    for (id, flow) in [(closed_id, closed), (replaced_id, replaced)] {
-        assert_eq!(scene.table.local(id), Some(listener));
-        let inside = Flow { local: listener, ..flow };
-        assert_eq!(scene.table.on_closed(id, CloseCause::Asked), Some((inside, false)));
-    }
+    let closed = scene.opened(to(PEER));
+    let id = closed.connection.unwrap();
+    scene.table.close(id);
+    assert_eq!(scene.table.local(id), Some(listener));
+    let inside = Flow { local: listener, ..closed };
+    assert_eq!(scene.table.on_closed(id, CloseCause::Asked), Some((inside, false)));
 }
 
 #[test]

@@ -87,8 +87,9 @@ impl Connection {
             // accepted.
             rustls::Error::AlertReceived(_) => CloseCause::Insecure,
             _ => {
-                // A session that has failed encrypts no messages.
+                // A session that has failed encrypts no messages, and no answer to a ping.
                 self.out.clear();
+                self.pong = None;
                 let _ = self.send();
                 CloseCause::Garbled
             }

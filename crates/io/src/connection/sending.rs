@@ -56,6 +56,7 @@ impl Connection {
     pub(crate) fn send(&mut self) -> Sent {
         if self.failure.is_some() {
             self.out.clear();
+            self.pong = None;
             return Sent::All { tells: false };
         }
         // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads

@@ -8,7 +8,11 @@ use super::Connections;
 use crate::connection::{Connection, READ, State};
 
 /// Maximum number of bytes for which no connection is closed, unless half of its share is less.
-const SMALL: usize = 2048;
+pub(super) const SMALL: usize = 2048;
+
+/// The number of bytes for which no connection is closed becomes larger again when it could be this
+/// number of times as large. So it does not change all the time while connections come and go.
+const LARGER: usize = 4;
 
 /// The accepted connections that take more of a memory than a small part, each with the time since
 /// which it takes some of it. An entry may be outdated. It stays until it is the oldest, or until
@@ -44,15 +48,6 @@ impl Takers {
     }
 }
 
-/// The parts of a memory that a connection may take.
-struct Parts {
-    /// The memory divided by the number of connections.
-    share: usize,
-    /// A part for which no connection is closed. It is at most half of a share. So while the memory
-    /// is full, connections that take more take at least half of it.
-    small: usize,
-}
-
 impl Connections {
     /// Limits the memory for messages and handshakes that have arrived in part, after a connection
     /// has read some bytes.
@@ -62,8 +57,7 @@ impl Connections {
     /// the memory and completes nothing loses its own connections, also if each of them takes no
     /// more than its share.
     pub(super) fn limit_held(&mut self, id: ConnectionId) {
-        let max = self.limits.held_max;
-        let Parts { share, small } = self.parts(max);
+        let (max, share, small) = (self.limits.held_max, self.share(), self.small());
         let Some(connection) = self.connections.get(&id) else { return };
         let (since, held) = (connection.since, connection.held());
         // Peers must not cost a connection that the core has opened, for example to a back end.
@@ -92,8 +86,7 @@ impl Connections {
     /// If the memory is full, closes the connections on which something is left to send for the
     /// longest time, until as many bytes are free as the core hands out at once.
     pub(super) fn limit_unsent(&mut self, id: ConnectionId) {
-        let max = self.limits.held_max;
-        let Parts { small, .. } = self.parts(max);
+        let (max, small) = (self.limits.held_max, self.small());
         let Some(connection) = self.connections.get(&id) else { return };
         if connection.unsent > small {
             let since = connection.unsent_since;
@@ -112,9 +105,34 @@ impl Connections {
         }
     }
 
-    fn parts(&self, max: usize) -> Parts {
-        let share = max / self.connections.len().max(1);
-        Parts { share, small: SMALL.min(share / 2) }
+    /// Returns the memory divided by the number of connections.
+    fn share(&self) -> usize {
+        self.limits.held_max / self.connections.len().max(1)
+    }
+
+    /// Returns the part of the memory for which no connection is closed. It is at most half of a
+    /// share. So while the memory is full, connections that take more take at least half of it.
+    ///
+    /// If there are more connections, the part becomes smaller. Then connections that were not listed
+    /// before may take more than the part, and may never read or send again. So all are listed again.
+    /// The part is a power of two, so this rarely happens.
+    fn small(&mut self) -> usize {
+        let half = SMALL.min(self.share() / 2);
+        let small = half.checked_ilog2().map_or(0, |bits| 1 << bits);
+        if small < self.small {
+            for (&id, connection) in &self.connections {
+                if !id.is_opened() && holds(connection, small) {
+                    self.holding.0.insert((connection.since, id));
+                }
+                if connection.unsent > small {
+                    self.unread.0.insert((connection.unsent_since, id));
+                }
+            }
+        }
+        if small < self.small || small >= LARGER * self.small {
+            self.small = small;
+        }
+        self.small
     }
 
     fn end_for_memory(&mut self, id: ConnectionId, cause: CloseCause) {

@@ -99,6 +99,45 @@ fn the_messages_that_are_incomplete_for_the_longest_time_make_room() {
     assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (2, 70));
 }
 
+/// A part that is small becomes smaller when there are more connections. Otherwise strangers that do not
+/// send again would keep their memory, and others would lose their connections.
+#[test]
+fn a_connection_makes_room_even_if_it_was_small_when_it_last_read() {
+    let held_max = 40_000;
+    let mut scene = Scene::new(StreamLimits { held_max, ..StreamLimits::default() });
+    let begun = |bytes: usize| {
+        let head = head(9999);
+        let body = "x".repeat(bytes - head.len());
+        head + &body
+    };
+    let mut strangers = [(); 8].map(|()| scene.accept());
+    for (stranger, _) in &mut strangers {
+        hold(&mut scene, stranger, &begun(2000));
+    }
+    assert!(2000 < scene.connections.small);
+    scene.now = scene.now + Duration::from_secs(1);
+    let mut others = [(); 26].map(|()| scene.accept());
+    for (other, _) in &mut others {
+        hold(&mut scene, other, &begun(900));
+    }
+    assert!(scene.connections.held + 700 > held_max);
+    let (mut caller, _) = scene.accept();
+    caller.write_all(begun(700).as_bytes()).unwrap();
+    assert_eq!(closed_for_memory(&mut scene), strangers[0].1.connection);
+    assert_eq!(scene.counters.stream_held_full.get(), 1);
+    // When the others have ended, little is small again.
+    drop((strangers, others));
+    while scene.connections.connections.len() > 1 {
+        assert!(scene.next().is_some());
+    }
+    caller.write_all(b"x").unwrap();
+    while scene.connections.held < 701 {
+        scene.connections.poll(scene.now).unwrap();
+        scene.settle();
+    }
+    assert_eq!((scene.connections.held, scene.connections.small), (701, 2048));
+}
+
 /// The core opens connections to back ends.
 #[test]
 fn peers_that_fill_the_memory_do_not_cost_a_connection_that_the_core_has_opened() {

@@ -355,6 +355,62 @@ fn messages_before_an_error_of_tls_are_received() {
     }
 }
 
+/// A session that has failed encrypts no answer to a ping.
+#[test]
+fn an_error_of_tls_while_a_pong_waits_ends_the_websocket() {
+    const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\n\
+        Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+        Sec-WebSocket-Protocol: sip\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    // A ping with the key 0 of its mask.
+    const PING_OF_CLIENT: &[u8] = &[0x89, 0x81, 0, 0, 0, 0, b'7'];
+    let Certified { server, client: config } = certified("a.example");
+    let (limits, tls) = (StreamLimits::default(), Some(TlsServer::new(server)));
+    let mut scene = Scene::over(Transport::Wss, limits, tls, Arc::new(|_| None));
+    let (mut session, mut socket) = connected(&mut scene, &config);
+    session.writer().write_all(UPGRADE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    take_turn(&mut scene);
+    scene.settle();
+    assert_eq!(scene.counters.websocket_handshakes.get(), 1);
+    session.writer().write_all(PING_OF_CLIENT).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    // The pong is sent at the end of the turn.
+    assert_eq!(scene.message(), PONG);
+    socket.write_all(&foreign_record()).unwrap();
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!(scene.counters.stream_garbled.get(), 1);
+    thread::sleep(Duration::from_millis(20));
+    session.read_tls(&mut socket).unwrap();
+    let alert = session.process_new_packets();
+    assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
+}
+
+/// Messages wait in encrypted form too. Otherwise each peer that sends requests and reads no response
+/// would take a window of the core.
+#[test]
+fn messages_over_tls_that_a_peer_does_not_read_have_a_limited_memory() {
+    const BLOCK: usize = STREAM_WINDOW / 2;
+    let (mut scene, config) = scene(StreamLimits { held_max: 2 * BLOCK, ..Default::default() });
+    let (mut session, mut socket) = connected(&mut scene, &config);
+    session.writer().write_all(MESSAGE).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    let Some(StreamEvent::Received(received)) = scene.next() else { panic!("no message") };
+    scene.settle();
+    scene.fill(received.flow);
+    assert_eq!(scene.connections.unsent, BLOCK, "it is encrypted");
+    scene.post(received.flow, &[b'x'; BLOCK]);
+    assert_eq!(scene.connections.unsent, 2 * BLOCK);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    scene.post(received.flow, &[b'x'; BLOCK]);
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Closed(id, CloseCause::Other)) => {
+            assert_eq!(Some(id), received.flow.connection);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((scene.counters.stream_held_full.get(), scene.connections.unsent), (1, 0));
+}
+
 /// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
 /// default.
 #[test]

@@ -203,12 +203,21 @@ pub fn start_with(
 
 /// Starts a core whose shard has connections only.
 pub fn start_over(echo: Echo, limits: Limits, streams: Vec<StreamListener>) -> Running {
+    start_over_within(echo, limits, StreamLimits::default(), streams)
+}
+
+/// Starts a core whose shard has connections only, within these limits.
+pub fn start_over_within(
+    echo: Echo,
+    limits: Limits,
+    of_streams: StreamLimits,
+    streams: Vec<StreamListener>,
+) -> Running {
     let handoffs = Handoffs::alone().unwrap();
     run(echo, Stop::new(), move |counters, stop| {
         let (clock, pool) = (Clock::start(), Pool::new());
         let shard = Shard { clock, limits, listeners: vec![], handoffs, counters, stop, pool };
-        let limits = StreamLimits::default();
-        Drive::new(shard).unwrap().with_streams(streams, limits, Arc::new(|_| None)).unwrap()
+        Drive::new(shard).unwrap().with_streams(streams, of_streams, Arc::new(|_| None)).unwrap()
     })
 }
 

@@ -9,15 +9,16 @@
 //! again from a CANCEL. The branch of a request without transaction needs only the key. The branch
 //! of a request with a transaction also needs the number of the process that made it, which is
 //! known for the previous process, and the number of the shard. A CANCEL on a stream may come to
-//! another shard than its INVITE. So it is sent with the branch of each shard.
+//! another shard than its INVITE. So it is sent with the branch of each shard, if there are not too
+//! many.
 //!
 //! A CANCEL goes to these targets:
 //!
 //! - each back end that sent a response to the INVITE: the response contains the branch;
 //! - if there is none, the back end that the policy selects, if the selection depends on the
 //!   request alone, and during a slow start also its selection without slow start;
-//! - otherwise, or if the pool forks, all back ends that may have the request, if they are few and
-//!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
+//! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have the request, if a
+//!   previous process ended not long ago. The caller gets the 200 of the back end that has the
 //!   request, or the negative response when all have answered.
 //!
 //! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
@@ -236,7 +237,9 @@ fn lost_targets(
     let PoolSettings { choice, mode, .. } = snapshot.pool(pool);
     let is_fork = matches!(choice, Choice::All(_));
     let backend_refs = match request.method {
-        Method::Cancel if targets.is_empty() || is_fork => lost_backend_refs(step, pool, request)?,
+        Method::Cancel if targets.is_empty() || is_fork => {
+            lost_backend_refs(step, pool, request).unwrap_or_default()
+        }
         Method::Ack if targets.is_empty() && may_be_of_another_shard(snapshot, received, pool) => {
             // RFC 3261 §16.11: "A stateless proxy MUST choose one and only one target from the
             // target set."
@@ -244,26 +247,45 @@ fn lost_targets(
         }
         _ => BackendAddresses::new(),
     };
-    for target in backend_refs {
-        let (derived, plain) = match mode {
-            Mode::Transaction => (true, false),
-            Mode::Stateless => (false, true),
-            Mode::Adaptive => (true, true),
+    let guesses = shards_of_branches(snapshot, received, *mode)
+        .flat_map(|shard| backend_refs.iter().map(move |&target| (target, shard)));
+    for (target, shard) in guesses {
+        if targets.is_full() {
+            break;
+        }
+        let text = match shard {
+            Some(shard) => branch_of_before(now, snapshot, received, request, target, shard),
+            None => Some(stateless_branch(snapshot, received, request)),
         };
-        let shards = shards_before(snapshot, received).filter(|_| derived);
-        let before = shards
-            .filter_map(|shard| branch_of_before(now, snapshot, received, request, target, shard));
-        let stateless = plain.then(|| stateless_branch(snapshot, received, request));
-        for text in before.chain(stateless) {
-            let is_same = |(at, of): &(SocketAddr, BranchText)| {
-                *at == target && of.as_bytes() == text.as_bytes()
-            };
-            if !targets.iter().any(is_same) {
-                targets.try_push((target, text)).ok()?;
-            }
+        let is_sent = |text: &BranchText| {
+            targets.iter().any(|(at, of)| *at == target && of.as_bytes() == text.as_bytes())
+        };
+        if let Some(text) = text.filter(|text| !is_sent(text)) {
+            targets.push((target, text));
         }
     }
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
+}
+
+/// Returns the shards whose branches the INVITE of a CANCEL may have, and `None` for the branch of a
+/// request without transaction. Each back end gets a copy with the first branch before any gets one
+/// with the next branch, because the number of copies is limited.
+fn shards_of_branches(
+    snapshot: &Snapshot,
+    received: &Received,
+    mode: Mode,
+) -> impl Iterator<Item = Option<u16>> {
+    let (has_transactions, has_others) = match mode {
+        Mode::Transaction => (true, false),
+        Mode::Stateless => (false, true),
+        Mode::Adaptive => (true, true),
+    };
+    let own = snapshot.shard;
+    let others = shards_before(snapshot, received)
+        .filter(move |&shard| has_transactions && shard != own)
+        .map(Some);
+    let first = [has_transactions.then_some(Some(own)), has_others.then_some(None)];
+    first.into_iter().flatten().chain(others)
 }
 
 /// Returns whether another shard may have forwarded the INVITE of an ACK to this pool without a
@@ -277,9 +299,9 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
-/// selects for it, or all if the pool forks or the selection does not depend on the request alone.
-/// Returns `None` if all are too many, or if the previous process ended so long ago that this
-/// process would know the INVITE.
+/// selects for it, or up to [`COPIES_MAX`] of all if the pool forks or the selection does not depend
+/// on the request alone. Returns `None` if the previous process ended so long ago that this process
+/// would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
@@ -290,15 +312,11 @@ fn lost_backend_refs(
     }
     let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
-    let mut backend_refs = BackendAddresses::new();
     // A back end that takes no new calls may still have this one.
     let backends = step.routing.picker(pool).pool().backends().iter();
-    for backend in backends.filter(|backend| backend.is_alive(now)) {
-        if let Some(address) = backend.address() {
-            backend_refs.try_push(canonical(address)).ok()?;
-        }
-    }
-    Some(backend_refs)
+    let alive = backends.filter(|backend| backend.is_alive(now));
+    let addresses = alive.filter_map(|backend| backend.address().map(canonical));
+    Some(addresses.take(COPIES_MAX).collect())
 }
 
 /// Returns the back end of a pool that the policy selects for the INVITE of a request, and during a

@@ -1,7 +1,7 @@
 //! RFC 3261 §18.2.2 with several shards: a connection belongs to one shard, and the messages of a
 //! call may arrive at any.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,18 @@ impl Mesh {
 
     /// Makes such a process with this seed. `before` is the seed of the previous process.
     fn started(inside: Transport, mode: Mode, seed: Seed, before: Option<Seed>) -> Self {
+        Self::with_backends(&[BACKEND_A], inside, mode, seed, before)
+    }
+
+    /// Makes such a process with these back ends.
+    fn with_backends(
+        backends: &[&str],
+        inside: Transport,
+        mode: Mode,
+        seed: Seed,
+        before: Option<Seed>,
+    ) -> Self {
+        let named: Vec<_> = backends.iter().map(|at| (*at, address(at), 1)).collect();
         let pool = Pool::new();
         let counters: [Arc<Counters>; 2] = Default::default();
         let shard = |shard: u16| {
@@ -53,7 +65,7 @@ impl Mesh {
             let datagrams = Listener::new(address(PROXY));
             let trust = vec!["203.0.113.0/24".parse().unwrap()];
             let streams = Listener { transport: Transport::Tcp, trust, ..datagrams.clone() };
-            let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+            let backends = balance::Pool::new("app", &named);
             let listener = Some(usize::from(inside.is_reliable()));
             let pools =
                 vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
@@ -450,6 +462,37 @@ fn after_a_restart_a_cancel_at_any_shard_has_the_branch_of_its_invite() {
         for (shard, flow, cancel) in matching {
             let sent = after.offer(shard, flow, &cancel.answer("200 OK"));
             assert_eq!(only(sent, "SIP/2.0 200").1.connection, phone.connection, "{mode:?}");
+        }
+    }
+}
+
+/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request". One CANCEL causes at most eight
+/// copies. Each back end gets one, with the branch of the shard where the CANCEL has arrived, or of a
+/// request without transaction.
+#[test]
+fn after_a_restart_a_cancel_goes_to_all_back_ends_even_if_it_has_too_many_branches() {
+    const BACKENDS: [&str; 5] =
+        ["10.0.9.1:5070", "10.0.9.2:5070", "10.0.9.3:5070", "10.0.9.4:5070", "10.0.9.5:5070"];
+    let host = "198.51.100.66";
+    let started = |mode, seed, before| {
+        Mesh::with_backends(&BACKENDS, Transport::Tcp, mode, Seed(seed), before)
+    };
+    for (mode, copies) in [(Mode::Transaction, 8), (Mode::Stateless, 5), (Mode::Adaptive, 8)] {
+        let mut before = started(mode, 0, None);
+        let [phone, _] = before.accept_at_each(host);
+        let sent = before.offer(0, phone, &outward("INVITE", host, ""));
+        let (_, _, invite) = only(sent, "INVITE");
+        for at in 0..2 {
+            let mut after = started(mode, 1, Some(Seed(0)));
+            let phone = after.accept_at_each(host)[usize::from(at)];
+            let sent = after.offer(at, phone, &outward("CANCEL", host, ""));
+            let is_cancel = |(.., sent): &&Carried| sent.start().starts_with("CANCEL");
+            let cancels: Vec<_> = sent.iter().filter(is_cancel).map(|(.., sent)| sent).collect();
+            let to: BTreeSet<_> = cancels.iter().map(|sent| sent.to).collect();
+            assert_eq!((cancels.len(), to.len()), (copies, 5), "{mode:?} at {at}");
+            let is_its = |sent: &Sent| sent.to == invite.to && sent.branch() == invite.branch();
+            let is_found = cancels.into_iter().any(is_its);
+            assert!(is_found || at != 0 && mode != Mode::Stateless, "{mode:?} at {at}");
         }
     }
 }

@@ -40,8 +40,10 @@ impl RuntimeControl {
         self.settle_in_turn();
         let number = self.send_reload()?;
         let is_heard = self.await_heard(number);
-        self.settle_in_turn();
-        if self.was_rejected(number) { Err(ControlError::NoRoom) } else { Ok(is_heard) }
+        // After a reload is settled, servers of domains may be sent, and a shard may reject them before
+        // the files are written.
+        let is_rejected = self.settle_in_turn() || self.was_rejected(number);
+        if is_rejected { Err(ControlError::NoRoom) } else { Ok(is_heard) }
     }
 
     /// Settles a reload that a shard had not applied when [`reload`](Self::reload) returned. Waits
@@ -152,18 +154,21 @@ impl RuntimeControl {
     }
 
     /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
-    /// warnings for the log if all shards have applied it. The caller has the turn.
-    fn settle_in_turn(&self) {
+    /// warnings for the log if all shards have applied it. The caller has the turn. Returns whether
+    /// the reload was put back now.
+    fn settle_in_turn(&self) -> bool {
         let mut wanted = self.wanted();
         let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
-        let Some(replaced) = heard else { return };
-        if self.was_rejected(replaced.command) {
+        let Some(replaced) = heard else { return false };
+        let is_rejected = self.was_rejected(replaced.command);
+        if is_rejected {
             self.put_back(&mut wanted, replaced);
             drop(wanted);
             self.note_configured();
         } else {
             wanted.warnings.extend(replaced.warnings);
         }
+        is_rejected
     }
 
     /// Returns to the settings before a reload that the shards have not executed. The caller then

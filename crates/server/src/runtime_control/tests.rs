@@ -231,15 +231,15 @@ fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
     thread::spawn(move || result.send(second.reload()));
     assert!(results.recv_timeout(Duration::from_millis(100)).is_err(), "it waits");
     assert_eq!(control.wanted().given, 1);
-    in_force.commands_rejected.set(1);
     in_force.last_rejected.set(1);
+    in_force.commands_rejected.set(1);
     let is_sent = (0..10_000).any(|_| {
         assert!(results.recv_timeout(Duration::from_millis(1)).is_err());
         control.wanted().given == 2
     });
     assert!(is_sent);
-    in_force.commands_rejected.set(2);
     in_force.last_rejected.set(2);
+    in_force.commands_rejected.set(2);
     let second = results.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(matches!(second, Err(ControlError::NoRoom)), "{second:?}");
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "both were put back");
@@ -263,6 +263,44 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     assert!(matches!(control.reload(), Ok(false)));
 }
 
+/// Puts a pipe in place of a file. To open it for reading waits until it is open for writing.
+fn make_pipe(path: &Path) {
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Only the last rejected command of a shard is known. The operator was told that the reload was done
+/// if a shard rejected another command while the state directory was slow.
+#[test]
+fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
+    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
+    let pipe = removed.path().to_owned();
+    let control = Arc::new(assembly.runtime_control(CommandSender::to(0)).noting(removed));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let (reloading, (reloaded, reloads)) = (Arc::clone(&control), bounded(1));
+    thread::spawn(move || reloaded.send(reloading.reload()));
+    let is_met = |condition: &dyn Fn() -> bool| {
+        (0..10_000).any(|_| {
+            assert!(reloads.recv_timeout(Duration::from_millis(1)).is_err());
+            condition()
+        })
+    };
+    assert!(is_met(&|| control.wanted().given == 1));
+    // The reload is put back, and then the file hangs.
+    make_pipe(&pipe);
+    in_force.last_rejected.set(1);
+    in_force.commands_rejected.set(1);
+    assert!(is_met(&|| control.wanted().replaced.is_none()));
+    in_force.last_rejected.set(2);
+    in_force.commands_rejected.set(2);
+    fs::write(pipe, "").unwrap();
+    let reloaded = reloads.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(reloaded, Err(ControlError::NoRoom)), "{reloaded:?}");
+}
+
 /// All commands, and the signals to stop, waited for the state directory.
 #[test]
 fn other_commands_do_not_wait_for_the_files_of_a_reload() {
@@ -270,9 +308,8 @@ fn other_commands_do_not_wait_for_the_files_of_a_reload() {
     let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
-    // To open a pipe for reading waits until it is open for writing.
     let pipe = removed.path().to_owned();
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    make_pipe(&pipe);
     let control = Arc::new(assembly.runtime_control(CommandSender::to(0)).noting(removed));
     assembly.counters()[0].proxy.in_force.commands.set(2);
     let (reloading, (reloaded, reloads)) = (Arc::clone(&control), bounded(1));

@@ -15,9 +15,9 @@ use crate::unsent::WhyUnsent;
 /// makes room in advance.
 const SPARE_PART: usize = 16;
 
-/// Time without messages and keep-alives after which a connection for responses may be closed to
-/// make room for another one. Its responses have been handed to the driver, which sends them before
-/// it closes the connection.
+/// Time without a response of ours after which a connection for responses may be closed to make room
+/// for another one. Its responses have been handed to the driver, which sends them before it closes
+/// the connection.
 const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
 
 /// At most 1/32 of the connections for responses may be opening to one remote address at once.
@@ -50,8 +50,7 @@ impl ConnectionTable {
         let target = Target::of(flow);
         if let Some(&id) = self.by_target.get(&target) {
             if by == Use::Any {
-                // A request waits for its response, so the connection yields no earlier than others.
-                self.for_responses.remove(id);
+                self.use_for_requests(id);
             }
             return Ok(id);
         }
@@ -68,7 +67,7 @@ impl ConnectionTable {
         self.begin(now, id, target, false);
         self.by_target.insert(target, id);
         if is_response && let Some(connection) = self.connections.get_mut(&id) {
-            connection.opens_for_response = true;
+            (connection.opens_for_response, connection.is_for_responses) = (true, true);
             self.for_responses.add(now, id);
         }
         Ok(id)
