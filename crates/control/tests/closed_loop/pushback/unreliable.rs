@@ -59,7 +59,7 @@ fn sending(law: &str, load: f64, algorithm: Algorithm, (_, lost, late_ms): Way) 
 fn the_goodput_with_unreliable_feedback_is_as_committed_and_does_not_collapse() {
     let mut table = String::from("goodput, in multiples of the capacity\n");
     let mut row = |name: &str, values: [f64; LOADS.len()]| {
-        write!(table, "{name:30}").unwrap();
+        write!(table, "{name:33}").unwrap();
         for value in values {
             write!(table, " {value:6.2}").unwrap();
         }
