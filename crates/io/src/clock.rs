@@ -27,11 +27,7 @@ impl Clock {
     /// mapped.
     #[inline]
     pub fn stamps(&self) -> Stamps {
-        let now = self.now();
-        // If the wall clock shows a time before 1970, every stamp counts as now, because a sojourn
-        // of zero is better than an invented one.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Stamps { now, wall }
+        Stamps::at(self.now())
     }
 }
 
@@ -45,6 +41,15 @@ pub struct Stamps {
 }
 
 impl Stamps {
+    /// Reads the wall clock at the moment `now`.
+    #[inline]
+    pub(crate) fn at(now: Timestamp) -> Self {
+        // If the wall clock shows a time before 1970, every stamp counts as now, because a sojourn
+        // of zero is better than an invented one.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { now, wall }
+    }
+
     /// Returns the moment at which the mapping was made.
     #[inline]
     pub fn now(&self) -> Timestamp {

@@ -63,6 +63,7 @@ mod stop;
 mod stores;
 mod stream_group;
 mod stream_limits;
+mod stream_read;
 mod tls;
 mod unsent;
 mod waker;

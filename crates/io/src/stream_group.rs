@@ -196,6 +196,7 @@ pub(crate) fn set_options(socket: &Socket) -> io::Result<()> {
 /// socket.
 fn set_options_of(socket: &Socket, liveness: &Liveness) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
     let Liveness { idle, every } = *liveness;
     let keepalive = TcpKeepalive::new().with_time(idle).with_interval(every).with_retries(TESTS);
     socket.set_tcp_keepalive(&keepalive)?;

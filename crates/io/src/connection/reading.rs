@@ -1,11 +1,16 @@
 //! Reading: bytes from the socket, and the messages in them.
 
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use tidegate_sip::{BYTES_MAX, Next};
 use tidegate_world::{Buffer, CloseCause, Pool, Timestamp};
 
 use super::{Connection, PING, PONG, READ, cause_of};
+use crate::clock::Stamps;
+use crate::stream_read;
 use crate::websocket::FRAME_HEADER_MAX;
 
 /// The work of a connection since it came to the front of the queue of connections to read.
@@ -119,12 +124,12 @@ impl Connection {
             Some(_) => READ,
         };
         let mut bytes = [MaybeUninit::<u8>::uninit(); READ];
-        match rustix::io::read(&self.stream, &mut bytes[..wanted]) {
+        match stream_read::read(self.stream.as_fd(), &mut bytes[..wanted]) {
             Ok(([], _)) => Err(ended()),
-            Ok((bytes, _)) => {
+            Ok((bytes, stamp)) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
                 self.is_readable = bytes.len() >= wanted;
-                self.record_read(now, bytes.len());
+                self.record_read(now, bytes.len(), stamp);
                 match &mut self.tls {
                     None => self.held.extend_from_slice(bytes),
                     Some(tls) => {
@@ -134,23 +139,24 @@ impl Connection {
                 }
                 Ok(())
             }
-            Err(rustix::io::Errno::AGAIN) => {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.is_readable = false;
                 Err(Unfilled::Empty)
             }
-            Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Unfilled::Ended(cause_of(&error.into()))),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(Unfilled::Ended(cause_of(&error))),
         }
     }
 
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
-    /// socket.
+    /// socket. `stamp` is the time at which the kernel received the last of these bytes, since 1970.
+    /// A shard with much work learns late that a connection has bytes.
     ///
     /// The bytes left in the socket have arrived by now. If several further system calls are needed
     /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing
     /// queue would seem to have waited only since the last system call.
-    fn record_read(&mut self, now: Timestamp, count: usize) {
-        self.arrived = self.readable_since;
+    fn record_read(&mut self, now: Timestamp, count: usize, stamp: Option<Duration>) {
+        self.arrived = self.readable_since.min(Stamps::at(now).arrived(stamp));
         self.marked = if self.is_readable { self.marked.saturating_sub(count) } else { 0 };
         if self.marked > 0 {
             return;

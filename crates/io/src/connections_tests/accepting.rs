@@ -206,8 +206,8 @@ fn a_message_that_waited_with_its_connection_has_arrived_before() {
     scene.now = Timestamp::ZERO + Duration::from_secs(1000);
     let client = TcpStream::connect(scene.local).unwrap();
     std::thread::sleep(Duration::from_millis(60));
-    (&client).write_all(MESSAGE).unwrap();
     let sent = std::time::Instant::now();
+    (&client).write_all(MESSAGE).unwrap();
     std::thread::sleep(Duration::from_millis(60));
     scene.connections.poll(scene.now).unwrap();
     let mut next = || scene.connections.next_event(scene.now, &mut 64);

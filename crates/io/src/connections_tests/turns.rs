@@ -89,17 +89,18 @@ fn the_bytes_that_wait_for_their_turn_have_a_limited_memory() {
     }
 }
 
-/// Returns the time of arrival of the next message, which is read at `ms`.
-fn arrival(scene: &mut Scene, ms: u32) -> Timestamp {
-    scene.now = at(ms);
+/// Returns the time of arrival of the next message, which is read after `s` seconds.
+/// The seconds are those of the scene, so that the real time that the test takes does not matter.
+fn arrival(scene: &mut Scene, s: u32) -> Timestamp {
+    scene.now = at(s);
     match scene.connections.next_event(scene.now, &mut 64) {
         Some(StreamEvent::Received(received)) => received.arrived,
         other => panic!("{other:?}"),
     }
 }
 
-fn at(ms: u32) -> Timestamp {
-    Timestamp::ZERO + ms * Duration::from_millis(1)
+fn at(s: u32) -> Timestamp {
+    Timestamp::ZERO + s * Duration::from_secs(1)
 }
 
 /// The gate measures how long new calls have waited, also while they wait in a socket.
@@ -108,15 +109,15 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     let mut scene = Scene::new(StreamLimits::default());
     let (mut first, _) = scene.accept();
     let (mut second, _) = scene.accept();
-    for (ms, client, count) in [(10, &mut first, 17), (20, &mut second, 1)] {
-        scene.now = at(ms);
+    for (s, client, count) in [(10, &mut first, 17), (20, &mut second, 1)] {
+        scene.now = at(s);
         write(&mut scene, client, &MESSAGE.repeat(count));
     }
     // Bytes that wait in a socket keep their time of arrival when the kernel reports them again.
     scene.now = at(30);
     scene.connections.poll(scene.now).unwrap();
-    for ms in 40..56 {
-        assert_eq!(arrival(&mut scene, ms), at(10));
+    for s in 40..56 {
+        assert_eq!(arrival(&mut scene, s), at(10));
     }
     assert_eq!(arrival(&mut scene, 60), at(20));
     // The first connection is in the queue, because one of its messages has been read but not
@@ -140,16 +141,30 @@ fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call(
     let (mut client, _) = scene.accept();
     scene.now = at(10);
     write(&mut scene, &mut client, &PING.repeat(4 * MESSAGES));
-    for (ms, arrived) in [(20, 10), (40, 20), (60, 20), (80, 20), (100, 80)] {
-        if ms == 60 {
-            // These arrive after the system call at 40 ms. The system call at 80 ms reads the last
+    for (s, arrived) in [(20, 10), (40, 20), (60, 20), (80, 20), (100, 80)] {
+        if s == 60 {
+            // These arrive after the system call at 40 s. The system call at 80 s reads the last
             // of the earlier ones, and leaves these in the socket.
             write(&mut scene, &mut client, &PING.repeat(MESSAGES));
         }
         for _ in 0..MESSAGES {
-            assert_eq!(arrival(&mut scene, ms), at(arrived), "read at {ms} ms");
+            assert_eq!(arrival(&mut scene, s), at(arrived), "read at {s} s");
         }
     }
+}
+
+/// A shard with much work learns late that a connection has bytes.
+#[test]
+fn a_message_has_arrived_when_the_kernel_received_it() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, _) = scene.accept();
+    let sent = std::time::Instant::now();
+    client.write_all(MESSAGE).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    scene.now = at(1000);
+    scene.connections.poll(scene.now).unwrap();
+    let waited = scene.now.since(arrival(&mut scene, 1000));
+    assert!((Duration::from_millis(60)..=sent.elapsed()).contains(&waited), "{waited:?}");
 }
 
 #[test]
