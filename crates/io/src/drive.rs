@@ -215,8 +215,8 @@ impl<M: Machine> Drive<M> {
 
         // Responses come first, because a response was sent before the messages that follow it,
         // such as the BYE of the same callee.
-        let responses = self.receive(core, Kind::Response, ready, self.limits.ordinary)?;
-        if responses == self.limits.ordinary {
+        let responses = self.receive(core, Kind::Response, ready, self.limits.responses)?;
+        if responses == self.limits.responses {
             self.counters.limited_responses.add(1);
             more = true;
         }

@@ -6,10 +6,15 @@ use std::time::Duration;
 /// The limits on each kind of work in a turn, and on waiting times. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of datagrams in a turn from the ordinary sockets, and the same number from
-    /// the sockets for responses. The value is from 1 to 4096, and the default is 256. These
-    /// datagrams come before new work, because they finish work that has begun.
+    /// Maximum number of datagrams in a turn from the ordinary sockets. The value is from 1 to 4096,
+    /// and the default is 256. These datagrams come before new work, because they finish work that
+    /// has begun.
     pub ordinary: usize,
+    /// Maximum number of datagrams in a turn from the sockets for responses. The value is from 1 to
+    /// 4096, and the default is 1024, like that of `streams`. A turn may forward as many requests
+    /// from connections. If it read fewer responses, they would have to wait for later turns, and
+    /// their socket would overflow.
+    pub responses: usize,
     /// Maximum number of datagrams in a turn from the sockets for new work (INVITEs and REGISTERs).
     /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only
     /// receive during a flood, and do no other work.
@@ -53,6 +58,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             ordinary: 256,
+            responses: 1024,
             invites: 64,
             streams: 1024,
             handoffs: 256,
@@ -77,6 +83,7 @@ impl Limits {
         let hour = 3_600_000_000;
         for (name, value, least, most) in [
             ("ordinary", self.ordinary as u64, 1, 4096),
+            ("responses", self.responses as u64, 1, 4096),
             ("invites", self.invites as u64, 1, 1024),
             ("streams", self.streams as u64, 1, 4096),
             ("handoffs", self.handoffs as u64, 1, 1024),

@@ -91,7 +91,7 @@ fn a_flood_of_byes_neither_starves_responses_nor_takes_their_room() {
         peer.send_to(b"SIP/2.0 200 OK", group.local()).unwrap();
     }
     let (core, sight) = Echo::new();
-    let limits = Limits::default();
+    let limits = Limits { responses: 256, ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), limits, vec![group.listener(0)], handoffs);
     let (mut responses, mut others) = (0, 0);
