@@ -28,7 +28,8 @@
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level, and that
-//! many shares of the places. If an address has several weights, the largest counts.
+//! many shares of the places. If the messages of an address have several weights, the largest
+//! weight in the last two periods of 100 ms in which it sent counts.
 //!
 //! *Heavy* sources are those that cause the overload. If work must be dropped before it is read,
 //! dropping theirs is enough. If the work that gets a place in the queue were divided fairly, each
@@ -53,6 +54,7 @@ use std::time::Duration;
 use tidegate_world::{Stream, Timestamp};
 
 use crate::MaxMin;
+use crate::recent_weight::RecentWeight;
 use crate::source_table::{Slot, SourceTable};
 
 /// The interval at which counts fade.
@@ -154,7 +156,7 @@ pub struct Fairness {
 #[derive(Debug)]
 struct Account {
     /// Number of sources that this source counts as.
-    weight: u32,
+    weight: RecentWeight,
     /// Number of pieces that the source has offered. Each piece counts less with its age.
     count: f64,
     /// The number of the period for which `count` is valid. With each later period `count` must be
@@ -170,7 +172,7 @@ struct Account {
 impl Default for Account {
     fn default() -> Self {
         Self {
-            weight: 1,
+            weight: RecentWeight::default(),
             count: 0.0,
             period: 0,
             tokens: 0.0,
@@ -246,8 +248,7 @@ impl Fairness {
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
         if slot != SourceTable::<Account>::SHARED {
-            // The same address may have a known port and others.
-            account.weight = account.weight.max(weight);
+            account.weight.record(self.period, weight);
         }
         account.fade(self.period);
         account.count += 1.0;
@@ -278,7 +279,7 @@ impl Fairness {
         self.credit = (self.credit + f64::from(u8::from(let_pass))).min(room);
         let watched_s = self.watched(now);
         let account = self.sources.get_mut(source.0);
-        let level = level * f64::from(account.weight);
+        let level = level * f64::from(account.weight.get());
         account.fade(self.period);
         account.fill(now, level);
         // The judged piece is already in the count.
@@ -302,7 +303,8 @@ impl Fairness {
     /// `held` pieces now.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
-        let Account { held: own, weight, .. } = *self.sources.get(source.0);
+        let Account { held: own, weight, .. } = self.sources.get(source.0);
+        let (own, weight) = (*own, weight.get());
         if self.sources.len() <= 1 || free == 0 {
             return free > 0;
         }
@@ -346,7 +348,7 @@ impl Fairness {
                 account.count
             };
             let rate = arrived_per_read * undropped / watched_s;
-            demands.push((rate, f64::from(account.weight)));
+            demands.push((rate, f64::from(account.weight.get())));
         }
         let limit = self.heavy_above(&demands, self.entered / watched_s);
         heavy.clear();
@@ -436,11 +438,12 @@ impl Fairness {
         let mut weight_max = 1;
         self.sources.sweep(|account| {
             account.fade(period);
-            weight_max = weight_max.max(account.weight);
+            let weight = account.weight.get();
+            weight_max = weight_max.max(weight);
             let is_known =
                 account.count > FORGOTTEN || account.held > 0 || account.heavy_until > now;
             if account.count > FORGOTTEN {
-                demands.push((account.count / watched_s, f64::from(account.weight)));
+                demands.push((account.count / watched_s, f64::from(weight)));
             }
             is_known
         });

@@ -406,6 +406,25 @@ fn no_source_is_heavy_if_some_that_are_have_no_entry() {
     assert!(heavy(&mut fairness, 1000, 1.0).is_empty());
 }
 
+/// An address may send from a known port, or a stranger may forge it, for a moment.
+#[test]
+fn a_weight_counts_for_two_periods_in_which_its_source_sends() {
+    let mut fairness = fairness(10);
+    let mut weights = |at_ms: u64, weight: u32| {
+        fairness.on_arrival(at_us(1000 * at_ms), 1, weight);
+        fairness.on_arrival(at_us(1000 * at_ms), 1, 1);
+        fairness.look(at_us(1000 * at_ms));
+        fairness.max_min.weight()
+    };
+    assert_eq!(weights(0, 1000), 1000.0);
+    assert_eq!(weights(150, 1), 1000.0, "the period before counts");
+    assert_eq!(weights(199, 1), 1000.0);
+    assert_eq!(weights(250, 1), 1.0);
+    assert_eq!(weights(350, 10), 10.0);
+    // A source that sends rarely keeps its weight between two messages.
+    assert_eq!(weights(950, 10), 10.0);
+}
+
 #[test]
 fn alone_a_source_may_hold_all() {
     let mut fairness = fairness(10);

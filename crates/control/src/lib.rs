@@ -41,6 +41,7 @@ mod pacer;
 mod priority_cap;
 mod proofs;
 mod rank;
+mod recent_weight;
 pub mod registry;
 mod scheme;
 mod sessions;
