@@ -23,7 +23,8 @@
 //!   flooding source leaves a ninth of the places for all others. A source that needs fewer places
 //!   than the threshold is not affected. A source may always hold its weighted share of the places.
 //!   The last place is for a source below its share, or for a source without any place. A source
-//!   without a place gets it only if no known source has a larger weight.
+//!   without a place gets it only if no known source has a larger weight, or if it is the only
+//!   place.
 //!
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
@@ -316,7 +317,7 @@ impl Fairness {
         }
         // The last place is for a source below its share.
         match own {
-            0 => free > 1 || weight >= self.weight_max,
+            0 => free > 1 || held == 0 || weight >= self.weight_max,
             _ => own < TIMES_FREE.saturating_mul(free - 1),
         }
     }

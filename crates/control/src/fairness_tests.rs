@@ -406,6 +406,21 @@ fn no_source_is_heavy_if_some_that_are_have_no_entry() {
     assert!(heavy(&mut fairness, 1000, 1.0).is_empty());
 }
 
+#[test]
+fn a_single_place_is_not_kept_for_a_known_source() {
+    let mut fairness = fairness(10);
+    let offered = |fairness: &mut Fairness, at_ms: u64| {
+        [(1, 1000), (2, 1)]
+            .map(|(source, weight)| fairness.on_arrival(at_us(1000 * at_ms), source, weight))
+    };
+    offered(&mut fairness, 0);
+    let [trunk, other] = offered(&mut fairness, 200);
+    assert!(fairness.may_hold(trunk, 1, 0) && fairness.may_hold(other, 1, 0));
+    // Another source holds a place, so the last one is kept.
+    fairness.hold(trunk);
+    assert!(!fairness.may_hold(other, 2, 1));
+}
+
 /// An address may send from a known port, or a stranger may forge it, for a moment.
 #[test]
 fn a_weight_counts_for_two_periods_in_which_its_source_sends() {
