@@ -101,3 +101,7 @@ impl Target {
         self.is_heavy_only && self.others > OTHERS && period.idle < STANDSTILL
     }
 }
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;
