@@ -378,6 +378,11 @@ impl SourcePolicy {
         then
     }
 
+    /// Returns whether a source may be banned because it exceeds a limit.
+    pub(crate) fn bans_excess(&self) -> bool {
+        self.excess.is_some()
+    }
+
     /// Returns whether only an operator may ban a source.
     fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
         let address = flow.remote.ip().to_canonical();

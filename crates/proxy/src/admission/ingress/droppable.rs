@@ -62,6 +62,14 @@ impl Ingress {
     ) -> bool {
         let addresses = &view.snapshot.addresses;
         self.count_for_source(now, received, view, Arrived::ONE, false);
+        if self.watchman.bans_excess() {
+            let (sender, _) = self.watchman.sender(received, false, addresses);
+            if let Some(limit) = sender.limit
+                && self.gate.exceeds_limit(now, &sender, Recalled::default())
+            {
+                self.watchman.on_excess(now, &received.flow, addresses, limit);
+            }
+        }
         self.watchman.on_message(now, &received.flow, addresses)
     }
 
