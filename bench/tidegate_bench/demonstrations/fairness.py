@@ -2,7 +2,8 @@
 
 Tidegate stands in front of answerers on this machine. Nothing is emulated. From one loopback address 100,000 INVITEs/s
 are sent, and each 503 is acknowledged. Calls come from another address. They count if they are set up within 500 ms.
-`default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, unshared`
+`default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, limit` also
+has a limit on the address of the flood, whose excess is rejected. `default, unshared`
 has no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and
 reject by 503, or drop in Tidegate: without fair shares (`off`), with them, with a limit on the address of the flood,
 whose excess is rejected or dropped, and with `ban_above_cps`, where the kernel drops the INVITEs of a banned address.
@@ -53,6 +54,7 @@ VARIANTS = {
     "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
     "default": (DEFAULT, ""),
     "default, unshared": (DEFAULT, UNSHARED),
+    "default, limit": (DEFAULT, LIMIT),
 }
 # The generator of the other calls.
 CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
@@ -158,6 +160,8 @@ class Show(Demonstration):
             self.expect(
                 spread(name).minimum >= KEPT_MIN, f"with {name} at least {spread(name).minimum:.1%} of them in each run"
             )
+        limited = spread("default, limit").minimum
+        self.expect(limited >= DEFAULT_KEPT_MIN, f"with the default and a limit at least {limited:.1%} in each run")
         kept, alike = spread("default"), spread("default, unshared")
         self.expect(
             kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run"

@@ -23,21 +23,14 @@
 //!   flooding source leaves a ninth of the places for all others. A source that needs fewer places
 //!   than the threshold is not affected. A source may always hold its weighted share of the places.
 //!   The last place is for a source below its share, or for a source without any place. A source
-//!   without a place gets it only if no known source has a larger weight.
+//!   without a place gets it only if no known source has a larger weight, or if it is the only
+//!   place.
 //!
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level, and that
-//! many shares of the places. If an address has several weights, the largest counts.
-//!
-//! *Heavy* sources are those that cause the overload. If work must be dropped before it is read,
-//! dropping theirs is enough. If the work that gets a place in the queue were divided fairly, each
-//! source would get at most a certain level. Sources that offer more than eight times this level
-//! are heavy. If the other sources together still offer much more than gets a place, the limit is
-//! four times, twice, or once the level. So the work of a source that is a little above the level
-//! is not dropped like that of a source that floods. Only a part of the work of heavy sources is
-//! seen. So their rates are divided by the share that is not dropped. A source stays heavy only if
-//! this estimate is above the limit by more than chance.
+//! many shares of the places. If the messages of an address have several weights, the largest
+//! weight in the last two periods of 100 ms in which it sent counts.
 //!
 //! **Cold start.** In the first 10 ms after the start, nothing is known about any source, and all
 //! sources are below the level. **Known bias.** A source that sends rarely is assumed to have no
@@ -47,46 +40,20 @@
 //! after a stream of 1,000 pieces a second. An attacker that forges addresses can appear as any
 //! number of sources.
 
-use std::mem;
 use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
 use crate::MaxMin;
+use crate::fading::{Observation, PERIOD, faded};
+use crate::recent_weight::RecentWeight;
 use crate::source_table::{Slot, SourceTable};
-
-/// The interval at which counts fade.
-const PERIOD: Duration = Duration::from_millis(100);
-
-/// The part of a count that remains after a period. It corresponds to a time constant of .45 s.
-const KEPT: f64 = 0.8;
 
 /// The smallest possible maximum of the credit, if there are at least this many sources.
 const CREDIT_MIN: f64 = 4.0;
 
 /// Minimum time between two computations of the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// Time for which a source stays [heavy](Fairness::heavy) after its rate was last above the limit.
-const HEAVY_FOR: Duration = Duration::from_secs(2);
-
-/// If at least this part of all work gets a place in the queue, no source is heavy.
-const ENOUGH: f64 = 0.99;
-
-/// Multiples of the level, tried in this order. Sources above the first one that is enough are
-/// heavy.
-const MULTIPLES: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
-
-/// The sources that are not heavy may together offer this many times the work that gets a place. The
-/// excess can be rejected.
-const REST_MAX: f64 = 1.25;
-
-/// A source stays heavy if its count exceeds the limit by this many standard deviations.
-const DEVIATIONS: f64 = 2.0;
-
-/// The smallest share of the work of heavy sources that is assumed to be seen. The rate of a source
-/// of which almost nothing is seen would be a matter of chance.
-const SEEN_MIN: f64 = 1e-3;
 
 /// A source whose count has faded to this value is forgotten.
 const FORGOTTEN: f64 = 0.05;
@@ -101,17 +68,6 @@ const TIMES_FREE: usize = 8;
 /// judged the piece, or until the piece is no longer [held](Fairness::hold).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(Slot);
-
-/// A [heavy](Fairness::heavy) source.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HeavySource {
-    /// The source.
-    pub source: u128,
-    /// Estimated rate at which the source sends work, in pieces a second. It includes the work that
-    /// is dropped before it is read. If the dropped share rises, the estimate is too high for about
-    /// a second, because the count of the source still contains work of the time before.
-    pub rate_cps: f64,
-}
 
 /// The decision on a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,54 +87,29 @@ pub enum FairnessDecision {
 pub struct Fairness {
     sources: SourceTable<Account>,
     max_min: MaxMin,
-    /// The number of the current period. At each new period `watched_s` is multiplied by [`KEPT`],
-    /// so that older time counts less.
-    period: u64,
-    /// Observation time before the current period, in seconds. Older time counts less.
-    watched_s: f64,
+    observation: Observation,
     /// The time at which the demands were last computed.
     looked: Timestamp,
     /// Pieces that all sources offered since the demands were last computed.
     offered: f64,
     credit: f64,
-    /// Pieces that got a place in the queue. Each piece counts less with its age.
-    entered: f64,
-    /// The demands from which the heavy sources were last determined.
-    undropped: MaxMin,
     /// The largest weight of a source when the demands were last computed.
     weight_max: u32,
     /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Account {
     /// Number of sources that this source counts as.
-    weight: u32,
+    weight: RecentWeight,
     /// Number of pieces that the source has offered. Each piece counts less with its age.
     count: f64,
-    /// The number of the period for which `count` is valid. With each later period `count` must be
-    /// multiplied by [`KEPT`].
+    /// The number of the period for which `count` is valid.
     period: u64,
     tokens: f64,
     filled: Timestamp,
     held: usize,
-    /// The source is [heavy](Fairness::heavy) before this time.
-    heavy_until: Timestamp,
-}
-
-impl Default for Account {
-    fn default() -> Self {
-        Self {
-            weight: 1,
-            count: 0.0,
-            period: 0,
-            tokens: 0.0,
-            filled: Timestamp::ZERO,
-            held: 0,
-            heavy_until: Timestamp::ZERO,
-        }
-    }
 }
 
 impl Account {
@@ -196,11 +127,6 @@ impl Account {
     }
 }
 
-/// Returns the factor by which a count fades in this number of periods.
-fn faded(periods: u64) -> f64 {
-    KEPT.powi(periods.min(1000) as i32)
-}
-
 impl Fairness {
     /// Creates a table for up to `sources_max` distinct sources. The key of its hash is drawn from
     /// `stream`.
@@ -208,13 +134,10 @@ impl Fairness {
         Self {
             sources: SourceTable::new(sources_max, stream),
             max_min: MaxMin::default(),
-            period: 0,
-            watched_s: 0.0,
+            observation: Observation::default(),
             looked: Timestamp::ZERO,
             offered: 0.0,
             credit: 0.0,
-            entered: 0.0,
-            undropped: MaxMin::default(),
             weight_max: 1,
             demands: Vec::new(),
         }
@@ -242,14 +165,14 @@ impl Fairness {
     /// Records that a source offers a piece of work. The source counts as `weight` sources, at
     /// least 1.
     pub fn on_arrival(&mut self, now: Timestamp, source: u128, weight: u32) -> Source {
-        self.advance(now);
+        self.observation.advance(now);
+        let period = self.observation.period();
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
         if slot != SourceTable::<Account>::SHARED {
-            // The same address may have a known port and others.
-            account.weight = account.weight.max(weight);
+            account.weight.record(period, weight);
         }
-        account.fade(self.period);
+        account.fade(period);
         account.count += 1.0;
         self.offered += 1.0;
         let since = now.since(self.looked);
@@ -269,17 +192,17 @@ impl Fairness {
         share: f64,
         let_pass: bool,
     ) -> FairnessDecision {
-        self.advance(now);
+        self.observation.advance(now);
         if self.sources.len() <= 1 {
             // There is nobody to share with.
             return if let_pass { FairnessDecision::Yes } else { FairnessDecision::No };
         }
         let (level, room) = (self.level(share), self.credit_max(share));
         self.credit = (self.credit + f64::from(u8::from(let_pass))).min(room);
-        let watched_s = self.watched(now);
+        let watched_s = self.observation.seconds(now);
         let account = self.sources.get_mut(source.0);
-        let level = level * f64::from(account.weight);
-        account.fade(self.period);
+        let level = level * f64::from(account.weight.get());
+        account.fade(self.observation.period());
         account.fill(now, level);
         // The judged piece is already in the count.
         let pass = if share <= 0.0 {
@@ -302,7 +225,8 @@ impl Fairness {
     /// `held` pieces now.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
-        let Account { held: own, weight, .. } = *self.sources.get(source.0);
+        let Account { held: own, weight, .. } = self.sources.get(source.0);
+        let (own, weight) = (*own, weight.get());
         if self.sources.len() <= 1 || free == 0 {
             return free > 0;
         }
@@ -314,82 +238,13 @@ impl Fairness {
         }
         // The last place is for a source below its share.
         match own {
-            0 => free > 1 || weight >= self.weight_max,
+            0 => free > 1 || held == 0 || weight >= self.weight_max,
             _ => own < TIMES_FREE.saturating_mul(free - 1),
         }
     }
 
-    /// Lists the heavy sources, in ascending order. `arrived_per_read` is the number of pieces that
-    /// arrived for each one that was read, and `seen` is the share of the work of heavy sources
-    /// that is not dropped before it is read. Sources for which `is_spared` returns true do not
-    /// become heavy. A source stays heavy for two seconds after its rate was last too high. If
-    /// there are more than `max` heavy sources, or if some of them have no entry in the table,
-    /// `heavy` gets no source.
-    pub fn heavy(
-        &mut self,
-        now: Timestamp,
-        arrived_per_read: f64,
-        seen: f64,
-        max: usize,
-        is_spared: impl Fn(u128) -> bool,
-        heavy: &mut Vec<HeavySource>,
-    ) {
-        self.advance(now);
-        let (period, watched_s) = (self.period, self.watched(now));
-        let seen = seen.clamp(SEEN_MIN, 1.0);
-        let mut demands = mem::take(&mut self.demands);
-        for (_, account) in self.sources.iter_mut() {
-            account.fade(period);
-            let undropped = if account.heavy_until > now {
-                (account.count - DEVIATIONS * account.count.sqrt()).max(0.0) / seen
-            } else {
-                account.count
-            };
-            let rate = arrived_per_read * undropped / watched_s;
-            demands.push((rate, f64::from(account.weight)));
-        }
-        let limit = self.heavy_above(&demands, self.entered / watched_s);
-        heavy.clear();
-        let mut are_all_known = true;
-        for ((source, account), (rate, weight)) in self.sources.iter_mut().zip(demands.drain(..)) {
-            // Nothing of a source that was not heavy before is assumed to be dropped.
-            let seen = if account.heavy_until > now { seen } else { 1.0 };
-            if rate > limit * weight && !source.is_some_and(&is_spared) {
-                account.heavy_until = now + HEAVY_FOR;
-            }
-            if account.heavy_until > now {
-                are_all_known &= source.is_some();
-                let rate_cps = arrived_per_read * account.count / seen / watched_s;
-                heavy.extend(source.map(|source| HeavySource { source, rate_cps }));
-            }
-        }
-        self.demands = demands;
-        if heavy.len() > max || !are_all_known {
-            heavy.clear();
-        }
-        heavy.sort_unstable_by_key(|heavy| heavy.source);
-    }
-
-    /// Returns the rate of a source of weight 1 above which it is heavy, if work of `served` pieces a
-    /// second gets a place.
-    fn heavy_above(&mut self, demands: &[(f64, f64)], served: f64) -> f64 {
-        self.undropped.set(demands.iter().copied());
-        if served >= ENOUGH * self.undropped.sum() {
-            return f64::INFINITY;
-        }
-        let level = self.undropped.level(served);
-        let is_enough = |limit: &f64| {
-            let is_heavy = |(rate, weight): &(f64, f64)| *rate > limit * weight;
-            let rest: f64 =
-                demands.iter().filter(|demand| !is_heavy(demand)).map(|(rate, _)| rate).sum();
-            rest <= REST_MAX * served && demands.iter().any(is_heavy)
-        };
-        MULTIPLES.map(|multiple| multiple * level).into_iter().find(is_enough).unwrap_or(level)
-    }
-
     /// Records that a piece of a source's work occupies a place in the queue.
     pub fn hold(&mut self, source: Source) {
-        self.entered += 1.0;
         self.sources.get_mut(source.0).held += 1;
     }
 
@@ -407,42 +262,20 @@ impl Fairness {
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)
     }
 
-    /// Advances the observation time to `now`. Older time counts less.
-    fn advance(&mut self, now: Timestamp) {
-        let period = now.as_nanos() / PERIOD.as_nanos() as u64;
-        if period > self.period {
-            let passed = period - self.period;
-            // The sum of the periods that have passed. The last one has faded once, the one before
-            // it twice, and so on.
-            let whole = PERIOD.as_secs_f64() * KEPT * (1.0 - faded(passed)) / (1.0 - KEPT);
-            self.watched_s = self.watched_s * faded(passed) + whole;
-            self.entered *= faded(passed);
-            self.period = period;
-        }
-    }
-
-    /// Returns the observation time up to now, in seconds. Older time counts less.
-    fn watched(&self, now: Timestamp) -> f64 {
-        let begun = PERIOD.as_nanos() as u64 * self.period;
-        let open = Duration::from_nanos(now.as_nanos().saturating_sub(begun));
-        (self.watched_s + open.as_secs_f64()).max(PAUSE.as_secs_f64())
-    }
-
     /// Computes the demands from the work that each source offers. Forgets sources that offer
     /// nothing.
     fn look(&mut self, now: Timestamp) {
-        let (period, watched_s) = (self.period, self.watched(now));
+        let (period, watched_s) = (self.observation.period(), self.observation.seconds(now));
         let demands = &mut self.demands;
         let mut weight_max = 1;
         self.sources.sweep(|account| {
             account.fade(period);
-            weight_max = weight_max.max(account.weight);
-            let is_known =
-                account.count > FORGOTTEN || account.held > 0 || account.heavy_until > now;
+            let weight = account.weight.get();
+            weight_max = weight_max.max(weight);
             if account.count > FORGOTTEN {
-                demands.push((account.count / watched_s, f64::from(account.weight)));
+                demands.push((account.count / watched_s, f64::from(weight)));
             }
-            is_known
+            account.count > FORGOTTEN || account.held > 0
         });
         self.max_min.set(self.demands.drain(..));
         self.weight_max = weight_max;

@@ -307,103 +307,38 @@ fn two_sources_with_the_same_large_weight_leave_each_other_room() {
     assert!(fairness.may_hold(other, 90, held));
 }
 
-/// Lets each source offer its rate (pieces a second) for a second from `from_s`. `places` pieces a
-/// second get a place, those of the sources in turn.
-fn offer(fairness: &mut Fairness, from_s: u64, rates: &[(u128, u32, u32)], places: u32) {
-    let start = Timestamp::ZERO + Duration::from_secs(from_s);
-    let mut places_taken = 0;
-    for ms in 0..1000u32 {
-        let now = start + Duration::from_millis(ms.into());
-        for &(source, weight, rate) in rates {
-            let due = |ms: u32| u64::from(ms) * u64::from(rate) / 1000;
-            for _ in due(ms)..due(ms + 1) {
-                let source = fairness.on_arrival(now, source, weight);
-                if places_taken * 1000 < places * (ms + 1) {
-                    places_taken += 1;
-                    fairness.hold(source);
-                    fairness.release(source);
-                }
-            }
-        }
-    }
-}
-
-fn heavy_sources(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<HeavySource> {
-    let mut heavy = vec![HeavySource { source: 99, rate_cps: 1.0 }];
-    fairness.heavy(at_us(at_ms * 1000), 1.0, seen, 3, |source| source == 77, &mut heavy);
-    heavy
-}
-
-fn heavy(fairness: &mut Fairness, at_ms: u64, seen: f64) -> Vec<u128> {
-    heavy_sources(fairness, at_ms, seen).iter().map(|heavy| heavy.source).collect()
-}
-
 #[test]
-fn sources_that_cause_the_overload_are_heavy() {
-    for (rates, places, expected) in [
-        // A source floods. All that the others offer could be served.
-        (&[(1, 1, 20), (2, 1, 9_000), (3, 1, 80)][..], 500, &[2][..]),
-        // A trunk is above the level of 240, but dropping the flood is enough.
-        (&[(1, 1, 20), (2, 1, 9_000), (3, 1, 300)], 500, &[2]),
-        // There is room for all.
-        (&[(1, 1, 20), (2, 1, 300)], 500, &[]),
-        // The source stands for a thousand users.
-        (&[(1, 1000, 300), (2, 1, 300)], 310, &[2]),
-        // All offer the same.
-        (&[(3, 1, 300), (2, 1, 300), (1, 1, 300)], 400, &[1, 2, 3]),
-        // There are more than three.
-        (&[(1, 1, 300), (2, 1, 300), (3, 1, 300), (4, 1, 300)], 400, &[]),
-        // The flood is spared.
-        (&[(1, 1, 20), (77, 1, 9_000)], 500, &[]),
-    ] {
-        let mut fairness = fairness(10);
-        offer(&mut fairness, 0, rates, places);
-        assert_eq!(heavy(&mut fairness, 1000, 1.0), expected, "{rates:?}");
-    }
-}
-
-/// The server serves all that it reads, but buffers overflow.
-#[test]
-fn a_source_is_heavy_if_only_the_buffers_are_too_small_for_it() {
+fn a_single_place_is_not_kept_for_a_known_source() {
     let mut fairness = fairness(10);
-    offer(&mut fairness, 0, &[(1, 1, 900), (2, 1, 80)], 1000);
-    let mut heavy = Vec::new();
-    for (arrived_per_read, expected) in [(1.0, &[][..]), (1.2, &[1u128])] {
-        fairness.heavy(at_us(1_000_000), arrived_per_read, 1.0, 3, |_| false, &mut heavy);
-        assert!(heavy.iter().map(|heavy| heavy.source).eq(expected.iter().copied()));
-        assert!(heavy.iter().all(|heavy| (heavy.rate_cps - 1080.0).abs() < 10.0), "{heavy:?}");
-    }
-}
-
-#[test]
-fn a_source_of_which_little_is_seen_stays_heavy() {
-    let mut fairness = fairness(10);
-    offer(&mut fairness, 0, &[(1, 1, 9_000), (2, 1, 80)], 500);
-    let about = |heavy: &[HeavySource], cps: f64| {
-        assert_eq!(heavy.len(), 1);
-        assert!(heavy[0].source == 1 && (heavy[0].rate_cps / cps - 1.0).abs() < 0.01, "{heavy:?}");
+    let offered = |fairness: &mut Fairness, at_ms: u64| {
+        [(1, 1000), (2, 1)]
+            .map(|(source, weight)| fairness.on_arrival(at_us(1000 * at_ms), source, weight))
     };
-    // A share is dropped from now on.
-    about(&heavy_sources(&mut fairness, 1000, 0.1), 9_000.0);
-    // A tenth is seen, of which nearly everything gets a place.
-    for second in 1..6 {
-        offer(&mut fairness, second, &[(1, 1, 900), (2, 1, 80)], 500);
-        assert_eq!(heavy(&mut fairness, second * 1000 + 1000, 0.1), [1]);
-    }
-    about(&heavy_sources(&mut fairness, 6000, 0.1), 9_000.0);
-    // The flood has ended.
-    for second in 6..10 {
-        offer(&mut fairness, second, &[(1, 1, 40), (2, 1, 80)], 500);
-        heavy(&mut fairness, second * 1000 + 1000, 1.0);
-    }
-    assert!(heavy(&mut fairness, 10_000, 1.0).is_empty());
+    offered(&mut fairness, 0);
+    let [trunk, other] = offered(&mut fairness, 200);
+    assert!(fairness.may_hold(trunk, 1, 0) && fairness.may_hold(other, 1, 0));
+    // Another source holds a place, so the last one is kept.
+    fairness.hold(trunk);
+    assert!(!fairness.may_hold(other, 2, 1));
 }
 
+/// An address may send from a known port, or a stranger may forge it, for a moment.
 #[test]
-fn no_source_is_heavy_if_some_that_are_have_no_entry() {
-    let mut fairness = fairness(1);
-    offer(&mut fairness, 0, &[(1, 1, 900), (2, 1, 9_000)], 500);
-    assert!(heavy(&mut fairness, 1000, 1.0).is_empty());
+fn a_weight_counts_for_two_periods_in_which_its_source_sends() {
+    let mut fairness = fairness(10);
+    let mut weights = |at_ms: u64, weight: u32| {
+        fairness.on_arrival(at_us(1000 * at_ms), 1, weight);
+        fairness.on_arrival(at_us(1000 * at_ms), 1, 1);
+        fairness.look(at_us(1000 * at_ms));
+        fairness.max_min.weight()
+    };
+    assert_eq!(weights(0, 1000), 1000.0);
+    assert_eq!(weights(150, 1), 1000.0, "the period before counts");
+    assert_eq!(weights(199, 1), 1000.0);
+    assert_eq!(weights(250, 1), 1.0);
+    assert_eq!(weights(350, 10), 10.0);
+    // A source that sends rarely keeps its weight between two messages.
+    assert_eq!(weights(950, 10), 10.0);
 }
 
 #[test]

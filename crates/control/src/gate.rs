@@ -1,6 +1,7 @@
 //! The gate: keeps the signals, runs the law, and judges new work.
 
 mod admission;
+mod droppable;
 mod figures;
 
 use std::fmt;
@@ -12,8 +13,8 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, HeavySource, Ladder, Law, Memory, Occupancy, Pacer,
-    PriorityCap, Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
+    Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, PriorityCap,
+    Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
 /// A rejection counts as early if the processor was idle for a part of this time before the
@@ -160,24 +161,6 @@ impl Gate {
     /// `fair` is not enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
-    }
-
-    /// Lists the [heavy](Fairness::heavy) sources of sessions: at most `max`, or none. Lists none if
-    /// `fair` is not enabled. The messages to which the share of `ladder` applies are those of the
-    /// heavy sources. Sources for which `is_spared` returns true are never heavy.
-    pub fn heavy_sources(
-        &mut self,
-        now: Timestamp,
-        ladder: &Ladder,
-        max: usize,
-        is_spared: impl Fn(u128) -> bool,
-        heavy: &mut Vec<HeavySource>,
-    ) {
-        let (arrived, seen) = (ladder.arrived_per_read(), 1.0 - ladder.share());
-        match self.sources.fair_mut(Bucket::Session) {
-            Some(fair) => fair.heavy(now, arrived, seen, max, is_spared, heavy),
-            None => heavy.clear(),
-        }
     }
 
     /// Returns how often a source was counted together with others because a table was full.

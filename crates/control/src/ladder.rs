@@ -42,9 +42,10 @@
 //! time of a busy period. Idle time does not show the capacity. A process with a quota works fast
 //! and then stands still, so it has idle time even when its quota is used up.
 //!
-//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark: a hash of its
-//! source address and its first bytes, which all copies of a request share. The packets with the
-//! lowest marks are dropped. A mark is *fresh* if its packets have not been dropped for a while.
+//! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
+//! kernel cannot distinguish from new work. Each packet has a mark: a hash of its source address
+//! and its first bytes, which all copies of a request share. The packets with the lowest marks are
+//! dropped. A mark is *fresh* if its packets have not been dropped for a while.
 //! Packets with fresh marks are first packets. Their number divided by the part of the marks that
 //! is fresh is `λ`. A packet does not count if the ladder began to drop its mark while the packet
 //! waited in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one
@@ -64,9 +65,11 @@
 //! The share does not apply to messages that come from a network that
 //! [`Shedding`](tidegate_world::Shedding) spares, or from another shard, or that call an emergency
 //! service. These exempt messages are counted separately, together with the copies of decided
-//! packets, whose number says nothing about `λ`. A quarter of the work that can pass is
-//! always kept for the messages to which the share applies, however many exempt messages there are.
-//! The time spent on rejecting exempt messages does not change `p`.
+//! packets, whose number says nothing about `λ`. But copies from a
+//! [heavy](crate::Gate::heavy_sources) source count as first packets: if a source floods with
+//! copies of many packets, no mark is hot, and only a larger `p` helps. A quarter of the work that
+//! can pass is always kept for the messages to which the share applies, however many exempt messages
+//! there are. The time spent on rejecting exempt messages does not change `p`.
 //!
 //! # When it trips
 //!
@@ -79,12 +82,11 @@
 //! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
 //! set while the process stood still has no effect after some seconds.
 //!
-//! If the share applies only to [heavy](crate::Fairness::heavy) sources, and others send too, an
-//! overflow must end soon, because it also loses messages of the others. So the limit is half of
-//! the messages that were read, but at least three quarters of those that were served, and it
-//! always grows slowly. If more than half of the period was idle, the usual limit applies instead.
-//! If the others alone send too much in three periods in a row, the share applies to all sources
-//! for ten seconds.
+//! If the share applies only to heavy sources, and others send too, an overflow must end soon,
+//! because it also loses messages of the others. So the limit is half of the messages that were
+//! read, but at least three quarters of those that were served, and it always grows slowly. If more
+//! than half of the period was idle, the usual limit applies instead. If the others alone send too
+//! much in three periods in a row, the share applies to all sources for ten seconds.
 //!
 //! An overflow that does not become smaller when `p` rises has another cause. The ladder ignores an
 //! overflow of up to twice this size for about ten seconds, and then tries again.
@@ -131,12 +133,13 @@
 //! # Known bias
 //!
 //! The kernel also drops in-dialog requests that begin like new work, and calls that would have
-//! been admitted. If a source becomes subject to the share while the share falls, packets of this
-//! source count as late although none were dropped. The cost of reception is divided by the number
-//! of messages, as if all messages cost the same. After a long flood, new callers with late marks
-//! are rejected like the callers of the flood, for as long as those callers retransmit. If the
-//! copies of a request differ, each has another mark. Then `λ` includes retransmissions and is up
-//! to seven times as high.
+//! been admitted. These in-dialog requests count as work: in `λ`, and in `c` if they are served. If
+//! a source becomes subject to the share while the share falls, packets of this source count as
+//! late although none were dropped. The cost of reception is divided by the number of messages, as
+//! if all messages cost the same. After a long flood, new callers with late marks are rejected like
+//! the callers of the flood, for as long as those callers retransmit. If the copies of a request
+//! differ, each has another mark. Then `λ` includes retransmissions and is up to seven times as
+//! high.
 //!
 //! # Source
 //!
@@ -153,6 +156,7 @@ mod dropped;
 mod hot;
 mod overflow;
 mod period;
+mod target;
 
 use std::time::Duration;
 
@@ -165,6 +169,7 @@ use hot::Hot;
 use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
+use target::Target;
 
 /// The part of the budget to use while messages are dropped. The rest is a margin. With this
 /// margin, small changes in the number of rejections do not change the share.
@@ -183,30 +188,6 @@ const HOLD: Duration = Duration::from_secs(2);
 
 /// The part of the arrivals that must overflow before the ladder reacts.
 const OVERFLOW: f64 = 0.01;
-
-/// After an overflow, this part of the messages that were read may pass.
-const BACK: f64 = 0.9;
-
-/// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
-/// do not cause the overflow, but lose messages by it too, so it must end soon.
-const BACK_IF_TARGETED: f64 = 0.5;
-
-/// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
-const PASSING_PER_SERVED: f64 = 0.75;
-
-/// If more than this part of a period was idle, an overflow comes from a standstill and not from a
-/// flood. It is then forgotten soon.
-const STANDSTILL: f64 = 0.5;
-
-/// Others send too if at least this part of the messages that were read is exempt from the share.
-const OTHERS: f64 = 0.02;
-
-/// If dropping only the messages of heavy sources fails in this many periods in a row, the share
-/// applies to all sources.
-const FAILED_MAX: u32 = 3;
-
-/// Time for which the share then applies to all sources.
-const ALL_FOR: Duration = Duration::from_secs(10);
 
 /// After an overflow, the number of messages that may pass is limited. This is the rate at which
 /// the limit grows at first, as a part of the limit a second. The rate doubles in each second.
@@ -308,14 +289,10 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since the last overflow.
     calm: f64,
-    /// Whether the share applies only to heavy sources.
-    is_targeted: bool,
-    /// Messages that overflowed a buffer for each one that was read. Older periods count less.
-    lost: f64,
-    /// Number of periods in a row in which the messages of the other sources were too many.
-    failed: u32,
-    /// The share must apply to all sources before this time.
-    all_until: Timestamp,
+    target: Target,
+    /// Whether a buffer has overflowed since the last decision, or in the period before the last
+    /// reading.
+    overflows: bool,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
     /// Time at which the share was last changed.
@@ -350,10 +327,8 @@ impl Ladder {
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
-            is_targeted: false,
-            lost: 0.0,
-            failed: 0,
-            all_until: Timestamp::ZERO,
+            target: Target::new(),
+            overflows: false,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
             last: None,
@@ -381,21 +356,26 @@ impl Ladder {
         }
     }
 
-    /// Sets whether the share applies only to [heavy](crate::Fairness::heavy) sources.
+    /// Sets whether the share applies only to [heavy](crate::Gate::heavy_sources) sources.
     pub fn set_targeted(&mut self, is_targeted: bool) {
-        self.is_targeted = is_targeted;
+        self.target.set(is_targeted);
     }
 
     /// Returns whether the share may apply to some sources only. It may not for a while after the
     /// messages of the other sources alone were too many.
     pub fn may_target(&self, now: Timestamp) -> bool {
-        now >= self.all_until
+        self.target.may_be_heavy_only(now)
     }
 
-    /// Returns the number of messages that arrived for each one that was read. Messages that found
-    /// a buffer full count as arrived.
+    /// Returns the number of datagrams that reached a receive buffer for each one that found room.
     pub fn arrived_per_read(&self) -> f64 {
-        1.0 + self.lost
+        self.overflow.arrived_per_read()
+    }
+
+    /// Returns whether messages are dropped now, or will probably be dropped soon, because a buffer
+    /// overflows or rejecting takes more than the budget.
+    pub fn is_alert(&self) -> bool {
+        self.rung == Rung::Thin || self.settings.thins && (self.overflows || self.excess_s > 0.0)
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -406,11 +386,13 @@ impl Ladder {
             return;
         };
         let passed = now.since(since);
+        self.overflows = tally.overflow > earlier.overflow;
         if passed >= self.settings.period {
             self.last = Some((now, tally));
             let mut period = Period::between(&earlier, &tally, passed);
             let settles = UNSETTLED * self.settings.period;
-            period.overflow = self.overflow.record(now, period.overflow, period.seconds, settles);
+            period.overflow = self.overflow.record(now, &period, settles);
+            period.exempt_hot(self.hot.end_period(now));
             self.decide(now, &period);
         }
     }
@@ -442,10 +424,10 @@ impl Ladder {
     }
 
     /// Records the mark of a packet that was read. To be called for each packet while [marks
-    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin) for each retransmission of a
-    /// judged request.
-    pub fn record_mark(&self, mark: u32) {
-        self.hot.record(mark);
+    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin). `is_first` is true if the
+    /// packet counts as [fresh](Tally::fresh).
+    pub fn record_mark(&self, mark: u32, is_first: bool) {
+        self.hot.record(mark, is_first);
     }
 
     /// Returns the marks whose packets are dropped because too many packets have the same mark, the
@@ -481,20 +463,19 @@ impl Ladder {
         self.capacity.measure(period, self.dropped.level() > 0);
         self.measure_arrivals(period);
         self.dropped.expire(now);
-        self.hot.end_period(now);
         let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
             self.calm = 0.0;
             if self.is_settled(now) {
-                self.ceiling = self.passing_after_overflow(period).max(1.0);
+                self.ceiling = self.target.passing_after_overflow(period).max(1.0);
             }
         } else {
             self.calm += period.seconds;
-            let hurry = if self.harms_others(period) { 1.0 } else { self.calm.exp2() };
+            let hurry = if self.target.loses_others(period) { 1.0 } else { self.calm.exp2() };
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
         }
-        self.judge_target(now, period, overflows);
         let budget = self.settings.budget;
+        self.target.judge(now, period, overflows, self.can_pass(budget));
         let seconds = period.seconds.min(STEP_MAX_S);
         self.excess_s = (self.excess_s + (period.load - budget) * seconds).max(0.0);
         self.step_up(now, overflows || self.excess_s > EXCESS_MAX_S);
@@ -513,38 +494,6 @@ impl Ladder {
         }
     }
 
-    /// Returns whether an overflow in this period also loses messages of sources that do not cause
-    /// it.
-    fn harms_others(&self, period: &Period) -> bool {
-        let others = self.exempt.per_second();
-        self.is_targeted && others > OTHERS * period.asked && period.idle < STANDSTILL
-    }
-
-    /// Makes the share apply to all sources for a time, if the messages of the others alone were
-    /// more than can be served or rejected, or made the buffers overflow, in several periods in a
-    /// row.
-    fn judge_target(&mut self, now: Timestamp, period: &Period, overflows: bool) {
-        let exempt = period.exempt();
-        let refusable = self.cost.map_or(f64::INFINITY, |cost| self.settings.budget / cost);
-        let can_pass = (1.0 - self.settings.budget) * self.capacity.per_second() + refusable;
-        let is_most = exempt > period.asked - exempt;
-        let fails = self.is_targeted && (exempt > can_pass || overflows && is_most);
-        self.failed = if fails { self.failed + 1 } else { 0 };
-        if self.failed >= FAILED_MAX {
-            (self.failed, self.all_until) = (0, now + ALL_FOR);
-        }
-    }
-
-    /// Returns the number of messages a second that may pass after a period with an overflow.
-    fn passing_after_overflow(&self, period: &Period) -> f64 {
-        if self.harms_others(period) {
-            let served = PASSING_PER_SERVED * period.taken;
-            (BACK_IF_TARGETED * period.asked).max(served).min(BACK * period.asked)
-        } else {
-            BACK * period.asked
-        }
-    }
-
     /// Returns whether all messages that are read now arrived after the last change of the share.
     fn is_settled(&self, now: Timestamp) -> bool {
         now.since(self.changed) > UNSETTLED * self.settings.period
@@ -553,9 +502,7 @@ impl Ladder {
     fn measure_arrivals(&mut self, period: &Period) {
         // Only the number of the overflowed messages is known. They are assumed to be fresh as
         // often as the messages that were read.
-        let overflow = period.overflow / period.asked.max(1.0);
-        self.lost += LOAD_WEIGHT * (overflow - self.lost);
-        let lost = 1.0 + overflow;
+        let lost = 1.0 + period.overflow / period.asked.max(1.0);
         let exempt = period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
         // If one packet is sent again and again, its mark tells nothing about other marks.
@@ -566,6 +513,7 @@ impl Ladder {
         self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
         let subject = 1.0 - exempt / period.asked.max(1.0);
         self.subject += LOAD_WEIGHT * (subject - self.subject);
+        self.target.measure(period);
     }
 
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
@@ -582,11 +530,17 @@ impl Ladder {
     /// Returns the largest part of the marks whose callers can all be served, or rejected within
     /// the part `budget` of the processor time. It is above 1 if there is room for more callers.
     fn passing_within(&self, budget: f64) -> f64 {
-        let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        let can_pass = ((1.0 - budget) * self.capacity.per_second() + refusable).min(self.ceiling);
+        let can_pass = self.can_pass(budget).min(self.ceiling);
         // Packets that the share does not affect must not leave everybody else without service.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()
+    }
+
+    /// Returns the number of messages a second that can be served, or rejected within the part
+    /// `budget` of the processor time.
+    fn can_pass(&self, budget: f64) -> f64 {
+        let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
+        (1.0 - budget) * self.capacity.per_second() + refusable
     }
 
     /// Changes the share of datagrams that are dropped, if the change is large enough. `overflows`

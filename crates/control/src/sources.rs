@@ -2,6 +2,7 @@
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
+use crate::heavy::Heavy;
 use crate::{Bucket, Fairness, Limit, Limits, PriorityCap, Source};
 
 /// The way in which sources are distinguished.
@@ -95,6 +96,8 @@ pub(crate) struct Sources {
     /// The fair shares of sources in sessions and in single requests, or `None` if `fair` is not
     /// enabled.
     fair: Option<[Fairness; 2]>,
+    /// The sources that cause an overload, or `None` if `fair` is not enabled.
+    heavy: Option<Heavy>,
     limits: Limits,
     priority_cps: f64,
     priority: PriorityCap,
@@ -107,6 +110,7 @@ impl Sources {
         Self {
             limits: Limits::new(limits.clone(), *sources_max, &mut keys),
             fair: fair.then(|| [(); 2].map(|()| Fairness::new(*sources_max, &mut keys))),
+            heavy: fair.then(|| Heavy::new(*sources_max, &mut keys)),
             priority_cps: *priority_cps,
             priority: PriorityCap::default(),
         }
@@ -135,6 +139,15 @@ impl Sources {
             Bucket::Single => Some(singles),
             Bucket::Priority => None,
         }
+    }
+
+    /// Returns the sources that cause an overload, or `None` if `fair` is not enabled.
+    pub(crate) fn heavy(&self) -> Option<&Heavy> {
+        self.heavy.as_ref()
+    }
+
+    pub(crate) fn heavy_mut(&mut self) -> Option<&mut Heavy> {
+        self.heavy.as_mut()
     }
 
     /// Records that a source asks for new work. Returns a reference to the source, or `None` if it
@@ -171,6 +184,7 @@ impl Sources {
     /// Returns how often a source was not distinguished because a table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         let fair = self.fair.iter().flatten().map(Fairness::overflowed);
-        fair.sum::<u64>() + self.limits.overflowed()
+        let heavy = self.heavy.as_ref().map_or(0, Heavy::overflowed);
+        fair.sum::<u64>() + heavy + self.limits.overflowed()
     }
 }

@@ -299,6 +299,10 @@ impl Proxy {
             Decision::Stun(received) => self.output.answer_stun(&self.snapshot, &received),
             Decision::Malformed(received, malformed) => {
                 self.work.refused = number;
+                // The kernel can drop it like an INVITE, if rejecting costs too much.
+                if Shedding::may_be_dropped(&received.bytes) {
+                    self.record_refused(Some(Class::Invite));
+                }
                 self.output.reject_malformed(&self.snapshot, &received, malformed);
             }
             Decision::Serve(received, admitted) => {
@@ -351,6 +355,11 @@ impl Proxy {
         let is_later = matches!(served, Served::Elsewhere(_) | Served::Parked(..));
         if !is_later && !matches!(served, Served::Unserved(_)) {
             self.record_served(now, class, received.arrived);
+            if let Some(kernel_shed) = &mut self.kernel_shed
+                && Shedding::may_be_dropped(&received.bytes)
+            {
+                kernel_shed.on_served();
+            }
         }
         match served {
             Served::Here | Served::Rejected => {}
@@ -405,9 +414,6 @@ impl Proxy {
 
     /// Counts a message that arrived at `arrived` and was served.
     fn record_served(&mut self, now: Timestamp, class: Class, arrived: Timestamp) {
-        if let Some(kernel_shed) = &mut self.kernel_shed {
-            kernel_shed.on_served(class);
-        }
         self.counters.sojourns(class.is_new_work()).observe(now.since(arrived));
         self.work.stateless = self.routing.tiering.on_served(class);
     }

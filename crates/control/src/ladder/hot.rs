@@ -18,14 +18,21 @@ const MANY: u32 = 16;
 /// §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// A candidate for a hot mark, and its lead. The lead is the number of its packets minus the number
-/// of packets with other marks of the same counter (the majority algorithm of Boyer and Moore).
-type Candidate = (u32, u32);
+/// A candidate for a hot mark.
+#[derive(Clone, Copy, Debug, Default)]
+struct Candidate {
+    mark: u32,
+    /// The number of packets with this mark, minus the number of packets with other marks of the
+    /// same counter (the majority algorithm of Boyer and Moore).
+    lead: u32,
+    /// Number of the packets with this mark that were counted as first packets.
+    firsts: u32,
+}
 
 /// The hot marks, and the counters of the current period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hot {
-    /// The counters. They take 2 KB, so they do not exist before the first packet.
+    /// The counters. They take 3 KB, so they do not exist before the first packet.
     candidates: OnceCell<Box<[Cell<Candidate>; COUNTERS]>>,
     /// The hot marks, the latest first, and the time until which each is dropped.
     marks: Vec<(u32, Timestamp)>,
@@ -38,35 +45,43 @@ impl Hot {
         Self::default()
     }
 
-    /// Counts a packet.
-    pub(super) fn record(&self, mark: u32) {
+    /// Counts a packet. `is_first` is true if it was counted as a first packet.
+    pub(super) fn record(&self, mark: u32, is_first: bool) {
         let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
-        let candidate = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
-        candidate.set(match candidate.get() {
-            (_, 0) => (mark, 1),
-            (own, lead) if own == mark => (own, lead + 1),
-            (own, lead) => (own, lead - 1),
+        let cell = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
+        let first = u32::from(is_first);
+        let candidate = cell.get();
+        let Candidate { lead, firsts, .. } = candidate;
+        cell.set(if lead == 0 {
+            Candidate { mark, lead: 1, firsts: first }
+        } else if candidate.mark == mark {
+            Candidate { mark, lead: lead + 1, firsts: firsts + first }
+        } else {
+            Candidate { lead: lead - 1, ..candidate }
         });
     }
 
     /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough. If
     /// there are too many, forgets the oldest ones: their packets may no longer arrive, and then
-    /// they would keep out the marks that are hot now.
-    pub(super) fn end_period(&mut self, now: Timestamp) {
+    /// they would keep out the marks that are hot now. Returns the number of packets in this period
+    /// whose marks were found to be hot, and that were counted as first packets.
+    pub(super) fn end_period(&mut self, now: Timestamp) -> u32 {
         self.marks.retain(|(_, until)| *until > now);
-        let Some(candidates) = self.candidates.get() else { return };
+        let Some(candidates) = self.candidates.get() else { return 0 };
         let candidates = candidates.iter().map(Cell::take);
-        let mut hot: Vec<Candidate> = candidates.filter(|(_, lead)| *lead > MANY).collect();
+        let mut hot: Vec<Candidate> = candidates.filter(|found| found.lead > MANY).collect();
         if hot.is_empty() {
-            return;
+            return 0;
         }
-        hot.sort_unstable_by_key(|(_, lead)| Reverse(*lead));
+        hot.sort_unstable_by_key(|found| Reverse(found.lead));
+        hot.truncate(Shedding::MARKS_MAX);
         // A known mark that is hot again counts as new. Its packets were read, so they are not
         // dropped yet, or no longer.
-        let is_old = |(mark, _): &&(u32, Timestamp)| hot.iter().all(|(other, _)| other != mark);
-        let found = hot.iter().map(|(mark, _)| (*mark, now + HOLD));
+        let is_old = |(mark, _): &&(u32, Timestamp)| hot.iter().all(|found| found.mark != *mark);
+        let found = hot.iter().map(|found| (found.mark, now + HOLD));
         let marks = found.chain(self.marks.iter().filter(is_old).copied());
         self.marks = marks.take(Shedding::MARKS_MAX).collect();
+        hot.iter().map(|found| found.firsts).sum()
     }
 
     /// Returns the hot marks, the latest first. Marks of the same period are in the order of the
@@ -88,10 +103,10 @@ mod tests {
     fn a_mark_of_many_packets_is_hot_for_32_seconds() {
         let mut hot = Hot::new();
         for round in 0..17u32 {
-            hot.record(7);
-            hot.record(8 + COUNTERS as u32 * round);
-            hot.record(7 + COUNTERS as u32 * (round % 2 + 1));
-            hot.record(7);
+            hot.record(7, true);
+            hot.record(8 + COUNTERS as u32 * round, true);
+            hot.record(7 + COUNTERS as u32 * (round % 2 + 1), true);
+            hot.record(7, false);
         }
         hot.end_period(at(1));
         assert_eq!(hot.marks().collect::<Vec<_>>(), [7]);
@@ -102,10 +117,23 @@ mod tests {
     }
 
     #[test]
+    fn packets_with_a_hot_mark_are_no_first_packets() {
+        let mut hot = Hot::new();
+        for _ in 0..MANY {
+            hot.record(7, true);
+            hot.record(8, true);
+        }
+        hot.record(7, true);
+        hot.record(7, false);
+        assert_eq!(hot.end_period(at(1)), MANY + 1, "the mark 8 is not hot");
+        assert_eq!(hot.end_period(at(2)), 0);
+    }
+
+    #[test]
     fn packets_of_several_periods_do_not_add_up() {
         let mut hot = Hot::new();
         for period in 1..10 {
-            (0..MANY).for_each(|_| hot.record(7));
+            (0..MANY).for_each(|_| hot.record(7, true));
             hot.end_period(at(period));
             assert_eq!(hot.marks().count(), 0);
         }
@@ -115,7 +143,7 @@ mod tests {
     fn there_are_no_more_hot_marks_than_the_limit() {
         let mut hot = Hot::new();
         for mark in 0..100 {
-            (0..20 + mark).for_each(|_| hot.record(mark));
+            (0..20 + mark).for_each(|_| hot.record(mark, true));
         }
         hot.end_period(at(1));
         let marks: Vec<u32> = hot.marks().collect();
@@ -123,7 +151,7 @@ mod tests {
     }
 
     fn flood(hot: &mut Hot, marks: impl IntoIterator<Item = u32>, period: u64) -> Vec<u32> {
-        marks.into_iter().for_each(|mark| (0..20).for_each(|_| hot.record(mark)));
+        marks.into_iter().for_each(|mark| (0..20).for_each(|_| hot.record(mark, true)));
         hot.end_period(at(period));
         hot.marks().collect()
     }
@@ -157,7 +185,7 @@ mod tests {
         let mut hot = Hot::new();
         hot.end_period(at(1));
         assert!(hot.candidates.get().is_none() && hot.marks.capacity() == 0);
-        hot.record(7);
+        hot.record(7, true);
         assert!(hot.candidates.get().is_some());
     }
 }

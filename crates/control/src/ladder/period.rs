@@ -10,14 +10,23 @@ const REFUSALS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Requests for new work of the kinds that the ladder may drop, including retransmissions.
+    /// Messages that were read and that the ladder may drop. These are requests for new work, and
+    /// all others that cannot be distinguished from them without reading, including
+    /// retransmissions.
     pub asked: u64,
+    /// The messages in `asked` that came through a buffer whose overflow counts as
+    /// [`overflow`](Self::overflow).
+    pub datagrams: u64,
     /// The messages in `asked` to which the share applied and that were
     /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all are
-    /// fresh. Retransmissions of judged requests are counted neither here nor in `late`.
+    /// fresh.
     pub fresh: u64,
     /// The messages in `asked` to which the share applied and that were not fresh.
     pub late: u64,
+    /// The messages in `asked` to which the share applied and that are retransmissions of judged
+    /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
+    /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
+    pub repeated: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
     /// Messages in `asked` that were served.
@@ -26,7 +35,7 @@ pub struct Tally {
     pub brought: u64,
     /// Messages that the ladder had dropped before they were read.
     pub filtered: u64,
-    /// Messages lost because the kernel's receive buffer for the requests of `asked` was full.
+    /// Messages lost because the kernel's receive buffer for the messages of `asked` was full.
     pub overflow: u64,
     /// Time since the start for which the processor was occupied.
     pub occupied: Duration,
@@ -41,8 +50,10 @@ pub struct Tally {
 pub(super) struct Period {
     pub(super) seconds: f64,
     pub(super) asked: f64,
+    pub(super) datagrams: f64,
     pub(super) fresh: f64,
     pub(super) late: f64,
+    pub(super) repeated: f64,
     pub(super) taken: f64,
     pub(super) filtered: f64,
     pub(super) overflow: f64,
@@ -69,8 +80,10 @@ impl Period {
         Self {
             seconds,
             asked: rate(since(|t| t.asked)),
+            datagrams: rate(since(|t| t.datagrams)),
             fresh: rate(since(|t| t.fresh)),
             late: rate(since(|t| t.late)),
+            repeated: rate(since(|t| t.repeated)),
             taken: rate(since(|t| t.taken)),
             filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),
@@ -81,13 +94,27 @@ impl Period {
         }
     }
 
-    /// Returns the requests a second to which the share did not apply.
+    /// Returns the messages a second that say nothing about the rate of first packets: those to
+    /// which the share did not apply, and retransmissions of judged requests.
     pub(super) fn exempt(&self) -> f64 {
         (self.asked - self.fresh - self.late).max(0.0)
     }
 
-    /// Returns the requests a second for new work of the kinds that the ladder may drop, including
-    /// the dropped and the lost ones.
+    /// Returns the messages a second from sources to which the share did not apply.
+    pub(super) fn others(&self) -> f64 {
+        (self.exempt() - self.repeated).max(0.0)
+    }
+
+    /// Does not count fresh packets with [hot](super::hot) marks as first packets. There were
+    /// `count` of them.
+    pub(super) fn exempt_hot(&mut self, count: u32) {
+        let hot = (f64::from(count) / self.seconds).min(self.fresh);
+        self.fresh -= hot;
+        self.repeated += hot;
+    }
+
+    /// Returns the messages a second that the ladder may drop, including the dropped and the lost
+    /// ones.
     pub(super) fn arrived(&self) -> f64 {
         self.asked + self.filtered + self.overflow
     }

@@ -192,7 +192,7 @@ impl Plant {
             return false;
         }
         let is_fresh = ladder.is_fresh(number_of(mark));
-        ladder.record_mark(number_of(mark));
+        ladder.record_mark(number_of(mark), is_fresh);
         *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
         !is_fresh
     }
@@ -205,6 +205,7 @@ impl Plant {
         {
             self.tally.messages += 1;
             self.tally.asked += 1;
+            self.tally.datagrams += 1;
             let places = if self.is_late(packet.mark) { QUEUE / 4 } else { QUEUE };
             if self.waiting < places {
                 self.waiting += 1;
@@ -520,6 +521,86 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     assert!(plant.ladder().share() > 0.3, "{}", plant.ladder().share());
     let (lost, read) = (plant.tally.overflow, plant.tally.asked);
     assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
+}
+
+/// A process that stood still sees the overflow before it reads its buffers.
+#[test]
+fn a_standstill_hardly_changes_the_number_of_arrivals_for_each_message_that_is_read() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    let after = |ladder: &mut Ladder, tally: &mut Tally, at_ms: u64, read: u64, lost: u64| {
+        (tally.asked, tally.datagrams) = (tally.asked + read, tally.datagrams + read);
+        tally.overflow += lost;
+        ladder.on_reading(Timestamp::ZERO + Duration::from_millis(at_ms), *tally);
+        ladder.arrived_per_read()
+    };
+    for period in 0..20 {
+        assert_eq!(after(&mut ladder, &mut tally, 100 * period, 200, 0), 1.0);
+    }
+    let stood_still = after(&mut ladder, &mut tally, 4_900, 0, 4_000);
+    assert!((1.0..2.0).contains(&stood_still), "{stood_still}");
+    // Now three of four messages are lost. Messages in streams do not count.
+    let floods = |period: u64| {
+        tally.asked += 10_000;
+        after(&mut ladder, &mut tally, 5_000 + 100 * period, 1_000, 3_000)
+    };
+    let last = (0..30).map(floods).last().unwrap();
+    assert!((last - 4.0).abs() < 0.01, "{last}");
+}
+
+#[test]
+fn the_ladder_is_alert_from_the_first_overflow_until_nothing_is_dropped() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally { asked: 100, datagrams: 100, fresh: 100, ..Tally::default() };
+    ladder.on_reading(Timestamp::ZERO, tally);
+    let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+    ladder.on_reading(at(2), tally);
+    assert!(!ladder.is_alert());
+    tally.overflow += 100;
+    ladder.on_reading(at(4), tally);
+    assert!(ladder.is_alert() && ladder.rung() == Rung::Reject);
+    ladder.on_reading(at(100), tally);
+    assert!(ladder.is_alert() && ladder.rung() == Rung::Thin);
+    while ladder.rung() == Rung::Thin {
+        assert!(ladder.is_alert());
+        ladder.on_reading(ladder.poll_timeout().unwrap(), tally);
+    }
+    assert!(!ladder.is_alert());
+    ladder.set_thins(false);
+    tally.overflow += 100;
+    ladder.on_reading(at(60_000), tally);
+    assert!(!ladder.is_alert(), "nothing can be dropped");
+}
+
+/// A mark that is not hot has so few packets that each may be another call.
+#[test]
+fn a_flood_of_copies_with_many_marks_is_dropped() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    let mut read = Vec::new();
+    for period in 0..50u32 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        let (mut passing, mut filtered) = (0, 0);
+        for call in 0..200 {
+            let mark = number_of(f64::from(call) / 200.0);
+            if f64::from(call) / 200.0 < ladder.share() || ladder.hot_marks().any(|hot| hot == mark)
+            {
+                filtered += 50;
+                continue;
+            }
+            // A fifth of the packets finds room. They are copies from a heavy source.
+            passing += 10;
+            let is_fresh = ladder.is_fresh(mark);
+            (0..10).for_each(|_| ladder.record_mark(mark, is_fresh));
+            *(if is_fresh { &mut tally.fresh } else { &mut tally.late }) += 10;
+        }
+        tally.messages += passing;
+        (tally.asked, tally.datagrams) = (tally.asked + passing, tally.datagrams + passing);
+        tally.filtered += filtered;
+        tally.overflow += 4 * passing;
+        read.push(passing);
+    }
+    assert!(read[0] == 2_000 && read[20..].iter().all(|&count| count < 500), "{read:?}");
 }
 
 #[test]

@@ -7,13 +7,15 @@
 //! call also waits behind earlier messages that will be rejected.
 
 mod admit;
+mod droppable;
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Backlog, Ban, Bucket, Decide, Gate, HeavySource, Ladder, Reason, Release, Ticket, Values,
+    Backlog, Ban, Bucket, Decide, Gate, HeavySource, Ladder, Reason, Recalled, Release, Ticket,
+    Values,
 };
 use tidegate_world::{
     Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
@@ -318,6 +320,7 @@ impl Ingress {
             && !(may_go_on(&ban, &received) && view.verifies(now, &received))
         {
             self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
+            self.count_droppable(now, &received, view, Recalled::default());
             let decision = Decision::Drop(DropReason::Banned);
             return Decided { class: None, read: Read::NotNow, decision };
         }
@@ -333,8 +336,7 @@ impl Ingress {
         let lag = now.since(received.arrived);
         if view.is_thinned(now, &received) {
             self.gate.on_lag(lag);
-            // The messages of a flood count, even if most of them are dropped here.
-            let is_banned = self.watchman.on_message(now, &received.flow, &view.snapshot.addresses);
+            let is_banned = self.on_thinned(now, &received, view);
             let reason = if is_banned { DropReason::Banned } else { DropReason::Thinned };
             let decision = Decision::Drop(reason);
             let read = Read::now(&received);
@@ -349,6 +351,7 @@ impl Ingress {
                     self.fifo.push(Unsorted::Unread(received));
                     Decision::Queued
                 } else {
+                    self.count_droppable(now, &received, view, Recalled::default());
                     Decision::Drop(DropReason::QueueFull)
                 };
                 Decided { class: None, read: Read::NotNow, decision }

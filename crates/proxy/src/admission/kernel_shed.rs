@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Gate, Ladder, LadderSettings, Rung, Tally};
+use tidegate_control::{Arrived, Gate, Ladder, LadderSettings, Rung, Tally};
 use tidegate_world::{Counter, Load, Received, Shedding, Timestamp, Transport};
 
 use crate::message::class::Class;
@@ -16,13 +16,55 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Number of fresh requests, and number of late ones, to which the [share](Shedding::share) of
-    /// drops applies. The kernel has probably dropped earlier copies of a late request.
-    marked: [Counter; 2],
+    counts: Counts,
     /// Whether the kernel can drop datagrams at all our listeners.
     can_drop: bool,
     /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
+}
+
+/// Numbers of droppable messages that were read.
+#[derive(Debug, Default)]
+struct Counts {
+    all: Counter,
+    datagrams: Counter,
+    /// Messages to which the [share](Shedding::share) of drops applies, by their marks. The kernel
+    /// has probably dropped earlier copies of a late message.
+    fresh: Counter,
+    late: Counter,
+    /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
+    /// count as fresh or late instead.
+    repeated: Counter,
+}
+
+/// A droppable message that was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Droppable {
+    is_datagram: bool,
+    /// Whether the share of drops applies to the message.
+    is_subject: bool,
+    /// The mark, if marks matter now.
+    mark: Option<u32>,
+    /// Whether no earlier copy of the message was dropped recently.
+    is_fresh: bool,
+    /// The messages that it represents.
+    pub(crate) arrived: Arrived,
+}
+
+impl Droppable {
+    /// Returns whether the kernel has probably dropped earlier copies of the message. On a stream
+    /// there are no copies.
+    pub(crate) fn is_late(&self) -> bool {
+        self.is_subject && self.is_datagram && !self.is_fresh
+    }
+}
+
+/// Returns whether the kernel can drop a message before this shard reads it, or this shard drops it
+/// in place of the kernel: it begins like an INVITE or a REGISTER. A message from another shard was received and
+/// counted there.
+#[inline]
+pub(crate) fn is_droppable(received: &Received) -> bool {
+    Shedding::may_be_dropped(&received.bytes) && received.handoffs == 0
 }
 
 impl KernelShed {
@@ -40,46 +82,55 @@ impl KernelShed {
         Some(Self {
             ladder: Ladder::new(settings),
             tally: Tally::default(),
-            marked: Default::default(),
+            counts: Counts::default(),
             can_drop,
             needs_law: pads,
         })
     }
 
-    /// Counts a request, if the share of drops applies to it. Returns whether the kernel has
-    /// probably dropped earlier copies of it. On a stream there are no copies, so it returns
-    /// `false`. If `is_repeated`, the request is a copy of a decided one. It is never late, and only
-    /// its mark counts.
-    pub(crate) fn is_late(
-        &self,
-        received: &Received,
-        shedding: &Shedding,
-        is_repeated: bool,
-    ) -> bool {
-        // A sender sends few copies of a request. If very many copies are read, the kernel can drop
-        // them, even if it drops nothing else.
-        let tells_marks =
-            self.ladder.tells_marks() || is_repeated && self.ladder.rung() == Rung::Thin;
-        if is_repeated && !tells_marks {
-            return false;
+    /// Examines a [droppable](is_droppable) message.
+    pub(crate) fn examine(&self, received: &Received, shedding: &Shedding) -> Droppable {
+        let source = received.flow.remote.ip();
+        let is_datagram = received.flow.transport == Transport::Udp;
+        let may_be_marked = shedding.applies(source, &received.bytes);
+        let is_subject = may_be_marked && shedding.is_heavy(source);
+        // If very many copies of an INVITE are read, the kernel can drop them, even if it drops
+        // nothing else.
+        let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
+        let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
+        let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(mark));
+        // A stream is read without losses.
+        let mut arrived = Arrived::ONE;
+        if is_datagram {
+            arrived.per_read = self.ladder.arrived_per_read();
+            // While the share applies to all sources, the messages of all are dropped alike. If few
+            // of them are read, chance would decide which sources seem to send much.
+            if is_subject && !shedding.heavy().is_empty() {
+                let is_dropped = mark.is_some_and(|mark| u64::from(mark) < shedding.threshold());
+                let passing = 1.0 - self.ladder.share();
+                arrived.per_passing = if is_dropped { 0.0 } else { 1.0 / passing };
+            }
         }
-        // The share does not apply to a message from another shard: it was received and counted
-        // there.
-        let is_read_here = received.handoffs == 0;
-        if !is_read_here || !shedding.applies(received.flow.remote.ip(), &received.bytes) {
-            return false;
+        Droppable { is_datagram, is_subject, mark, is_fresh, arrived }
+    }
+
+    /// Counts an examined message. If `is_repeated`, it repeats a decided message, and its source is
+    /// not heavy. Then it says nothing about the number of callers.
+    pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
+        let Droppable { is_datagram, is_subject, mark, is_fresh, .. } = *droppable;
+        self.counts.all.add(1);
+        self.counts.datagrams.add(u64::from(is_datagram));
+        if let Some(mark) = mark {
+            self.ladder.record_mark(mark, is_subject && is_fresh && !is_repeated);
         }
-        let mut is_late = false;
-        if tells_marks {
-            let mark = shedding.hash(received.flow.remote.ip(), &received.bytes);
-            self.ladder.record_mark(mark);
-            is_late = !self.ladder.is_fresh(mark);
+        if is_subject {
+            let count = match (is_repeated, is_fresh) {
+                (true, _) => &self.counts.repeated,
+                (false, true) => &self.counts.fresh,
+                (false, false) => &self.counts.late,
+            };
+            count.add(1);
         }
-        if is_repeated || !shedding.is_heavy(received.flow.remote.ip()) {
-            return false;
-        }
-        self.marked[usize::from(is_late)].add(1);
-        is_late && received.flow.transport == Transport::Udp
     }
 
     /// Records that a message of this class was rejected.
@@ -87,9 +138,9 @@ impl KernelShed {
         self.tally.refused += u64::from(class.is_some_and(Class::is_droppable));
     }
 
-    /// Records that a message of this class is served.
-    pub(crate) fn on_served(&mut self, class: Class) {
-        self.tally.taken += u64::from(class.is_droppable());
+    /// Records that a droppable message is served.
+    pub(crate) fn on_served(&mut self) {
+        self.tally.taken += 1;
     }
 
     /// Records the service time of a message.
@@ -112,16 +163,16 @@ impl KernelShed {
         self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
         let thinned = counters.dropped(DropReason::Thinned).get();
-        let droppable = Class::ALL.into_iter().filter(|class| class.is_droppable());
-        let asked: u64 = droppable.map(|class| counters.received(class).get()).sum();
         self.tally = Tally {
             messages: signals.messages,
-            asked: asked - thinned,
+            asked: self.counts.all.get(),
+            datagrams: self.counts.datagrams.get(),
             // An ACK that ends here acknowledges a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered + thinned,
-            fresh: self.marked[0].get(),
-            late: self.marked[1].get(),
+            fresh: self.counts.fresh.get(),
+            late: self.counts.late.get(),
+            repeated: self.counts.repeated.get(),
             overflow: load.overflow,
             occupied: signals.processor.occupied,
             cpu: load.cpu,

@@ -60,6 +60,9 @@ const BANNED_EVERY: Duration = Duration::from_millis(100);
 /// Time between two lists of the heavy sources. The rates of thousands of sources must be compared.
 const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
+/// Time between the first counted message and the first list of the heavy sources.
+const HEAVY_AFTER: Duration = Duration::from_millis(10);
+
 impl SourcePolicy {
     /// Creates a policy that distinguishes up to `sources_max` sources. The keys of its tables are
     /// drawn from `stream`.
@@ -169,7 +172,7 @@ impl SourcePolicy {
     /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
     /// the gate takes for heavy. Lists none if nothing is dropped, or if dropping only their messages
     /// has not helped. While the last list is recent, it does not change. Publishes a new list in
-    /// `views`.
+    /// `views`. The gate counts the messages of the sources only while `ladder` is alert.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -178,22 +181,25 @@ impl SourcePolicy {
         shedding: &mut Shedding,
         views: &Views<HeavySource>,
     ) {
-        if !ladder.may_target(now) || !shedding.has_share() {
-            shedding.heavy.clear();
-            self.heavy_due = Timestamp::ZERO;
-            views.publish(false, Vec::new);
+        if gate.set_counts_droppable(now, ladder.is_alert()) {
+            self.heavy_due = now + HEAVY_AFTER;
+        }
+        let is_due = now >= self.heavy_due;
+        if !gate.counts_droppable() {
+            self.heavy.clear();
+        } else if is_due {
+            self.heavy_due = now + HEAVY_EVERY;
+            let spared = |source| shedding.spares(network_of(source).addr());
+            gate.heavy_sources(now, Shedding::HEAVY_MAX, spared, &mut self.heavy);
+        }
+        let is_targeted = ladder.may_target(now) && shedding.has_share();
+        if is_targeted && !is_due && !shedding.heavy.is_empty() {
             return;
         }
-        if now < self.heavy_due {
-            return;
-        }
-        self.heavy_due = now + HEAVY_EVERY;
-        let spared = |source| shedding.spares(network_of(source).addr());
-        gate.heavy_sources(now, ladder, Shedding::HEAVY_MAX, spared, &mut self.heavy);
+        let heavy = if is_targeted { &self.heavy[..] } else { &[] };
         shedding.heavy.clear();
-        let networks = self.heavy.iter().map(|heavy| network(network_of(heavy.source)));
-        shedding.heavy.extend(networks);
-        views.publish(!self.heavy.is_empty(), || self.heavy.clone());
+        shedding.heavy.extend(heavy.iter().map(|heavy| network(network_of(heavy.source))));
+        views.publish(!heavy.is_empty(), || heavy.to_vec());
     }
 
     /// Tells the other shards which banned sources have shown in this shard that they receive
@@ -312,7 +318,7 @@ impl SourcePolicy {
     /// Returns the weight of the sender of a message in fair shares. A back end or a trusted source
     /// is known to the operator and stands for many users, so a few strangers must not displace it.
     /// If the operator has configured any weight, only configured weights count.
-    fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
+    pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
         configured.unwrap_or_else(|| {
@@ -370,6 +376,11 @@ impl SourcePolicy {
             }
         }
         then
+    }
+
+    /// Returns whether a source may be banned because it exceeds a limit.
+    pub(crate) fn bans_excess(&self) -> bool {
+        self.excess.is_some()
     }
 
     /// Returns whether only an operator may ban a source.

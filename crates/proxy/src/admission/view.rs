@@ -33,17 +33,10 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Counts a request, if the share of drops applies to it. Returns whether the kernel has
-    /// probably dropped earlier copies of it. If `is_repeated`, it is a copy of a decided request.
-    pub(crate) fn is_late(&self, received: &Received, is_repeated: bool) -> bool {
-        self.kernel_shed
-            .is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding, is_repeated))
-    }
-
-    /// Returns whether a message that came on a stream is in the share to be dropped. The kernel
-    /// cannot drop single messages of a stream, so they are dropped after they were read. No copy of
-    /// a dropped request follows on a stream (RFC 3261 §17.1.1.2, §17.1.2.2), so INVITEs within a
-    /// call are spared. A To-tag alone does not show that there is a call, because anybody can write
+    /// Returns whether a message that came on a stream is an INVITE in the share to be dropped. The
+    /// kernel cannot drop single messages of a stream, so they are dropped after they were read. No
+    /// copy of a dropped INVITE follows on a stream (RFC 3261 §17.1.1.2), so INVITEs within a call
+    /// are spared. A To-tag alone does not show that there is a call, because anybody can write
     /// one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
@@ -130,6 +123,12 @@ impl View<'_> {
         }
         let (from, to) = dialog_tags(bytes).unwrap_or_default();
         hash(&[scan.via, call_id, &number, name, uri, from, to])
+    }
+
+    /// Returns the fingerprint of a request, or `None` if it is malformed.
+    pub(crate) fn fingerprint_of(&self, bytes: &[u8]) -> Option<u64> {
+        let scan = scan(bytes).ok()?;
+        Some(self.fingerprint(&scan, bytes))
     }
 
     /// Returns the keyed hash of the challenge that a scanned request would answer.

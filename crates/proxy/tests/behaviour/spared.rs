@@ -1,14 +1,17 @@
 //! The sources whose INVITEs the kernel does not drop under overload.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::fixed::law;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Disposal, Settings, network_of};
+use tidegate_control::Per;
+use tidegate_proxy::{Disposal, Excess, Settings, SourceLimit, network_of};
 use tidegate_world::{Core, Load, Shedding};
 
 const TRUSTED: &str = "203.0.113.7:5060";
+const STRANGER: &str = "203.0.113.66:5060";
 
 /// Returns the shedding that a proxy in a flood asks of the kernel, and some INVITEs that the
 /// kernel then drops. Checks that operators see the same heavy sources as the kernel.
@@ -79,6 +82,109 @@ fn the_kernel_drops_only_invites_of_the_source_that_floods() {
     let drops = |from: &str| flood.drops(address(from).ip(), dropped[0].as_bytes());
     assert_eq!([CALLER, TRUSTED].map(drops), [true, false]);
     assert_eq!(flood.heavy.len(), 1);
+}
+
+/// Returns the heavy sources after each of ten periods of 100 ms. In each of them the caller sends
+/// one INVITE, and a stranger the messages that `flood` returns. For each of these that the kernel
+/// does not drop, ten others overflow the buffer.
+fn heavy_in_a_flood(
+    share: f64,
+    adjust: impl FnOnce(&mut Settings),
+    flood: impl Fn(u32) -> Vec<String>,
+) -> Vec<Vec<IpAddr>> {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[]);
+        settings.overload.gate.sources.fair = true;
+        settings.overload.disposal = Disposal::Auto;
+        adjust(settings);
+    });
+    crate::overload::establish(&mut script, "known");
+    script.proxy.switch(script.now, law(&[("share", share)]), None);
+    let mut load = Load::default();
+    script.proxy.on_load(script.now, load);
+    let period = |period: u32| {
+        let messages = flood(period);
+        let shedding = script.proxy.poll_shedding().clone();
+        let drops = |from: &str, text: &str| shedding.drops(address(from).ip(), text.as_bytes());
+        for (number, text) in messages.iter().enumerate() {
+            // The load is read several times in each period.
+            if number == messages.len() / 2 {
+                script.proxy.on_load(script.now, load);
+                let call = invite(&format!("call-{period}"));
+                if !drops(CALLER, &call) {
+                    script.send(CALLER, &call);
+                }
+            }
+            if drops(STRANGER, text) {
+                load.filtered += 11;
+            } else {
+                script.send(STRANGER, text);
+                load.overflow += 10;
+            }
+        }
+        script.pass(Duration::from_millis(100));
+        load.busy += Duration::from_millis(90);
+        load.cpu += Duration::from_millis(45);
+        script.proxy.on_load(script.now, load);
+        script.proxy.poll_shedding().heavy.iter().map(|network| network.address).collect()
+    };
+    (0..10).map(period).collect()
+}
+
+/// The kernel may drop the INVITEs of all sources until enough messages have been counted.
+#[track_caller]
+fn assert_only_the_stranger_is_heavy(heavy: &[Vec<IpAddr>]) {
+    assert!(heavy[2..].iter().all(|heavy| *heavy == [address(STRANGER).ip()]), "{heavy:?}");
+}
+
+// The kernel program and the buffers treat every datagram that begins with `INVI` in the same way.
+#[test]
+fn any_messages_that_begin_like_an_invite_make_their_source_heavy() {
+    let malformed = |call: &str| invite(call).replace("CSeq: 1", "CSeq: x");
+    let unknown = |call: &str| request("INVITEX", "sip:bob@192.0.2.1", call, 1, "");
+    let within = |cseq: u32| request("INVITE", "sip:bob@192.0.2.1", "known", cseq, "Totag\r\n");
+    for kind in ["malformed", "unknown method", "within a call"] {
+        let flood = |period: u32| {
+            let message = |number: u32| match kind {
+                "malformed" => malformed(&format!("{period}-{number}")),
+                "unknown method" => unknown(&format!("{period}-{number}")),
+                _ => within(2 + 400 * period + number),
+            };
+            (0..400).map(message).collect()
+        };
+        assert_only_the_stranger_is_heavy(&heavy_in_a_flood(1.0, |_| {}, flood));
+    }
+}
+
+#[test]
+fn invites_above_a_limit_make_their_source_heavy() {
+    let limit = |settings: &mut Settings| {
+        let from = "203.0.113.66/32".parse().unwrap();
+        let (rate_cps, burst, per, then) = (1.0, 1, Per::Source, Excess::Refuse);
+        settings.overload.sources.limits = vec![SourceLimit { from, rate_cps, burst, per, then }];
+    };
+    let flood = |period: u32| (0..400).map(|call| invite(&format!("{period}-{call}"))).collect();
+    assert_only_the_stranger_is_heavy(&heavy_in_a_flood(1.0, limit, flood));
+}
+
+// RFC 3261 §17.1.1.2: a correct caller sends at most seven copies of an INVITE. None of these INVITEs has a mark with
+// so many packets that the mark is hot. In the second case each of them has been served.
+#[test]
+fn many_invites_that_are_sent_again_and_again_make_their_source_heavy() {
+    for share in [0.0, 1.0] {
+        let flood =
+            |_| (0..1_600).map(|number| invite(&format!("copy-{}", number % 200))).collect();
+        assert_only_the_stranger_is_heavy(&heavy_in_a_flood(share, |_| {}, flood));
+    }
+}
+
+/// If the copies of a flood counted as messages of the others, the kernel would drop the INVITEs of
+/// all sources.
+#[test]
+fn a_flood_in_which_each_invite_comes_three_times_is_still_the_only_target() {
+    let flood =
+        |period: u32| (0..360).map(|number| invite(&format!("{period}-{}", number / 3))).collect();
+    assert_only_the_stranger_is_heavy(&heavy_in_a_flood(0.1, |_| {}, flood));
 }
 
 #[test]

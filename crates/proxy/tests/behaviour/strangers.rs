@@ -378,24 +378,44 @@ fn a_source_with_weight_10_may_send_ten_times_as_much() {
     assert!(script.send(CALLER, &invite("one too many")).is_empty());
 }
 
+/// Returns the number of calls of a trunk that are admitted in a second. The trunk sends 200/s and
+/// another source 800/s. 250/s of these are admitted.
+fn admitted_from_a_trunk(adjust: impl FnOnce(&mut Settings)) -> u32 {
+    let mut script = adjusted(SCHEMES[0], &[("share", 0.25)], |settings: &mut Settings| {
+        settings.overload.gate.sources.fair = true;
+        adjust(settings);
+    });
+    let mut admitted = 0;
+    for i in 0..4000 {
+        script.pass(Duration::from_millis(1));
+        let from = if i % 5 == 0 { CALLER } else { STRANGER };
+        let sent = script.one(from, &invite(&i.to_string()));
+        admitted += u32::from(i >= 3000 && from == CALLER && !sent.start().contains(" 503 "));
+    }
+    admitted
+}
+
 #[test]
 fn a_trunk_of_many_users_has_the_share_of_all_of_them() {
     let admitted = |weight| {
-        let mut script = adjusted(SCHEMES[0], &[("share", 0.25)], |settings: &mut Settings| {
-            settings.overload.gate.sources.fair = true;
+        admitted_from_a_trunk(|settings| {
             let from = "198.51.100.7/32".parse().unwrap();
             settings.overload.sources.weights = vec![SourceWeight { from, weight }];
-        });
-        let mut admitted = 0;
-        // The trunk sends 200/s and another source 800/s. 250/s of these are admitted.
-        for i in 0..4000 {
-            script.pass(Duration::from_millis(1));
-            let from = if i % 5 == 0 { CALLER } else { STRANGER };
-            let sent = script.one(from, &invite(&i.to_string()));
-            admitted += u32::from(i >= 3000 && from == CALLER && !sent.start().contains(" 503 "));
-        }
-        admitted
+        })
     };
     let (one, ten) = (admitted(1), admitted(10));
     assert!(one <= 130 && ten >= 195, "{one} and {ten} of 200");
+}
+
+#[test]
+fn a_trusted_trunk_has_the_share_of_many_users_unless_weights_are_configured() {
+    let admitted = |weights: &[SourceWeight]| {
+        admitted_from_a_trunk(|settings| {
+            settings.listeners[0].trust = vec!["198.51.100.7/32".parse().unwrap()];
+            settings.overload.sources.weights = weights.to_vec();
+        })
+    };
+    let unrelated = SourceWeight { from: "192.0.2.128/25".parse().unwrap(), weight: 10 };
+    let (known, unknown) = (admitted(&[]), admitted(&[unrelated]));
+    assert!(unknown <= 130 && known >= 195, "{unknown} and {known} of 200");
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::fixed::law;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, Disposal, DropReason, Flood, Listener, Settings};
+use tidegate_control::Per;
+use tidegate_proxy::{Class, Disposal, DropReason, Excess, Flood, Listener, Settings, SourceLimit};
 use tidegate_world::{ConnectionId, Core, Flow, Load, Received, Transport};
 
 /// A proxy with one call, whose callers have one TCP connection.
@@ -90,24 +91,32 @@ fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
 
 #[test]
 fn the_source_of_a_flood_in_a_stream_is_banned_although_most_invites_are_dropped() {
-    let mut scene = Scene::with(Disposal::Auto, |settings| {
-        let ban = Duration::from_secs(60);
+    let ban = Duration::from_secs(60);
+    let flood = |settings: &mut Settings| {
         settings.overload.sources.flood = Some(Flood { above_cps: 1_500, after_s: 1, ban });
-    });
-    // At first at most 1,200 INVITEs a second arrive.
-    scene.flood();
-    let banned = |scene: &Scene| scene.script.counters.dropped(DropReason::Banned).get();
-    assert_eq!(banned(&scene), 0);
-    // Now 2,000 arrive, and fewer than half of them are not dropped.
-    let before = scene.thinned();
-    for period in 20..40 {
-        for call in 0..200 {
-            scene.send(&invite(&format!("{period}-{call}")));
+    };
+    let limit = |settings: &mut Settings| {
+        let from = "198.51.100.7/32".parse().unwrap();
+        let (rate_cps, burst, per, then) = (1_000.0, 1_200, Per::Source, Excess::Ban(ban));
+        settings.overload.sources.limits = vec![SourceLimit { from, rate_cps, burst, per, then }];
+    };
+    for adjust in [&flood as &dyn Fn(&mut Settings), &limit] {
+        let mut scene = Scene::with(Disposal::Auto, adjust);
+        // At first at most 1,200 INVITEs a second arrive.
+        scene.flood();
+        let banned = |scene: &Scene| scene.script.counters.dropped(DropReason::Banned).get();
+        assert_eq!(banned(&scene), 0);
+        // Now 2,000 arrive, and fewer than half of them are not dropped.
+        let before = scene.thinned();
+        for period in 20..40 {
+            for call in 0..200 {
+                scene.send(&invite(&format!("{period}-{call}")));
+            }
+            scene.pass(Duration::from_millis(90));
         }
-        scene.pass(Duration::from_millis(90));
+        assert!(scene.thinned() > before);
+        assert!(banned(&scene) > 100, "{}", banned(&scene));
     }
-    assert!(scene.thinned() > before);
-    assert!(banned(&scene) > 100, "{}", banned(&scene));
 }
 
 /// RFC 3261 §17.1.1.2: "If an unreliable transport is being used, the client transaction MUST start timer

@@ -4,7 +4,7 @@
 //! to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
-use tidegate_control::{Bucket, Decide, Headroom, Reason, Sender, Ticket, Verdict};
+use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};
 use tidegate_sip::Outline;
 use tidegate_world::{Received, Timestamp};
 
@@ -88,6 +88,7 @@ impl Ingress {
                 return Decided { class, read: when, decision: Decision::Drop(why) };
             }
             Err(Unclassified::Malformed(malformed)) => {
+                self.count_droppable(now, &received, view, Recalled::default());
                 if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
                     let decision = Decision::Drop(DropReason::Banned);
                     return Decided { class: None, read: when, decision };
@@ -108,6 +109,7 @@ impl Ingress {
             // The law neither sees such a message nor decides on it.
             None if is_unverified => Ok(None),
             None => {
+                self.count_ongoing(now, &received, view);
                 if let Some(category) = category_of_ongoing(class) {
                     self.record_for_peer(now, &received, category, view);
                 }
@@ -168,11 +170,11 @@ impl Ingress {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let Reading { class, queue_class, fingerprint, begins_call, .. } = *reading;
         let addresses = &view.snapshot.addresses;
+        let recalled = self.gate.recall(now, fingerprint);
+        let is_late = self.count_droppable(now, received, view, recalled) && class.is_droppable();
         if self.watchman.on_message(now, &received.flow, addresses) {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
-        let recalled = self.gate.recall(now, fingerprint);
-        let is_late = class.is_droppable() && view.is_late(received, recalled.is_repetition());
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite, addresses);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);

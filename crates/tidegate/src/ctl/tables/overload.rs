@@ -73,7 +73,7 @@ fn heavy(overload: &Value) -> String {
     let mut rows = items(&overload["heavy_sources"]).map(row).peekable();
     if rows.peek().is_some() {
         out += "\n";
-        out += &table(&["heavy source", "calls"], &[0], rows);
+        out += &table(&["heavy source", "INVITEs"], &[0], rows);
     }
     out + "\n"
 }

@@ -1,0 +1,60 @@
+//! The gate's count of the messages that may be dropped before they are read, by their source.
+
+use tidegate_world::Timestamp;
+
+use super::Gate;
+use crate::{Arrived, HeavySource};
+
+impl Gate {
+    /// Sets whether messages that may be dropped before they are read are counted by their source.
+    /// They should be counted while messages are dropped or lost, or will probably be soon. Returns
+    /// whether the count begins now. Nothing is counted if `fair` is not enabled.
+    pub fn set_counts_droppable(&mut self, now: Timestamp, counts: bool) -> bool {
+        self.sources.heavy_mut().is_some_and(|heavy| heavy.set_counting(now, counts))
+    }
+
+    /// Returns whether messages that may be dropped before they are read are counted by their
+    /// source.
+    pub fn counts_droppable(&self) -> bool {
+        self.sources.heavy().is_some_and(|heavy| heavy.is_counting())
+    }
+
+    /// Counts a message that could have been dropped before it was read, whether it is served or
+    /// not. It represents the messages `arrived`. `repeats` is true if it repeats decided work. The
+    /// source counts as `weight` sources, at least 1. Returns whether the source is
+    /// [heavy](Self::heavy_sources).
+    pub fn on_droppable(
+        &mut self,
+        now: Timestamp,
+        source: u128,
+        weight: u32,
+        arrived: Arrived,
+        repeats: bool,
+    ) -> bool {
+        let heavy = self.sources.heavy_mut();
+        heavy.is_some_and(|heavy| heavy.on_read(now, source, weight, arrived, repeats))
+    }
+
+    /// Counts a message that belongs to existing work, could have been dropped before it was read,
+    /// and is served. [`judge`](Self::judge) counts new work that gets a place in the queue.
+    pub fn on_droppable_served(&mut self, now: Timestamp) {
+        if let Some(heavy) = self.sources.heavy_mut() {
+            heavy.on_placed(now);
+        }
+    }
+
+    /// Lists the sources that cause the overload, in ascending order: at most `max`, or none. Lists
+    /// none if nothing is counted. Sources for which `is_spared` returns true do not become heavy.
+    pub fn heavy_sources(
+        &mut self,
+        now: Timestamp,
+        max: usize,
+        is_spared: impl Fn(u128) -> bool,
+        heavy: &mut Vec<HeavySource>,
+    ) {
+        match self.sources.heavy_mut() {
+            Some(counted) => counted.list(now, max, is_spared, heavy),
+            None => heavy.clear(),
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Finds the sources that cause an overload, if messages must be dropped before they are read.
+//!
+//! If dropping the messages of these *heavy* sources is enough, the messages of the others should
+//! not be dropped. A [gate](crate::Gate) sees only the new work that it judges. But a share of
+//! drops, or a receive buffer that overflows, hits every message of a certain form: malformed ones,
+//! repetitions, work above a limit, and work in progress too. So these messages are counted by
+//! their source, apart from the [fair shares](crate::Fairness). The count runs only while messages
+//! are dropped or lost, or will probably be soon.
+//!
+//! - A message that is read represents others that were not read ([`Arrived`]). So the rate of a
+//!   source includes its messages that were lost in a full buffer, or dropped on purpose. A message
+//!   on a stream represents no others. The rate is an estimate. A source is heavy only if the
+//!   estimate exceeds a limit by more than chance, which is two standard deviations.
+//! - The *total* is the rate that could be served: the messages that get a place in the queue, and
+//!   those that would get one if buffers did not overflow. But it is at most the rate at which
+//!   messages are read.
+//! - If the total were divided fairly ([max-min](MaxMin)), each source would get at most a certain
+//!   level. Sources that send more than eight times this level are heavy. If the other sources
+//!   together still send much more than the total, the limit is four times, twice, or once the
+//!   level. So the messages of a source that is a little above the level are not dropped like those
+//!   of a source that floods.
+//! - Repetitions of decided work count only for the first of these limits, and the level is then at
+//!   most the total. So a source below the level that repeats each message six times, because it
+//!   gets no answer, is not heavy. A source that floods with repetitions is.
+//! - A source that sends less than half a percent of what the heaviest one sends is not heavy. Its
+//!   drops would not end the overload. So a source is safe even if a flood prevents all service.
+//! - A source stays heavy for two seconds after its rate was last too high.
+//!
+//! A source with a weight counts as that many sources. All sources for which the table has no room
+//! count as one source. If that one is heavy, or if there are too many heavy sources, none is
+//! listed.
+//!
+//! **Cold start.** The count begins with nothing known. **Known bias.** A source that forges the
+//! address of another makes that source heavy.
+
+use std::mem;
+use std::time::Duration;
+
+use tidegate_world::{Stream, Timestamp};
+
+use crate::MaxMin;
+use crate::fading::{Observation, faded};
+use crate::recent_weight::RecentWeight;
+use crate::source_table::SourceTable;
+
+/// Time for which a source stays heavy after its rate was last above the limit.
+const HEAVY_FOR: Duration = Duration::from_secs(2);
+
+/// If the total is at least this part of all arrivals, and no buffer overflows, no source is heavy.
+/// The rest may come from the estimate of a flood that has ended.
+const ENOUGH: f64 = 0.9;
+
+/// Replaces [`ENOUGH`] if more messages than [`LOST`] for each one that is read find a buffer full.
+const ENOUGH_IF_LOST: f64 = 0.99;
+
+/// Number of messages lost in a full buffer for each one that was read, from which on buffers count
+/// as overflowing.
+const LOST: f64 = 0.01;
+
+/// A correct sender repeats its messages six times. So with all repetitions it sends less than this
+/// many times the work that it asks for.
+const MULTIPLE_MAX: f64 = 8.0;
+
+/// Multiples of the level, tried in this order. Sources above the first one that is enough are
+/// heavy.
+const MULTIPLES: [f64; 4] = [MULTIPLE_MAX, 4.0, 2.0, 1.0];
+
+/// The sources that are not heavy may together send this many times the total. The excess can be
+/// rejected.
+const REST_MAX: f64 = 1.25;
+
+/// A source is heavy only if it sends at least this part of the rate of the heaviest source.
+const LIGHT: f64 = 0.005;
+
+/// The number of standard deviations by which an estimate must exceed the limit.
+const DEVIATIONS: f64 = 2.0;
+
+/// A source whose count has faded to this value is forgotten.
+const FORGOTTEN: f64 = 0.05;
+
+/// A heavy source, which causes the overload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeavySource {
+    /// The source.
+    pub source: u128,
+    /// Estimated rate at which the source sends messages that may be dropped before they are read,
+    /// in messages a second. It includes those that are dropped or lost.
+    pub rate_cps: f64,
+}
+
+/// The messages that a message which was read represents.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrived {
+    /// Number of messages that reached a receive buffer for each one that found room, at least 1.
+    pub per_read: f64,
+    /// Number of messages that were sent for each one that is not dropped on purpose, at least 1.
+    /// It is 0 for a message that arrived earlier and would be dropped now, because those that are
+    /// not dropped represent it.
+    pub per_passing: f64,
+}
+
+impl Arrived {
+    /// A message that represents no others.
+    pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0 };
+
+    fn count(self) -> f64 {
+        self.per_read * self.per_passing
+    }
+}
+
+/// The counts of the messages of each source, from which the heavy sources are determined.
+#[derive(Debug)]
+pub(crate) struct Heavy {
+    sources: SourceTable<Account>,
+    /// The observation time, or `None` while nothing is counted.
+    observation: Option<Observation>,
+    sums: Sums,
+    max_min: MaxMin,
+    /// A buffer for the demands, kept to reuse its memory.
+    demands: Vec<Demand>,
+}
+
+/// Sums over all sources. Older messages count less.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    /// Messages that were read.
+    read: f64,
+    /// The messages that they represent.
+    arrived: f64,
+    /// The messages that they represent, without those that were lost in a full buffer.
+    kept: f64,
+    /// Messages that got a place in the queue.
+    placed: f64,
+}
+
+/// An estimated number of messages. Each one counts less with its age.
+#[derive(Clone, Copy, Debug, Default)]
+struct Estimate {
+    sum: f64,
+    variance: f64,
+}
+
+impl Estimate {
+    /// Adds the `count` messages that one message represents. Which of them was read is a matter of
+    /// chance.
+    fn add(&mut self, count: f64) {
+        self.sum += count;
+        self.variance += count * (count - 1.0).max(0.0);
+    }
+
+    fn fade(&mut self, kept: f64) {
+        self.sum *= kept;
+        self.variance *= kept * kept;
+    }
+
+    /// Returns a number that the true number exceeds with some certainty.
+    fn certain(&self) -> f64 {
+        self.sum - DEVIATIONS * self.variance.sqrt()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Number of sources that this source counts as.
+    weight: RecentWeight,
+    /// All messages of the source.
+    all: Estimate,
+    /// Its messages without repetitions.
+    firsts: Estimate,
+    /// The number of the period for which the estimates are valid.
+    period: u64,
+    /// The source is heavy before this time.
+    heavy_until: Timestamp,
+}
+
+impl Account {
+    fn fade(&mut self, period: u64) {
+        let kept = faded(period - self.period);
+        self.all.fade(kept);
+        self.firsts.fade(kept);
+        self.period = period;
+    }
+}
+
+/// The rates at which a source sends, in messages a second.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    all: f64,
+    firsts: f64,
+    /// Rates that are exceeded with some certainty.
+    certain_all: f64,
+    certain_firsts: f64,
+    weight: f64,
+    /// Whether the source is already heavy.
+    is_heavy: bool,
+}
+
+/// The rates of a source of weight 1 above which it is heavy.
+#[derive(Clone, Copy, Debug)]
+struct HeavyLimits {
+    all: f64,
+    firsts: f64,
+}
+
+impl HeavyLimits {
+    fn are_exceeded(&self, demand: &Demand) -> bool {
+        let Demand { certain_all, certain_firsts, weight, .. } = *demand;
+        certain_all > self.all * weight || certain_firsts > self.firsts * weight
+    }
+}
+
+impl Heavy {
+    /// Creates a table for up to `sources_max` distinct sources. The key of its hash is drawn from
+    /// `stream`.
+    pub(crate) fn new(sources_max: usize, stream: &mut Stream) -> Self {
+        Self {
+            sources: SourceTable::new(sources_max, stream),
+            observation: None,
+            sums: Sums::default(),
+            max_min: MaxMin::default(),
+            demands: Vec::new(),
+        }
+    }
+
+    /// Returns the number of messages from sources for which the table had no room.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.sources.overflowed()
+    }
+
+    /// Returns whether messages are counted now.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.observation.is_some()
+    }
+
+    /// Sets whether messages are counted from now on. A count begins with nothing known. Returns
+    /// whether it begins now.
+    pub(crate) fn set_counting(&mut self, now: Timestamp, counts: bool) -> bool {
+        let begins = counts && !self.is_counting();
+        if begins {
+            self.sources.sweep(|account| {
+                *account = Account::default();
+                false
+            });
+            self.sums = Sums::default();
+            self.observation = Some(Observation::starting_at(now));
+        } else if !counts {
+            self.observation = None;
+        }
+        begins
+    }
+
+    /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if it
+    /// repeats decided work. The source counts as `weight` sources, at least 1. Returns whether the
+    /// source is heavy.
+    pub(crate) fn on_read(
+        &mut self,
+        now: Timestamp,
+        source: u128,
+        weight: u32,
+        arrived: Arrived,
+        repeats: bool,
+    ) -> bool {
+        let Some(period) = self.advance(now) else { return false };
+        let count = arrived.count();
+        self.sums.read += 1.0;
+        self.sums.arrived += count;
+        self.sums.kept += arrived.per_passing;
+        let slot = self.sources.slot(source);
+        let account = self.sources.get_mut(slot);
+        if slot != SourceTable::<Account>::SHARED {
+            account.weight.record(period, weight);
+        }
+        account.fade(period);
+        account.all.add(count);
+        if !repeats {
+            account.firsts.add(count);
+        }
+        account.heavy_until > now
+    }
+
+    /// Counts a message that gets a place in the queue.
+    pub(crate) fn on_placed(&mut self, now: Timestamp) {
+        if self.advance(now).is_some() {
+            self.sums.placed += 1.0;
+        }
+    }
+
+    /// Lists the heavy sources, in ascending order. Sources for which `is_spared` returns true do
+    /// not become heavy. If there are more than `max` heavy sources, or if some of them have no
+    /// entry in the table, `heavy` gets no source.
+    pub(crate) fn list(
+        &mut self,
+        now: Timestamp,
+        max: usize,
+        is_spared: impl Fn(u128) -> bool,
+        heavy: &mut Vec<HeavySource>,
+    ) {
+        heavy.clear();
+        let Some(period) = self.advance(now) else { return };
+        let seconds = self.observation.as_ref().map_or(1.0, |observation| observation.seconds(now));
+        self.sources.sweep(|account| {
+            account.fade(period);
+            account.all.sum > FORGOTTEN || account.heavy_until > now
+        });
+        let mut demands = mem::take(&mut self.demands);
+        demands.extend(self.sources.iter().map(|(_, account)| Demand {
+            all: account.all.sum / seconds,
+            firsts: account.firsts.sum / seconds,
+            certain_all: account.all.certain() / seconds,
+            certain_firsts: account.firsts.certain() / seconds,
+            weight: account.weight.get().into(),
+            is_heavy: account.heavy_until > now,
+        }));
+        let limits = self.limits(&demands, seconds);
+        let mut are_all_known = true;
+        for ((source, account), demand) in self.sources.iter_mut().zip(demands.drain(..)) {
+            if limits.are_exceeded(&demand) && !source.is_some_and(&is_spared) {
+                account.heavy_until = now + HEAVY_FOR;
+            }
+            if account.heavy_until > now {
+                are_all_known &= source.is_some();
+                heavy.extend(source.map(|source| HeavySource { source, rate_cps: demand.all }));
+            }
+        }
+        self.demands = demands;
+        if heavy.len() > max || !are_all_known {
+            heavy.clear();
+        }
+        heavy.sort_unstable_by_key(|heavy| heavy.source);
+    }
+
+    /// Returns the limits above which a source is heavy. `seconds` is the observation time.
+    fn limits(&mut self, demands: &[Demand], seconds: f64) -> HeavyLimits {
+        let Sums { read, arrived, kept, placed } = self.sums;
+        // A message that was lost in a full buffer would get a place as often as one that was read.
+        let arrived_per_kept = if kept > 0.0 { arrived / kept } else { 1.0 };
+        let total = read.min(placed * arrived_per_kept) / seconds;
+        self.max_min.set(demands.iter().map(|demand| (demand.firsts, demand.weight)));
+        let enough = if arrived_per_kept > 1.0 + LOST { ENOUGH_IF_LOST } else { ENOUGH };
+        let is_enough = total >= enough * self.max_min.sum();
+        let level = if is_enough { f64::INFINITY } else { self.max_min.level(total) };
+        let each = demands.iter().map(|demand| demand.all / demand.weight);
+        let lowest = LIGHT * each.fold(0.0, f64::max);
+        let all = (MULTIPLE_MAX * level.min(total)).max(lowest);
+        let limits = |multiple: f64| HeavyLimits { all, firsts: (multiple * level).max(lowest) };
+        let leave_little = |limits: &HeavyLimits| {
+            let is_heavy = |demand: &&Demand| demand.is_heavy || limits.are_exceeded(demand);
+            let others = demands.iter().filter(|demand| !is_heavy(demand));
+            let rest: f64 = others.map(|demand| demand.firsts).sum();
+            rest <= REST_MAX * total && demands.iter().any(|demand| is_heavy(&demand))
+        };
+        MULTIPLES.map(limits).into_iter().find(leave_little).unwrap_or(limits(1.0))
+    }
+
+    /// Advances the observation to `now`. Returns the number of the current period, or `None` if
+    /// nothing is counted.
+    fn advance(&mut self, now: Timestamp) -> Option<u64> {
+        let observation = self.observation.as_mut()?;
+        let faded = observation.advance(now);
+        if faded < 1.0 {
+            let Sums { read, arrived, kept, placed } = &mut self.sums;
+            for sum in [read, arrived, kept, placed] {
+                *sum *= faded;
+            }
+        }
+        Some(observation.period())
+    }
+}
+
+#[cfg(test)]
+#[path = "heavy_tests.rs"]
+mod tests;

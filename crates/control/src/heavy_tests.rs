@@ -1,0 +1,228 @@
+use tidegate_world::{Purpose, Seed};
+
+use super::*;
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+/// Returns a table for this number of sources that counts from the start.
+fn table(sources_max: usize) -> Heavy {
+    let mut heavy = Heavy::new(sources_max, &mut Seed(1).stream(Purpose::Sources, 0));
+    assert!(heavy.set_counting(at(0), true));
+    heavy
+}
+
+/// A source whose messages are read.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    source: u128,
+    weight: u32,
+    /// Messages that are read in a second.
+    read: u32,
+    arrived: Arrived,
+    repeats: bool,
+}
+
+/// Returns a source of weight 1 of which every message is read.
+fn sends(source: u128, read: u32) -> Sender {
+    Sender { source, weight: 1, read, arrived: Arrived::ONE, repeats: false }
+}
+
+/// Returns a source that repeats decided work.
+fn repeats(source: u128, read: u32) -> Sender {
+    Sender { repeats: true, ..sends(source, read) }
+}
+
+/// Returns a source of which one message of so many that reach a buffer is read.
+fn overflows(source: u128, read: u32, per_read: f64) -> Sender {
+    Sender { arrived: Arrived { per_read, ..Arrived::ONE }, ..sends(source, read) }
+}
+
+/// Returns a source of which one message of so many is not dropped.
+fn is_dropped(source: u128, read: u32, per_passing: f64) -> Sender {
+    Sender { arrived: Arrived { per_passing, ..Arrived::ONE }, ..sends(source, read) }
+}
+
+/// Lets each source send for a second from `from_s`. `places` messages a second get a place, those
+/// of the sources in turn.
+fn send(heavy: &mut Heavy, from_s: u64, senders: &[Sender], places: u32) {
+    let mut placed = 0;
+    for ms in 0..1000u32 {
+        let now = at(1000 * from_s + u64::from(ms));
+        for &Sender { source, weight, read, arrived, repeats } in senders {
+            let due = |ms: u32| u64::from(ms) * u64::from(read) / 1000;
+            for _ in due(ms)..due(ms + 1) {
+                heavy.on_read(now, source, weight, arrived, repeats);
+                if !repeats && placed * 1000 < places * (ms + 1) {
+                    placed += 1;
+                    heavy.on_placed(now);
+                }
+            }
+        }
+    }
+}
+
+/// Lists at most three heavy sources. The source 77 is spared.
+fn list(heavy: &mut Heavy, at_ms: u64) -> Vec<HeavySource> {
+    let mut listed = vec![HeavySource { source: 99, rate_cps: 1.0 }];
+    heavy.list(at(at_ms), 3, |source| source == 77, &mut listed);
+    listed
+}
+
+fn sources(heavy: &mut Heavy, at_ms: u64) -> Vec<u128> {
+    list(heavy, at_ms).iter().map(|heavy| heavy.source).collect()
+}
+
+#[test]
+fn sources_that_cause_the_overload_are_heavy() {
+    let trunk = Sender { weight: 1000, ..sends(1, 300) };
+    for (senders, places, expected) in [
+        // A source floods. All that the others send could be served.
+        (&[sends(1, 20), sends(2, 9_000), sends(3, 80)][..], 500, &[2][..]),
+        // A trunk is above the level of 240, but dropping the flood is enough.
+        (&[sends(1, 20), sends(2, 9_000), sends(3, 300)], 500, &[2]),
+        // There is room for all.
+        (&[sends(1, 20), sends(2, 300)], 500, &[]),
+        // The source stands for a thousand users.
+        (&[trunk, sends(2, 300)], 310, &[2]),
+        // All send the same.
+        (&[sends(3, 300), sends(2, 300), sends(1, 300)], 400, &[1, 2, 3]),
+        // There are more than three.
+        (&[sends(1, 300), sends(2, 300), sends(3, 300), sends(4, 300)], 400, &[]),
+        // The flood is spared.
+        (&[sends(1, 20), sends(77, 9_000)], 500, &[]),
+        // The flood prevents all service.
+        (&[sends(1, 40), sends(2, 9_000)], 0, &[2]),
+    ] {
+        let mut heavy = table(10);
+        send(&mut heavy, 0, senders, places);
+        assert_eq!(sources(&mut heavy, 1000), expected, "{senders:?}");
+    }
+}
+
+/// The server serves all that it reads, but buffers overflow.
+#[test]
+fn a_source_is_heavy_if_only_the_buffers_are_too_small_for_it() {
+    for (per_read, expected) in [(1.0, &[][..]), (1.2, &[1u128])] {
+        let mut heavy = table(10);
+        send(&mut heavy, 0, &[overflows(1, 900, per_read), overflows(2, 80, per_read)], 1000);
+        let listed = list(&mut heavy, 1000);
+        assert!(listed.iter().map(|heavy| heavy.source).eq(expected.iter().copied()));
+        assert!(listed.iter().all(|heavy| (heavy.rate_cps - 1080.0).abs() < 10.0), "{listed:?}");
+    }
+}
+
+/// If the messages on a stream were multiplied too, both sources would be above the level.
+#[test]
+fn a_source_on_a_stream_is_not_charged_for_the_overflow_of_a_buffer() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[overflows(1, 900, 1.2), sends(2, 850)], 2000);
+    assert_eq!(sources(&mut heavy, 1000), [1]);
+}
+
+/// The flood gets no place, and few messages of the trunk are read. All of these are served.
+#[test]
+fn an_overflow_that_a_flood_causes_does_not_make_a_trunk_heavy() {
+    let mut heavy = table(10);
+    let flood = |from_s: u64, heavy: &mut Heavy| {
+        // Of 2,500 messages a second of the trunk, 500 are read.
+        let trunk = overflows(1, 500, 5.0);
+        send(heavy, from_s, &[trunk], 500);
+        (0..20_000).for_each(|_| {
+            let arrived = Arrived { per_read: 5.0, ..Arrived::ONE };
+            heavy.on_read(at(1000 * from_s + 999), 2, 1, arrived, false);
+        });
+    };
+    for second in 0..3 {
+        flood(second, &mut heavy);
+        assert_eq!(sources(&mut heavy, 1000 * second + 1000), [2]);
+    }
+}
+
+// RFC 3261 §17.1.1.2: "The value of 64*T1 is equal to the amount of time required to send seven
+// requests in the case of an unreliable transport."
+#[test]
+fn a_source_that_repeats_its_share_six_times_is_not_heavy() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 100), repeats(1, 600), sends(2, 9_000)], 200);
+    assert_eq!(sources(&mut heavy, 1000), [2]);
+    // If the repetitions counted like other messages, it would be heavy.
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 700), sends(2, 9_000)], 200);
+    assert_eq!(sources(&mut heavy, 1000), [1, 2]);
+}
+
+#[test]
+fn a_source_that_floods_with_repetitions_is_heavy() {
+    // All other messages are served, or none.
+    for places in [100, 0] {
+        let mut heavy = table(10);
+        send(&mut heavy, 0, &[sends(1, 80), repeats(2, 20_000)], places);
+        assert_eq!(sources(&mut heavy, 1000), [2], "{places}");
+    }
+    let is_heavy = |heavy: &mut Heavy, source: u128, ms: u64| {
+        heavy.on_read(at(ms), source, 1, Arrived::ONE, true)
+    };
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 80), repeats(2, 20_000)], 100);
+    assert!(!is_heavy(&mut heavy, 2, 1000), "nothing was listed");
+    sources(&mut heavy, 1000);
+    assert_eq!([1, 2].map(|source| is_heavy(&mut heavy, source, 2999)), [false, true]);
+    assert!(!is_heavy(&mut heavy, 2, 3000));
+}
+
+#[test]
+fn a_source_of_which_little_is_seen_stays_heavy() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 9_000), sends(2, 80)], 500);
+    let is_about = |listed: &[HeavySource], cps: f64| {
+        assert_eq!(listed.len(), 1);
+        let HeavySource { source, rate_cps } = listed[0];
+        assert!(source == 1 && (rate_cps / cps - 1.0).abs() < 0.01, "{listed:?}");
+    };
+    is_about(&list(&mut heavy, 1000), 9_000.0);
+    // A share is dropped from now on. A tenth is read, of which nearly everything gets a place.
+    for second in 1..6 {
+        send(&mut heavy, second, &[is_dropped(1, 900, 10.0), sends(2, 80)], 500);
+        is_about(&list(&mut heavy, second * 1000 + 1000), 9_000.0);
+    }
+    // The flood has ended.
+    for second in 6..10 {
+        send(&mut heavy, second, &[sends(1, 40), sends(2, 80)], 500);
+        list(&mut heavy, second * 1000 + 1000);
+    }
+    assert!(sources(&mut heavy, 10_000).is_empty());
+}
+
+/// One message is read of a source, and represents many by chance.
+#[test]
+fn chance_makes_no_source_heavy() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(2, 9_000)], 0);
+    heavy.on_read(at(999), 1, 1, Arrived { per_read: 5.0, per_passing: 100.0 }, false);
+    assert_eq!(sources(&mut heavy, 1000), [2]);
+}
+
+#[test]
+fn no_source_is_heavy_if_some_that_are_have_no_entry() {
+    let mut heavy = table(1);
+    send(&mut heavy, 0, &[sends(1, 900), sends(2, 9_000)], 500);
+    assert!(sources(&mut heavy, 1000).is_empty());
+    assert!(heavy.overflowed() > 0);
+}
+
+#[test]
+fn a_count_begins_with_nothing_known() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 20), sends(2, 9_000)], 500);
+    assert_eq!(sources(&mut heavy, 1000), [2]);
+    assert!(!heavy.set_counting(at(1000), true), "it has begun before");
+    assert!(!heavy.set_counting(at(1000), false));
+    assert!(!heavy.is_counting() && sources(&mut heavy, 1000).is_empty());
+    send(&mut heavy, 1, &[sends(1, 9_000)], 500);
+    assert!(heavy.set_counting(at(2000), true));
+    assert!(sources(&mut heavy, 2000).is_empty());
+    send(&mut heavy, 2, &[sends(1, 9_000), sends(2, 20)], 500);
+    assert_eq!(sources(&mut heavy, 3000), [1]);
+}

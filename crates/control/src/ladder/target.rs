@@ -1,0 +1,107 @@
+//! Determines whether the share applies to all sources, or only to the heavy ones.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::LOAD_WEIGHT;
+use super::period::Period;
+
+/// After an overflow, this part of the messages that were read may pass.
+const BACK: f64 = 0.9;
+
+/// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
+/// do not cause the overflow, but lose messages by it too, so it must end soon.
+const BACK_IF_TARGETED: f64 = 0.5;
+
+/// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
+const PASSING_PER_SERVED: f64 = 0.75;
+
+/// If more than this part of a period was idle, an overflow comes from a standstill and not from a
+/// flood. It is then forgotten soon.
+const STANDSTILL: f64 = 0.5;
+
+/// Others send too if at least this part of the messages that were read comes from them.
+const OTHERS: f64 = 0.02;
+
+/// If dropping only the messages of heavy sources fails in this many periods in a row, the share
+/// applies to all sources.
+const FAILED_MAX: u32 = 3;
+
+/// Time for which the share then applies to all sources.
+const ALL_FOR: Duration = Duration::from_secs(10);
+
+/// The sources to which the share applies.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// Whether the share applies only to heavy sources.
+    is_heavy_only: bool,
+    /// The part of the messages that were read and that the other sources sent, 0 to 1.
+    others: f64,
+    /// Number of periods in a row in which the messages of the other sources were too many.
+    failed: u32,
+    /// The share must apply to all sources before this time.
+    all_until: Timestamp,
+}
+
+impl Target {
+    /// Creates a target that includes all sources.
+    pub(super) fn new() -> Self {
+        Self { is_heavy_only: false, others: 0.0, failed: 0, all_until: Timestamp::ZERO }
+    }
+
+    /// Sets whether the share applies only to heavy sources.
+    pub(super) fn set(&mut self, is_heavy_only: bool) {
+        self.is_heavy_only = is_heavy_only;
+    }
+
+    /// Returns whether the share may apply only to heavy sources.
+    pub(super) fn may_be_heavy_only(&self, now: Timestamp) -> bool {
+        now >= self.all_until
+    }
+
+    /// Takes a period into account.
+    pub(super) fn measure(&mut self, period: &Period) {
+        let others = period.others() / period.asked.max(1.0);
+        self.others += LOAD_WEIGHT * (others - self.others);
+    }
+
+    /// Makes the share apply to all sources for a time, if the messages of the others alone were
+    /// more than the `can_pass` a second that can be served or rejected, or made the buffers
+    /// overflow, in several periods in a row.
+    pub(super) fn judge(
+        &mut self,
+        now: Timestamp,
+        period: &Period,
+        overflows: bool,
+        can_pass: f64,
+    ) {
+        let others = period.others();
+        let is_most = others > period.asked - others;
+        let fails = self.is_heavy_only && (others > can_pass || overflows && is_most);
+        self.failed = if fails { self.failed + 1 } else { 0 };
+        if self.failed >= FAILED_MAX {
+            (self.failed, self.all_until) = (0, now + ALL_FOR);
+        }
+    }
+
+    /// Returns the number of messages a second that may pass after a period with an overflow.
+    pub(super) fn passing_after_overflow(&self, period: &Period) -> f64 {
+        if self.loses_others(period) {
+            let served = PASSING_PER_SERVED * period.taken;
+            (BACK_IF_TARGETED * period.asked).max(served).min(BACK * period.asked)
+        } else {
+            BACK * period.asked
+        }
+    }
+
+    /// Returns whether an overflow in this period also loses messages of sources that do not cause
+    /// it.
+    pub(super) fn loses_others(&self, period: &Period) -> bool {
+        self.is_heavy_only && self.others > OTHERS && period.idle < STANDSTILL
+    }
+}
+
+#[cfg(test)]
+#[path = "target_tests.rs"]
+mod tests;

@@ -1,0 +1,108 @@
+//! Tests of a ladder whose share applies only to heavy sources.
+
+use super::super::{Ladder, LadderSettings, Tally};
+use super::*;
+
+/// The counts of a period of 100 ms with 1,000 messages that were read.
+#[derive(Clone, Copy)]
+struct Counts {
+    /// Messages of sources to which the share does not apply.
+    others: u64,
+    /// Copies that heavy sources send.
+    repeated: u64,
+    taken: u64,
+    overflow: u64,
+    busy_ms: u64,
+}
+
+const FLOOD: Counts = Counts { others: 100, repeated: 0, taken: 100, overflow: 0, busy_ms: 95 };
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
+}
+
+/// Gives a ladder these periods. Returns the ladder. It drops nothing, so the effect of a share does
+/// not change the counts.
+fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder {
+    let mut ladder = Ladder::new(LadderSettings { thins: false, ..LadderSettings::default() });
+    ladder.set_targeted(is_targeted);
+    let mut tally = Tally::default();
+    ladder.on_reading(at(0), tally);
+    for (counts, number) in periods.into_iter().zip(1..) {
+        let Counts { others, repeated, taken, overflow, busy_ms } = counts;
+        tally.messages += 1_000;
+        tally.asked += 1_000;
+        tally.datagrams += 1_000;
+        tally.fresh += 1_000 - others - repeated;
+        tally.repeated += repeated;
+        tally.taken += taken;
+        tally.overflow += overflow;
+        let busy = Duration::from_millis(busy_ms);
+        tally.occupied += busy;
+        tally.cpu += busy;
+        tally.served += busy;
+        ladder.on_reading(at(100 * number), tally);
+    }
+    ladder
+}
+
+#[test]
+fn an_overflow_that_others_suffer_from_halves_the_limit() {
+    let flood = Counts { overflow: 1_000, ..FLOOD };
+    for (is_targeted, last, expected_cps) in [
+        (true, flood, 5_000.0),
+        // At least three quarters of the served messages pass.
+        (true, Counts { taken: 800, ..flood }, 6_000.0),
+        // The process stood still.
+        (true, Counts { busy_ms: 40, ..flood }, 9_000.0),
+        (false, flood, 9_000.0),
+    ] {
+        let ladder = after(is_targeted, [FLOOD, FLOOD, FLOOD, last]);
+        assert!((ladder.ceiling - expected_cps).abs() < 1e-6, "{}", ladder.ceiling);
+    }
+    // Others send hardly anything, but the flood sends copies.
+    for repeated in [0, 600] {
+        let calm = Counts { others: 10, repeated, ..FLOOD };
+        let ladder = after(true, [calm, calm, calm, Counts { overflow: 1_000, ..calm }]);
+        assert!((ladder.ceiling - 9_000.0).abs() < 1e-6, "{}", ladder.ceiling);
+    }
+}
+
+#[test]
+fn the_limit_grows_slowly_while_others_suffer() {
+    let overflows = Counts { overflow: 1_000, ..FLOOD };
+    let growth = |is_targeted: bool, calm: usize| {
+        let periods =
+            |calm: usize| [FLOOD, FLOOD, FLOOD, overflows].into_iter().chain(vec![FLOOD; calm]);
+        let [before, later] = [0, calm].map(|calm| after(is_targeted, periods(calm)).ceiling);
+        later / before
+    };
+    let [slow, fast] = [true, false].map(|is_targeted| growth(is_targeted, 15));
+    assert!((slow - 0.15f64.exp()).abs() < 1e-6 && fast > 1.1 * slow, "{slow} {fast}");
+}
+
+#[test]
+fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
+    let others = Counts { others: 600, overflow: 500, ..FLOOD };
+    assert!(after(true, [others; 2]).may_target(at(200)));
+    let ladder = after(true, [others; 3]);
+    for (ms, may_target) in [(300, false), (10_299, false), (10_300, true)] {
+        assert_eq!(ladder.may_target(at(ms)), may_target, "at {ms} ms");
+    }
+    // A period in between in which they are not too many.
+    let between = Counts { others: 400, ..others };
+    let periods = [others, others, between, others, others];
+    assert!(after(true, periods).may_target(at(500)));
+    assert!(!after(true, periods.into_iter().chain([others])).may_target(at(600)));
+    assert!(after(false, [others; 10]).may_target(at(1_000)));
+}
+
+/// Each message of the flood comes three times.
+#[test]
+fn copies_of_a_flood_are_not_messages_of_the_others() {
+    let flood = Counts { others: 10, repeated: 660, overflow: 500, ..FLOOD };
+    for periods in 1..30 {
+        let ladder = after(true, vec![flood; periods]);
+        assert!(ladder.may_target(at(100 * periods as u64)), "after {periods} periods");
+    }
+}

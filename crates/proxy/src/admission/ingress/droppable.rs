@@ -1,0 +1,93 @@
+//! Counts the messages that the kernel may drop before they are read.
+//!
+//! A share of drops, or a receive buffer that overflows, hits whatever begins like an INVITE. So
+//! each such message counts in the same way, whether it is new work, a retransmission, malformed,
+//! above a limit or from a banned source.
+
+use tidegate_control::{Arrived, Recalled};
+use tidegate_world::{Received, Timestamp};
+
+use super::Ingress;
+use crate::admission::kernel_shed::is_droppable;
+use crate::admission::view::View;
+use crate::network::source_of;
+
+impl Ingress {
+    /// Counts a message for its source and for the share of drops, if the kernel could have dropped
+    /// it. `recalled` is the remembered decision, if the message repeats a decided one. Returns
+    /// whether the message is new and the kernel has probably dropped earlier copies of it.
+    #[inline]
+    pub(super) fn count_droppable(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        view: View<'_>,
+        recalled: Recalled,
+    ) -> bool {
+        let Some(kernel_shed) = view.kernel_shed.filter(|_| is_droppable(received)) else {
+            return false;
+        };
+        let repeats = recalled.is_repetition();
+        let droppable = kernel_shed.examine(received, view.shedding);
+        let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
+        kernel_shed.count(&droppable, repeats && !is_heavy);
+        !repeats && droppable.is_late()
+    }
+
+    /// Counts a request within a call, or a retransmission of a request that was served, if the
+    /// kernel could have dropped it.
+    #[inline]
+    pub(super) fn count_ongoing(&mut self, now: Timestamp, received: &Received, view: View<'_>) {
+        if !is_droppable(received) {
+            return;
+        }
+        // The fingerprint is needed only to distinguish the two.
+        let is_counted = self.gate.counts_droppable();
+        let fingerprint = if is_counted { view.fingerprint_of(&received.bytes) } else { None };
+        let recalled = self.gate.recall(now, fingerprint);
+        self.count_droppable(now, received, view, recalled);
+        if !recalled.is_repetition() {
+            self.gate.on_droppable_served(now);
+        }
+    }
+
+    /// Handles an INVITE on a stream that is dropped in place of the kernel. It counts like the
+    /// others of its source, even if most of them are dropped here. Returns whether its sender is
+    /// banned because of this INVITE.
+    pub(super) fn on_thinned(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        view: View<'_>,
+    ) -> bool {
+        let addresses = &view.snapshot.addresses;
+        self.count_for_source(now, received, view, Arrived::ONE, false);
+        if self.watchman.bans_excess() {
+            let (sender, _) = self.watchman.sender(received, false, addresses);
+            if let Some(limit) = sender.limit
+                && self.gate.exceeds_limit(now, &sender, Recalled::default())
+            {
+                self.watchman.on_excess(now, &received.flow, addresses, limit);
+            }
+        }
+        self.watchman.on_message(now, &received.flow, addresses)
+    }
+
+    /// Counts a message for its source, which represents the messages `arrived`. `repeats` is true
+    /// if it repeats a decided message. Returns whether the source is heavy.
+    fn count_for_source(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        view: View<'_>,
+        arrived: Arrived,
+        repeats: bool,
+    ) -> bool {
+        if !self.gate.counts_droppable() {
+            return false;
+        }
+        let weight = self.watchman.weight_in_shares(&received.flow, &view.snapshot.addresses);
+        let source = source_of(received.flow.remote.ip());
+        self.gate.on_droppable(now, source, weight, arrived, repeats)
+    }
+}
