@@ -135,6 +135,9 @@ impl Repeated {
 pub struct Measured {
     /// Calls that were due.
     pub offered: u64,
+    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max))
+    /// or held back.
+    pub not_begun: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
@@ -172,6 +175,7 @@ impl Measured {
 
     fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
+        self.not_begun += other.not_begun;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;
         self.refused += other.refused;
