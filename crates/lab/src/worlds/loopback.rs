@@ -96,7 +96,7 @@ impl World for Loopback {
         answers.iter().for_each(|answer| answered.merge(&answer.stats));
         let stats: Vec<CallerStats> = calls.iter().map(|done| done.stats.clone()).collect();
         Ok(Outcome {
-            generator: used(&calls, &answers),
+            generator: used(run, &calls, &answers),
             tidegate_cpu_s: cpu.as_secs_f64(),
             nodes,
             ..counted::outcome(run, &stats, &answered, &timeline)
@@ -158,19 +158,20 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
 }
 
 /// Returns the load of the generator's threads, and the datagrams that it lost.
-fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
+fn used(run: &RunSpec, calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()
     }
-    let too_slow = calls.iter().find_map(|done| done.stats.too_slow());
+    let too_late = calls.iter().find_map(|done| done.stats.too_late());
     let answerer_load = answers.iter().map(load).fold(0.0, f64::max);
     let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {
         caller_load: calls.iter().map(load).fold(0.0, f64::max),
         answerer_load,
         drops: drops.sum(),
-        too_slow: too_slow
-            .map(|too_slow| too_slow.to_string())
+        too_slow: too_late
+            .map(|too_late| too_late.to_string())
+            .or_else(|| counted::too_slow(run, calls.iter().map(|done| &done.stats)))
             .or_else(|| overloaded(answerer_load)),
     }
 }
