@@ -51,7 +51,7 @@ pub struct Range {
 
 impl Range {
     /// Returns the range of a single value.
-    fn only(value: f64) -> Self {
+    pub(super) fn only(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 }
