@@ -5,8 +5,9 @@ are sent, and each 503 is acknowledged. Calls come from another address. They co
 `default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, limit` also
 has a limit on the address of the flood, whose excess is rejected. `default, unshared`
 has no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and
-reject by 503, or drop in Tidegate: without fair shares (`off`), with them, with a limit on the address of the flood,
-whose excess is rejected or dropped, and with `ban_above_cps`, where the kernel drops the INVITEs of a banned address.
+reject by 503, or drop in Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none, so
+that only the limit or the ban protects the calls. `limit` limits the address of the flood, and rejects or drops its
+excess. `ban` has `ban_above_cps`, and the kernel drops the INVITEs of a banned address.
 Each variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost
 for the server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can
 reject, the socket that all INVITEs share overflows.
@@ -49,9 +50,9 @@ VARIANTS = {
     "off": (LAW, UNSHARED),
     "fair": (LAW, ""),
     "fair, drop": (SILENT, ""),
-    "limit, refuse": (LAW, LIMIT),
-    "limit, drop": (LAW, LIMIT + 'then = "drop"\n'),
-    "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
+    "limit, refuse": (LAW, UNSHARED + LIMIT),
+    "limit, drop": (LAW, UNSHARED + LIMIT + 'then = "drop"\n'),
+    "ban": (LAW, UNSHARED + "ban_above_cps = 5000\n"),
     "default": (DEFAULT, ""),
     "default, unshared": (DEFAULT, UNSHARED),
     "default, limit": (DEFAULT, LIMIT),
@@ -167,7 +168,8 @@ class Show(Demonstration):
             kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run"
         )
         self.expect(kept.minimum > alike.maximum, f"without fair shares at most {alike.maximum:.1%}")
-        for name, column in (("fair", "by_share"), ("limit, drop", "by_limit"), ("ban", "banned")):
+        effects = {"fair": "by_share", "limit, refuse": "by_limit", "limit, drop": "by_limit", "ban": "banned"}
+        for name, column in effects.items():
             least = min(row[column] for row in rows if row["variant"] == name)
             self.expect(least > 0, f"{name} takes effect: it sheds at least {least} messages in each run")
         return {"runs": rows}

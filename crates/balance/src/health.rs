@@ -323,7 +323,10 @@ impl Health {
                 (State::Spared, time(&self.spared_since).max(excluded()))
             }
             AdminState::InService if !is_up => (State::Down, excluded()),
-            AdminState::InService if time(&self.busy_until) > now => (State::Busy, excluded()),
+            // A pause can begin while the back end is down or draining.
+            AdminState::InService if time(&self.busy_until) > now => {
+                (State::Busy, excluded().max(self.returned_at(now)))
+            }
             AdminState::InService if liveness.is_suspect() => {
                 (State::Suspect, time(&self.suspect_since).max(self.returned_at(now)))
             }
@@ -345,7 +348,7 @@ impl Health {
     }
 
     /// Returns the time since when the back end may get calls, or zero if it could get them from
-    /// the start.
+    /// the start. A pause that is in force does not count.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -3,11 +3,13 @@
 
 mod agents;
 mod core_thread;
+mod cpu;
 mod tidegate;
 mod watched;
 
 pub use agents::{Answerers, Callers, Gauges};
 pub use core_thread::Done;
 pub(crate) use core_thread::{CoreThread, Socket};
+pub use cpu::Busiest;
 pub use tidegate::{Status, Tidegate};
 pub use watched::Watched;

@@ -82,6 +82,26 @@ fn calls_go_through_a_tree_of_servers_in_proportion_to_the_shares() {
 
 const SHORT: &str = "[schedule]\nwarm_up_s = 0\nmeasured_s = 10\nrepetitions = 1\n";
 
+/// The trunk of each server calls from the address after those of the three small sources. A limit
+/// on this address at each server rejects calls of the trunks only.
+#[test]
+fn the_trunk_is_the_last_source_of_each_server() {
+    let entry = |name: &str, trunk: &str| {
+        format!(
+            "[[node]]\nname = \"{name}\"\nto = [\"core\"]\n\
+             [[node.overload.limit]]\nfrom = \"{trunk}\"\nrate_cps = 0.1\nburst = 1\n"
+        )
+    };
+    let (west, east) = (entry("west", "10.1.0.4"), entry("east", "10.2.0.4"));
+    let core = "[[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n";
+    let sources = "load = 0.3\nsources = 3\ntrunk = 0.5\n";
+    let (outcome, _) = run(&format!("[workload]\n{sources}{SHORT}{west}{east}{core}"));
+    assert_eq!(outcome.others_in_time, Some(1.0), "{outcome:?}");
+    assert!(outcome.trunk_in_time.is_some_and(|part| part < 0.05), "{outcome:?}");
+    let refused = outcome.refused as f64 / outcome.offered as f64;
+    assert!((refused - 0.5).abs() < 0.1, "the trunks have half of the calls: {refused}");
+}
+
 #[test]
 fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     let fault = |kind: &str| {

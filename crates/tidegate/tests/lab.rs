@@ -174,13 +174,14 @@ fn shards_of_a_sweep_fill_one_folder_and_a_run_finds_all_points_there() {
     lab(&["run", "few.toml", "--shard", "3/2"]).current_dir(folder.path()).assert().code(2);
 }
 
+const ROW: &str = "[[node]]\nname = \"edge\"\nto = [\"core\"]\n\
+    [[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n";
+
 #[test]
 fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     let folder = tempfile::tempdir().unwrap();
-    let nodes = "[[node]]\nname = \"edge\"\nto = [\"core\"]\n\
-                 [[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n\
-                 [[fault]]\nkind = \"crash\"\nnode = \"core\"\nat_s = 0.4\nfor_s = 0.2\n";
-    let scenario = SCENARIO.replace("[emulate]", &format!("{nodes}[emulate]"));
+    let fault = "[[fault]]\nkind = \"crash\"\nnode = \"core\"\nat_s = 0.4\nfor_s = 0.2\n";
+    let scenario = SCENARIO.replace("[emulate]", &format!("{ROW}{fault}[emulate]"));
     fs::write(folder.path().join("few.toml"), format!("{scenario}goodput_of_bound_min = 0.01\n"))
         .unwrap();
     let mut command = lab(&["run", "few.toml", "--out", "out"]);
@@ -209,6 +210,33 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     let refused = command.current_dir(folder.path()).assert().code(1);
     let out = text(&refused.get_output().stdout);
     assert!(out.contains("a `[[link]]` is for simulated time only"), "{out}");
+}
+
+/// A stopped process cannot answer, so it must continue before its counts are read.
+#[test]
+fn a_server_that_crashes_during_a_stall_keeps_its_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    // The server does not start again, so all of its counts are those of the killed process.
+    let faults = "[[fault]]\nkind = \"stall\"\nnode = \"core\"\nat_s = 0.6\nfor_s = 10\n\
+                  [[fault]]\nkind = \"crash\"\nnode = \"core\"\nat_s = 0.8\nfor_s = 10\n";
+    let scenario = SCENARIO.replace("[emulate]", &format!("{ROW}{faults}[emulate]"));
+    fs::write(folder.path().join("few.toml"), format!("{scenario}goodput_of_bound_min = 0\n"))
+        .unwrap();
+    let mut command = lab(&["run", "few.toml", "--out", "out"]);
+    judged(command.current_dir(folder.path()).assert(), "ok", 0);
+    let points = files(&folder.path().join("out/points"));
+    let results = points.iter().filter(|(path, _)| path.ends_with("result.json"));
+    let cores = results.map(|(_, bytes)| {
+        let kept: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+        kept["outcome"]["nodes"][1].clone()
+    });
+    let cores: Vec<_> = cores.collect();
+    assert_eq!(cores.len(), 2, "{cores:?}");
+    for core in cores {
+        assert_eq!((&core["node"], &core["starts"]), (&"core".into(), &1.into()));
+        // Before the stall some 20 calls began at the lower load.
+        assert!(core["received"]["invite"].as_u64() > Some(5), "{core}");
+    }
 }
 
 #[test]

@@ -88,9 +88,7 @@ impl Caller {
             return self.start_call(now, intended, intent);
         }
         if self.held_back.len() == HELD_BACK_MAX {
-            self.stats.not_begun += 1;
-            self.stats.persons.overflowed += 1;
-            return;
+            return self.record_not_begun(intended);
         }
         self.held_back.push_back(DelayedCall { intended, intent });
         self.stats.held_back += 1;
@@ -99,9 +97,7 @@ impl Caller {
 
     fn start_call(&mut self, now: Timestamp, intended: Timestamp, intent: Intent) {
         if self.calls.is_full() {
-            self.stats.not_begun += 1;
-            self.stats.persons.overflowed += 1;
-            return;
+            return self.record_not_begun(intended);
         }
         self.stats.begun += 1;
         self.stats.last_begun = now;
@@ -109,6 +105,13 @@ impl Caller {
         let id = self.calls.insert(call.due(), call);
         self.stats.open = self.calls.len() as u64;
         self.action(now, self.namer.mark(id), Action::Send(Method::Invite));
+    }
+
+    /// Records a call for which there was no room.
+    fn record_not_begun(&mut self, intended: Timestamp) {
+        self.stats.not_begun += 1;
+        self.stats.measured.not_begun += u64::from(self.is_measured(intended));
+        self.stats.persons.overflowed += 1;
     }
 
     fn is_at_limit(&self) -> bool {

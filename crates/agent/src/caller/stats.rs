@@ -135,6 +135,9 @@ impl Repeated {
 pub struct Measured {
     /// Calls that were due.
     pub offered: u64,
+    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max))
+    /// or held back.
+    pub not_begun: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
@@ -172,6 +175,7 @@ impl Measured {
 
     fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
+        self.not_begun += other.not_begun;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;
         self.refused += other.refused;
@@ -284,19 +288,29 @@ impl CallerStats {
     /// Returns the figures of a caller that itself was too slow to offer its load, or `None` if it
     /// was fast enough. If it was too slow, its other results do not describe the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
+        let missing = self.not_begun as f64 / self.offered.max(1) as f64;
+        self.too_late().or_else(|| (missing > 0.01).then(|| self.figures()))
+    }
+
+    /// Returns the figures of a caller that began its calls too late, or `None` if it was fast
+    /// enough. In contrast to [`too_slow`](Self::too_slow), calls that did not begin are no reason.
+    pub fn too_late(&self) -> Option<TooSlow> {
         /// Delay that at most 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);
-        let lateness_p99 = self.lateness.quantile(0.99);
         let intended = self.last_intended.since(self.start);
-        let missing = self.not_begun as f64 / self.offered.max(1) as f64;
         let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
         // Calls held back start late on purpose.
         let stretched = stretched && self.held_back == 0;
-        (lateness_p99 > LATENESS_MAX || missing > 0.01 || stretched).then(|| TooSlow {
-            lateness_p99,
+        let figures = self.figures();
+        (figures.lateness_p99 > LATENESS_MAX || stretched).then_some(figures)
+    }
+
+    fn figures(&self) -> TooSlow {
+        TooSlow {
+            lateness_p99: self.lateness.quantile(0.99),
             intended_cps: self.intended_cps(),
             begun_cps: self.begun_cps(),
-        })
+        }
     }
 
     /// Adds the counts of another caller that ran at the same time.

@@ -121,15 +121,21 @@ fn same_seed_same_packets() {
 
 #[test]
 fn a_call_without_room_is_not_begun_but_counted() {
+    let warm_up = Duration::from_millis(100);
     let mut net = Net::new(
-        CallerConfig { open_max: 50, ..calling(1000.0, 200) },
+        CallerConfig { open_max: 50, warm_up, ..calling(1000.0, 200) },
         AnswererConfig { mix: Behaviour::Silent.into(), ..answering() },
         7,
     );
     let (caller, _) = net.run_out();
     balanced(&caller);
     assert_eq!((caller.offered, caller.begun, caller.not_begun), (200, 50, 150));
-    assert!(caller.too_slow().is_some());
+    // The last of the 50 calls begins long before the end of the warm-up.
+    let measured = &caller.measured;
+    assert!((1..150).contains(&measured.not_begun), "{measured:?}");
+    assert_eq!(measured.not_begun, measured.offered);
+    // All calls that begin are punctual.
+    assert!(caller.too_slow().is_some() && caller.too_late().is_none());
 }
 
 #[test]

@@ -182,6 +182,15 @@ fn a_back_end_is_busy_since_it_first_asked_for_the_pause() {
     health.forget();
     health.pause(at(260), Duration::from_millis(100));
     assert_eq!(health.state(at(270)), (State::Busy, at(260)));
+    // A pause that began while the back end was down, or was not in service.
+    health.change(at(400), |l| l.on_failed(at(400), Duration::from_millis(50)));
+    health.pause(at(410), Duration::from_millis(100));
+    assert_eq!(health.state(at(449)), (State::Down, at(400)));
+    assert_eq!(health.state(at(451)), (State::Busy, at(450)));
+    health.set_admin_state(at(460), AdminState::Draining);
+    health.pause(at(470), Duration::from_millis(100));
+    health.set_admin_state(at(480), AdminState::InService);
+    assert_eq!(health.state(at(490)), (State::Busy, at(480)));
 }
 
 #[test]

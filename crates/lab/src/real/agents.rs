@@ -166,6 +166,14 @@ impl Answerers {
         self.0.iter().map(CoreThread::local)
     }
 
+    /// Returns the CPU time of each answerer so far.
+    ///
+    /// # Errors
+    /// Returns an error when an answerer has ended because its socket failed.
+    pub fn cpu(&self) -> io::Result<Vec<Duration>> {
+        self.0.iter().map(CoreThread::cpu).collect()
+    }
+
     /// Stops the answerers immediately.
     ///
     /// # Errors

@@ -1,14 +1,19 @@
 //! Runs a core on a socket and a thread of its own.
 
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crossbeam_channel::bounded;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Drive, Group, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Pool, Timestamp};
+
+use super::cpu;
 
 /// A bound socket of loopback, and the clock of its core.
 pub(crate) struct Socket {
@@ -51,6 +56,8 @@ pub struct Done<S> {
 pub(crate) struct CoreThread<S> {
     local: SocketAddr,
     stop: Stop,
+    /// Folder of the thread in `/proc`.
+    task: PathBuf,
     thread: Option<JoinHandle<io::Result<Done<S>>>>,
 }
 
@@ -67,7 +74,10 @@ impl<S: Send + 'static> CoreThread<S> {
         let local = socket.local();
         let stop = Stop::new();
         let asked = stop.clone();
+        let (told, heard) = bounded(1);
         let run = move || {
+            // The receiver waits for it.
+            let _ = told.send(fs::read_link("/proc/thread-self"));
             let began = socket.clock.now();
             let counters = Arc::new(Counters::default());
             // The core is created on its own thread.
@@ -93,12 +103,24 @@ impl<S: Send + 'static> CoreThread<S> {
             })
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        Ok(Self { local, stop, thread: Some(thread) })
+        // An error below drops the value, which stops the thread.
+        let mut started = Self { local, stop, task: PathBuf::new(), thread: Some(thread) };
+        let task = heard.recv().map_err(io::Error::other)??;
+        started.task = Path::new("/proc").join(task);
+        Ok(started)
     }
 
     /// Returns the address of the socket.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Returns the CPU time of the thread so far.
+    ///
+    /// # Errors
+    /// Returns an error when the thread has ended.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        cpu::of_thread(&self.task)
     }
 
     /// Stops the thread immediately.

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::cpu;
+
 /// Longest time from the start of a process until it is ready for calls.
 const READY_MAX: Duration = Duration::from_secs(10);
 
@@ -119,13 +121,8 @@ impl Tidegate {
     /// # Errors
     /// Returns an error when the process has ended.
     pub fn cpu(&self) -> io::Result<Duration> {
-        let mut total = Duration::ZERO;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let ns = text.split_whitespace().next().and_then(|ns| ns.parse().ok());
-            total += Duration::from_nanos(ns.unwrap_or(0));
-        }
-        Ok(total)
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        threads.map(|thread| cpu::of_thread(&thread?.path())).sum()
     }
 
     /// Stops the process, and waits for its end. After 5 s it is killed.

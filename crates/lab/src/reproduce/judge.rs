@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::{Claim, Grade};
 use super::expression::Evaluator;
+use super::measure::NEVER;
 use super::origin::Origin;
 use crate::spread::Spread;
 
@@ -51,7 +52,7 @@ pub struct Range {
 
 impl Range {
     /// Returns the range of a single value.
-    fn only(value: f64) -> Self {
+    pub(super) fn only(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 }
@@ -64,6 +65,10 @@ impl fmt::Display for Range {
             _ => 2,
         };
         let text = |value: f64| {
+            // The median of an even number of runs can be the mean of a time and of "never".
+            if value >= NEVER / 2.0 {
+                return "∞".to_owned();
+            }
             let text = format!("{value:.digits$}");
             // A negative number that rounds to 0 is shown without its sign.
             match text.strip_prefix('-') {
@@ -198,5 +203,8 @@ mod tests {
         assert_eq!(range(-12.34, -13.0, -12.0), "-12.3 [-13.0, -12.0]");
         assert_eq!(range(-0.001, -0.02, 0.0), "0.00 [-0.02, 0.00]");
         assert_eq!(range(2376.2, 2375.8, 2400.0), "2376 [2376, 2400]");
+        assert_eq!(range(54.0, 53.96, NEVER), "54.0 [54.0, ∞]");
+        assert_eq!(range(f64::midpoint(54.0, NEVER), 54.0, NEVER), "∞ [54, ∞]");
+        assert_eq!(range(NEVER, NEVER, NEVER), "∞");
     }
 }

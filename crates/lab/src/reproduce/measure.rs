@@ -13,9 +13,10 @@ const HANDLED: f64 = 0.9999;
 /// Samples of a timeline count only after this many seconds.
 const SETTLED_S: f64 = 20.0;
 
-/// The recovery time, as a multiple of its limit, of a goodput that does not recover. It is finite,
-/// because a value of a claim must be a number.
-const NEVER: f64 = 1000.0;
+/// The recovery time of a goodput that does not recover, in seconds and as a multiple of its limit.
+/// It is finite, because a value of a claim must be a number, but longer than any run. Texts show it
+/// as ∞.
+pub(super) const NEVER: f64 = 1e9;
 
 /// A measure of a run, or of the runs under all loads.
 pub(super) struct Measure {
@@ -115,12 +116,8 @@ pub(super) static MEASURES: [Measure; 29] = [
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
     // Seconds from the end of the trigger until goodput has recovered, the limit for this time, and
-    // the time divided by the limit. If goodput has not recovered at the end of the run, the time
-    // is ten times the rest of the run, which need not exceed the limit. So only the third judges.
-    one("recovered_s", |point| {
-        let end_s = point.run.measured_until().as_secs_f64();
-        outage(point, |o| o.recovered_s.unwrap_or(10.0 * (end_s - o.trigger_ended_s)))
-    }),
+    // the time divided by the limit. Each run has its own limit, so only the third judges.
+    one("recovered_s", |point| outage(point, |o| o.recovered_s.unwrap_or(NEVER))),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
     // Devices that are registered at the end, as a part of all.

@@ -55,7 +55,7 @@ pub struct Ran {
     /// Violations, or empty if there are none.
     pub findings: Vec<Finding>,
     /// Number of requests, responses and calls that the checkers did not watch because their memory
-    /// was full.
+    /// was full, also in the same world without noise.
     pub unwatched: u64,
     /// Counts of the packets.
     pub summary: Summary,
@@ -125,7 +125,8 @@ pub fn run_compared(world: &World) -> Result<Ran, String> {
     Ok(compared(ran, calm))
 }
 
-/// Returns `ran` with the violations that the same world without noise shows.
+/// Returns `ran` with the violations that the same world without noise shows, and with the requests,
+/// responses and calls that the checkers did not watch there.
 fn compared(mut ran: Ran, calm: Ran) -> Ran {
     let ([.., completed], [.., usual]) = (ran.calls, calm.calls);
     let (part, few) = LOST_MAX;
@@ -138,6 +139,7 @@ fn compared(mut ran: Ran, calm: Ran) -> Ran {
         let what = format!("without the noise: {what}");
         Finding { checker, what }
     }));
+    ran.unwatched += calm.unwatched;
     ran
 }
 

@@ -34,3 +34,11 @@ fn findings_in_the_world_without_noise_count() {
     let whole = compared(ran(0, &[]), ran(0, &[PANIC]));
     assert_eq!(whole.findings[0].what, "without the noise: it is wrong");
 }
+
+/// Otherwise a calm world that was only watched in part would seem to have no violations.
+#[test]
+fn messages_that_were_not_watched_without_the_noise_count() {
+    let noisy = Ran { unwatched: 2, ..ran(100, &[]) };
+    let calm = Ran { unwatched: 3, ..ran(100, &[]) };
+    assert_eq!(compared(noisy, calm).unwatched, 5);
+}

@@ -16,8 +16,8 @@ use crate::topology::Topology;
 /// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
-/// The share of the calls that callers need not begin. If more do not begin, the callers do not offer
-/// their load.
+/// The share of the calls of the measured time that callers need not begin. If more do not begin,
+/// the callers do not offer their load.
 const NOT_BEGUN_MAX: f64 = 0.01;
 
 /// Returns the name of the configuration file of the server at index `place`.
@@ -97,16 +97,20 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
-/// Returns the reason why callers in simulated time did not offer the load of `run`, or `None` if
-/// they did. There the limit of open calls is the only possible reason. A limit that the scenario
-/// chooses belongs to its load.
-pub(super) fn too_slow(run: &RunSpec, callers: &[CallerStats]) -> Option<String> {
+/// Returns a text if callers did not begin their calls in the measured time of `run`, because too
+/// many calls were open. Returns `None` if the scenario chooses the limit of open calls, which then
+/// belongs to its load. In simulated time callers have no other reason not to offer their load.
+pub(super) fn too_slow<'a>(
+    run: &RunSpec,
+    callers: impl IntoIterator<Item = &'a CallerStats>,
+) -> Option<String> {
     if run.conditions.open_max.is_some() {
         return None;
     }
     let is_doubt =
-        |stats: &&CallerStats| stats.not_begun as f64 > NOT_BEGUN_MAX * stats.offered as f64;
-    let CallerStats { offered, not_begun, .. } = callers.iter().find(is_doubt)?;
+        |stats: &&Measured| stats.not_begun as f64 > NOT_BEGUN_MAX * stats.offered as f64;
+    let mut measured = callers.into_iter().map(|stats| &stats.measured);
+    let Measured { offered, not_begun, .. } = measured.find(is_doubt)?;
     Some(format!(
         "{not_begun} of {offered} calls did not begin, because too many calls were open; choose \
          `open_max`"
@@ -189,7 +193,11 @@ mod tests {
             );
             let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
             let run = runs(&scenario, Kind::Sim).remove(0);
-            let stats = |not_begun| CallerStats { offered: 1000, not_begun, ..Default::default() };
+            // All missing calls are in the measured time, but they are few of the whole run.
+            let stats = |not_begun| {
+                let measured = Measured { offered: 1000, not_begun, ..Measured::default() };
+                CallerStats { offered: 1_000_000, not_begun, measured, ..CallerStats::default() }
+            };
             too_slow(&run, &[stats(0), stats(not_begun)]).is_some()
         };
         assert!(is_doubt("", 11) && !is_doubt("", 10));

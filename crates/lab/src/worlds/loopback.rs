@@ -17,14 +17,15 @@ use super::{Kind, World, agents, counted};
 use crate::disturbance::Disturbance;
 use crate::network::Trouble;
 use crate::outcome::{Generator, Outcome};
-use crate::real::{Answerers, Callers, Done};
+use crate::real::{Answerers, Busiest, Callers, Done};
 use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
-/// Use of a core by an answerer beyond which the answerer may be the reason for late responses.
-/// Callers are judged by the lateness of their calls, but an answerer sends nothing on its own.
+/// Use of a core by an answerer, in a part of the run, beyond which the answerer may be the reason
+/// for late responses. Callers are judged by the lateness of their calls, but an answerer sends
+/// nothing on its own.
 const ANSWERER_LOAD_MAX: f64 = 0.95;
 
 /// Interval at which the run checks whether it was cancelled.
@@ -70,6 +71,8 @@ impl World for Loopback {
         let names: Vec<&str> = topology.nodes().iter().map(|node| &*node.name).collect();
         let entered = entries.iter().map(|&(place, _)| names[place]);
         let mut timeline = Timeline::new(names.iter().copied(), entered);
+        let mut busiest = Busiest::default();
+        busiest.record(Duration::ZERO, answerers.cpu().map_err(generator)?);
         let began = Instant::now();
         for (at, step) in agenda(run) {
             wait(began + at, cancelled)?;
@@ -78,6 +81,10 @@ impl World for Loopback {
             match step {
                 Some(step) => servers.apply(step)?,
                 None => {
+                    // If an answerer has ended, `finish` returns its error.
+                    if let Ok(cpu) = answerers.cpu() {
+                        busiest.record(at, cpu);
+                    }
                     servers.sample(at, &mut timeline)?;
                     for (index, callers) in callers.iter().enumerate() {
                         timeline.callers(index, at, callers.gauges().into());
@@ -96,7 +103,7 @@ impl World for Loopback {
         answers.iter().for_each(|answer| answered.merge(&answer.stats));
         let stats: Vec<CallerStats> = calls.iter().map(|done| done.stats.clone()).collect();
         Ok(Outcome {
-            generator: used(&calls, &answers),
+            generator: used(run, &calls, &answers, &busiest),
             tidegate_cpu_s: cpu.as_secs_f64(),
             nodes,
             ..counted::outcome(run, &stats, &answered, &timeline)
@@ -157,20 +164,28 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions.into_iter().map(|(at, _, step)| (at, step)).collect()
 }
 
-/// Returns the load of the generator's threads, and the datagrams that it lost.
-fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
+/// Returns the load of the generator's threads, and the datagrams that it lost. `busiest` has the
+/// CPU times of the answerers during the run.
+fn used(
+    run: &RunSpec,
+    calls: &[Done<CallerStats>],
+    answers: &[Done<AnswererStats>],
+    busiest: &Busiest,
+) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()
     }
-    let too_slow = calls.iter().find_map(|done| done.stats.too_slow());
-    let answerer_load = answers.iter().map(load).fold(0.0, f64::max);
+    let too_late = calls.iter().find_map(|done| done.stats.too_late());
+    // A run of less than a second has no parts.
+    let answerer_load = answers.iter().map(load).fold(busiest.load(), f64::max);
     let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {
         caller_load: calls.iter().map(load).fold(0.0, f64::max),
         answerer_load,
         drops: drops.sum(),
-        too_slow: too_slow
-            .map(|too_slow| too_slow.to_string())
+        too_slow: too_late
+            .map(|too_late| too_late.to_string())
+            .or_else(|| counted::too_slow(run, calls.iter().map(|done| &done.stats)))
             .or_else(|| overloaded(answerer_load)),
     }
 }

@@ -1,3 +1,5 @@
+use tidegate_agent::Measured;
+
 use super::*;
 use crate::run_spec::runs;
 use crate::scenario::Scenario;
@@ -68,10 +70,50 @@ fn a_generator_with_a_busy_answerer_is_too_slow() {
         cpu: Duration::from_millis(busy_ms),
         wall: Duration::from_secs(1),
     };
-    let generator = used(&[], &[answerer(100), answerer(950)]);
+    let used = |busy_ms| {
+        let answers = [answerer(100), answerer(busy_ms)];
+        used(&run_with(""), &[], &answers, &Busiest::default())
+    };
+    let generator = used(950);
     assert_eq!((generator.answerer_load, generator.too_slow), (0.95, None));
-    let generator = used(&[], &[answerer(100), answerer(970)]);
+    let generator = used(970);
     let reason = generator.too_slow.as_deref().unwrap();
     assert!(reason.contains("an answerer used 97 % of a core"), "{reason}");
     assert!(!generator.kept_up());
+}
+
+/// A run is longer than its load, so the mean over the whole run is only 94.7 %.
+#[test]
+fn an_answerer_that_is_busy_during_the_load_is_too_slow() {
+    let ms = Duration::from_millis;
+    let (stats, cpu, wall) = (AnswererStats::default(), ms(12_500), ms(13_200));
+    let answers = [Done { stats, drops: 0, cpu, wall }];
+    let run = run_with("");
+    assert_eq!(used(&run, &[], &answers, &Busiest::default()).too_slow, None);
+    let mut busiest = Busiest::default();
+    for at in (0..=13_200).step_by(250) {
+        busiest.record(ms(at), vec![ms(at.clamp(100, 12_600) - 100)]);
+    }
+    let reason = used(&run, &[], &answers, &busiest).too_slow.unwrap();
+    assert!(reason.contains("an answerer used 100 % of a core"), "{reason}");
+}
+
+/// A limit of open calls that the scenario chooses belongs to its load. A caller that begins its
+/// calls late is too slow nevertheless.
+#[test]
+fn a_generator_without_room_is_too_slow_unless_the_scenario_limits_its_calls() {
+    let too_slow = |lines: &str, lateness_ms| {
+        let measured = Measured { offered: 100, not_begun: 50, ..Measured::default() };
+        let mut stats = CallerStats { measured, ..CallerStats::default() };
+        stats.lateness.record(Duration::from_millis(lateness_ms));
+        let (cpu, wall) = (Duration::ZERO, Duration::from_secs(1));
+        let calls = [Done { stats, drops: 0, cpu, wall }];
+        used(&run_with(lines), &calls, &[], &Busiest::default()).too_slow
+    };
+    let limit = "[workload]\nopen_max = 50\n";
+    let reason = too_slow("", 0).unwrap();
+    assert!(reason.contains("50 of 100 calls did not begin"), "{reason}");
+    assert_eq!(too_slow(limit, 0), None);
+    let reason = too_slow(limit, 10).unwrap();
+    assert!(reason.contains("1 % of them more than 10"), "{reason}");
 }
