@@ -8,6 +8,7 @@ from unittest.mock import Mock
 from tests.scratch import Scratch
 from tidegate_bench import impair, kamailio, load, message, registrations, sipp, tidegate
 from tidegate_bench.answerer import Answerer
+from tidegate_bench.baresip import ESTABLISHED, Baresip
 from tidegate_bench.exchange import Exchange
 from tidegate_bench.flood import Flood
 from tidegate_bench.load import Load
@@ -262,6 +263,20 @@ class UserAgentTest(Scratch):
         [right] = exchange.responses("BYE", invite(tag, cseq=3, method="BYE"))
         self.assertEqual((right[8:11], exchange.seen.live["stranger"]), (b"200", 0))
         self.assertEqual(exchange.close().live_max["stranger"], 1)
+
+
+class BaresipTest(Scratch):
+    def test_dial_returns_how_the_call_began_or_ended(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            phone = Baresip(Mock(directory=self.folder), "phone", {"config": ""}, server.getsockname()[1])
+            control = server.accept()[0]
+        closed = {"type": "CALL_CLOSED", "param": "430 Flow Failed"}
+        with control, phone._control:
+            for event in ({"type": "CALL_RINGING"}, closed, {"type": "CALL_ESTABLISHED"}):
+                text = json.dumps(event).encode()
+                control.sendall(b"%d:%s," % (len(text), text))
+            self.assertEqual([phone.dial("sip:bob@h") for _ in range(2)], ["430 Flow Failed", ESTABLISHED])
+            self.assertTrue(phone.dial("sip:bob@h", 0.01).startswith("no final response"))
 
 
 class ProcessTest(Scratch):

@@ -10,6 +10,8 @@ from typing import Any
 from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST
 
+ESTABLISHED = "established"
+
 
 class Baresip:
     """One running phone. It answers calls by itself."""
@@ -30,6 +32,14 @@ class Baresip:
         text = json.dumps({"command": command, "params": argument, "token": command}).encode()
         self._control.sendall(b"%d:%s," % (len(text), text))
 
+    def dial(self, uri: str, seconds: float = 20) -> str:
+        """Makes a call. Returns `ESTABLISHED`, or the reason for which it ended, such as `430 Flow Failed`."""
+        self.command("dial", uri)
+        found = self._next(time.monotonic() + seconds, "type", "CALL_ESTABLISHED", "CALL_CLOSED")
+        if found is None:
+            return f"no final response in {seconds:g} s"
+        return ESTABLISHED if found["type"] == "CALL_ESTABLISHED" else str(found.get("param", "no reason"))
+
     def event(self, kind: str, seconds: float = 20) -> dict[str, Any] | None:
         """Returns the next event of this kind, such as `CALL_ESTABLISHED`, or `None` if none arrives in time."""
         return self._next(time.monotonic() + seconds, "type", kind)
@@ -45,10 +55,10 @@ class Baresip:
             time.sleep(0.1)
         return False
 
-    def _next(self, deadline: float, name: str, wanted: str) -> dict[str, Any] | None:
+    def _next(self, deadline: float, name: str, *wanted: str) -> dict[str, Any] | None:
         while time.monotonic() < deadline:
             message = self._message()
-            if message is not None and message.get(name) == wanted:
+            if message is not None and message.get(name) in wanted:
                 return message
         return None
 
