@@ -7,7 +7,6 @@ mod judge;
 mod measure;
 mod origin;
 mod page;
-mod peaks;
 mod points;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,8 +117,7 @@ impl Reproduction<'_> {
 
 /// Checks every claim without running anything. The rule of the claim must accept the numbers of
 /// the paper, and must not accept the wrong numbers in `planted`. Its scenarios, in the folder
-/// `scenarios`, must contain the runs that its expressions name. The loads at which they look for a
-/// peak must be able to show the peak of the paper.
+/// `scenarios`, must contain the runs that its expressions name.
 ///
 /// # Errors
 /// Returns a sentence that names the claim.
@@ -138,9 +136,6 @@ pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
                 .iter()
                 .try_for_each(|scenario| check_need(&need, scenario))
                 .map_err(|what| wrong(&what))?;
-        }
-        for form in 0..2 {
-            peaks::check(claim, |setup| both.get(setup).map(|forms| &forms[form]))?;
         }
     }
     Ok(())

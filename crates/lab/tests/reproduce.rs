@@ -359,47 +359,6 @@ fn a_value_that_is_no_number_gets_no_verdict() {
     }
 }
 
-/// A measured peak is a swept load below the highest one. So a claim that the sweep cannot show would
-/// never be reproduced.
-#[test]
-fn sweeps_that_cannot_show_a_peak_of_the_paper_are_named() {
-    let check = |changes: &[(&str, &str)], loads: &str| {
-        let desk = Desk::new();
-        let scenario = SCENARIO.replace("load = [1, 2, 3]", &format!("load = [{loads}]"));
-        fs::write(desk.at("two.toml"), scenario).unwrap();
-        desk.change("goodput('pi', load=3)", "peak('pi')");
-        changes.iter().for_each(|(from, to)| desk.change_more(from, to));
-        reproduce::check(&desk.claims(), desk.0.path())
-    };
-    assert_eq!(check(&[], "1, 2, 3"), Ok(()));
-    let wrong = |changes: &[(&str, &str)]| check(changes, "1, 2, 3").unwrap_err();
-
-    for paper in ["3", "3.5"] {
-        let said = wrong(&[("kept = 1 }", &*format!("kept = {paper} }}"))]);
-        assert!(said.starts_with("x-other: ") && said.contains("is not between"), "{said}");
-    }
-    let low = [("kept > 0.99", "kept > 0.8"), ("paper = { kept = 1 }", "paper = { kept = 0.9 }")];
-    assert!(wrong(&low).contains("is not between"));
-    let said = wrong(&[("kept > 0.99", "kept >= 1")]);
-    assert!(said.contains("rounding decides the verdict if `kept` is 1"), "{said}");
-
-    // Three peaks of different heights need four loads.
-    let three = [
-        (
-            "values.kept = \"peak('pi')\"",
-            "values.kept = \"peak('pi')\"\nvalues.less = \"peak('none')\"\n\
-             values.least = \"peak(['pi', 'none'])|min\"",
-        ),
-        ("kept > 0.99", "kept > less and less > least"),
-        ("paper = { kept = 1 }", "paper = { kept = 2.9, less = 1.9, least = 1.2 }"),
-    ];
-    assert!(wrong(&three).contains("too few swept loads"));
-    assert_eq!(check(&three, "1, 1.5, 2, 3"), Ok(()));
-    // A ratio of peaks is not a swept load.
-    let ratio = [("peak('pi')", "peak('pi') / peak('none')"), ("kept = 1 }", "kept = 5 }")];
-    assert_eq!(check(&ratio, "1, 2, 3"), Ok(()));
-}
-
 #[test]
 fn wrong_claims_are_named_before_anything_runs() {
     for (from, to, wrong) in [

@@ -14,7 +14,6 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, context};
 use super::claims::Claim;
 use super::measure::{MEASURES, Measure, Of, Part};
 use super::points::Points;
-use crate::run_spec::RunSpec;
 
 /// A run that an expression uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,21 +30,6 @@ pub(super) struct Need {
     /// The part of the run that the measure takes.
     pub part: Part,
 }
-
-impl Need {
-    /// Returns whether the expression uses `run`, which is a run of the set-up.
-    pub(super) fn includes(&self, run: &RunSpec) -> bool {
-        let has = |(name, value): (&String, &f64)| {
-            run.swept.iter().any(|(axis, at)| axis.name() == name && at == value)
-        };
-        (run.variant.label == self.variant || run.variant.name() == self.variant)
-            && run.repetition == self.repetition
-            && self.swept.iter().all(has)
-    }
-}
-
-/// A measure in an expression, with the runs that it takes.
-pub(super) type Use = (&'static Measure, Need);
 
 /// An evaluator of expressions with the runs of all set-ups.
 pub(super) struct Evaluator {
@@ -74,48 +58,17 @@ impl Evaluator {
 /// # Errors
 /// Returns an error if an expression is wrong.
 pub(super) fn needs(claim: &Claim) -> Result<Vec<Need>, String> {
-    let mut needs = Vec::new();
-    for expression in claim.values.values() {
-        let (_, used) = assume(claim, expression, 1.0)?;
-        needs.extend(used.into_iter().map(|(_, need)| need));
-    }
-    Ok(needs)
-}
-
-/// Returns the measures of `expression` with their runs, if its value is a peak, or the lowest or
-/// highest of several peaks. Returns an empty list for any other expression, such as a ratio of
-/// peaks.
-///
-/// # Errors
-/// Returns an error if the expression is wrong.
-pub(super) fn peaks(claim: &Claim, expression: &str) -> Result<Vec<Use>, String> {
-    let mut peaks = Vec::new();
-    // If all peaks are the same, so is the lowest and the highest one, but not a sum or a ratio.
-    for assumed in [2.0, 3.0] {
-        let (value, used) = assume(claim, expression, assumed)?;
-        let are_peaks = used.iter().all(|(measure, _)| matches!(measure.of, Of::All(_)));
-        if value != assumed || !are_peaks {
-            return Ok(Vec::new());
-        }
-        peaks = used;
-    }
-    Ok(peaks)
-}
-
-/// Evaluates an expression of `claim` as if each measure had the value `assumed`. Returns the value
-/// of the expression, and the measures that it uses with their runs.
-fn assume(claim: &Claim, expression: &str, assumed: f64) -> Result<(f64, Vec<Use>), String> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&found);
-    let environment = environment(move |measure, need| {
-        let mut noted = noted.lock().expect("no thread panics while it holds it");
-        noted.push((measure, need.clone()));
-        Ok(assumed)
+    let environment = environment(move |_, need| {
+        noted.lock().expect("no thread panics while it holds it").push(need.clone());
+        Ok(1.0)
     });
-    let value = evaluate(&environment, claim, expression, 0)?;
+    for expression in claim.values.values() {
+        evaluate(&environment, claim, expression, 0)?;
+    }
     drop(environment);
-    let found = Arc::into_inner(found).and_then(|noted| noted.into_inner().ok());
-    Ok((value, found.unwrap_or_default()))
+    Ok(Arc::into_inner(found).and_then(|noted| noted.into_inner().ok()).unwrap_or_default())
 }
 
 fn evaluate(
@@ -135,7 +88,7 @@ fn evaluate(
 /// Returns an environment for expressions. Each measure is a function in the environment, and
 /// `answer` returns the value of a measure for a run.
 fn environment(
-    answer: impl Fn(&'static Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
+    answer: impl Fn(&Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
 ) -> Environment<'static> {
     let answer = Arc::new(answer);
     let mut environment = Environment::new();
@@ -208,7 +161,7 @@ fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
 }
 
 fn answer(points: &Points, measure: &Measure, need: &Need) -> Result<f64, Error> {
-    let found = points.of(&need.setup, |run| need.includes(run));
+    let found = points.of(&need.setup, &need.variant, &need.swept, need.repetition);
     let wrong = |count: &str| {
         let Need { setup, variant, swept, .. } = need;
         let text = format!("{count} in `{setup}` for `{variant}` with {swept:?}");

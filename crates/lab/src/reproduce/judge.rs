@@ -52,7 +52,7 @@ pub struct Range {
 
 impl Range {
     /// Returns the range of a single value.
-    pub(super) fn only(value: f64) -> Self {
+    fn only(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 }

@@ -34,10 +34,27 @@ impl Points {
         self.0.insert(setup.to_owned(), done.into_iter().map(point).collect());
     }
 
-    /// Returns the runs of a set-up that `wanted` accepts.
-    pub(super) fn of(&self, setup: &str, wanted: impl Fn(&RunSpec) -> bool) -> Vec<&Point> {
-        let points = self.0.get(setup).into_iter().flatten();
-        points.filter(|point| wanted(&point.run)).collect()
+    /// Returns the runs of a variant with these swept values and this repetition. The variant is
+    /// given by its label or by its full name.
+    pub(super) fn of(
+        &self,
+        setup: &str,
+        variant: &str,
+        swept: &BTreeMap<String, f64>,
+        repetition: u32,
+    ) -> Vec<&Point> {
+        let wanted = |point: &&Point| {
+            let of = &point.run.variant;
+            (of.label == variant || of.name() == variant)
+                && point.run.repetition == repetition
+                && swept.iter().all(|(name, value)| {
+                    let has = |(axis, at): &(crate::scenario::Axis, f64)| {
+                        axis.name() == name && at == value
+                    };
+                    point.run.swept.iter().any(has)
+                })
+        };
+        self.0.get(setup).into_iter().flatten().filter(wanted).collect()
     }
 
     /// Returns the number of seeds of a set-up.
