@@ -171,6 +171,9 @@ struct Account {
     period: u64,
     /// The source is heavy before this time.
     heavy_until: Timestamp,
+    /// The highest rate of the source since it became heavy, in messages a second. If nearly all of
+    /// its messages are dropped, the estimate falls although the source sends as much as before.
+    peak: f64,
 }
 
 impl Account {
@@ -193,6 +196,8 @@ struct Demand {
     weight: f64,
     /// Whether the source is already heavy.
     is_heavy: bool,
+    /// The highest rate since the source became heavy, or the present rate.
+    peak: f64,
 }
 
 /// The rates of a source of weight 1 above which it is heavy.
@@ -310,6 +315,7 @@ impl Heavy {
             certain_firsts: account.firsts.certain() / seconds,
             weight: account.weight.get().into(),
             is_heavy: account.heavy_until > now,
+            peak: (account.all.sum / seconds).max(account.peak),
         }));
         let limits = self.limits(&demands, seconds);
         let mut are_all_known = true;
@@ -317,6 +323,7 @@ impl Heavy {
             if limits.are_exceeded(&demand) && !source.is_some_and(&is_spared) {
                 account.heavy_until = now + HEAVY_FOR;
             }
+            account.peak = if account.heavy_until > now { demand.peak } else { 0.0 };
             if account.heavy_until > now {
                 are_all_known &= source.is_some();
                 heavy.extend(source.map(|source| HeavySource { source, rate_cps: demand.all }));
@@ -339,7 +346,7 @@ impl Heavy {
         let enough = if arrived_per_kept > 1.0 + LOST { ENOUGH_IF_LOST } else { ENOUGH };
         let is_enough = total >= enough * self.max_min.sum();
         let level = if is_enough { f64::INFINITY } else { self.max_min.level(total) };
-        let each = demands.iter().map(|demand| demand.all / demand.weight);
+        let each = demands.iter().map(|demand| demand.peak / demand.weight);
         let lowest = LIGHT * each.fold(0.0, f64::max);
         let all = (MULTIPLE_MAX * level.min(total)).max(lowest);
         let limits = |multiple: f64| HeavyLimits { all, firsts: (multiple * level).max(lowest) };
