@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
+#[path = "../src/connections_tests/certified.rs"]
+mod certified;
 mod cores;
 
 use std::io::{Read, Write};
@@ -10,11 +12,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use certified::{Certified, certified};
 use cores::{Echo, Seen, next, start_over, start_over_within};
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::PrivatePkcs8KeyDer;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream};
+use rustls::{ClientConnection, Stream};
 use tidegate_io::*;
 use tidegate_world::Transport;
 use tungstenite::Message;
@@ -129,33 +129,13 @@ fn requests_on_connections_that_wait_at_a_shared_address_are_served_before_the_e
     assert!(place(|seen| *seen == Seen::Drain).expect("a drain") > offered);
 }
 
-/// Returns the TLS settings of a server and of its clients.
-fn certified() -> (TlsServer, Arc<ClientConfig>) {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["a.example".to_owned()]).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let server = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    (TlsServer::new(Arc::new(server)), Arc::new(client))
-}
-
 /// A turn takes a limited number of steps of handshakes, and reads no request before its handshake is
 /// complete.
 #[test]
 fn requests_on_connections_whose_handshakes_wait_are_served_before_the_end() {
     const WAITING: usize = 4;
-    let (server, config) = certified();
+    let Certified { server, client: config } = certified("a.example");
+    let server = TlsServer::new(server);
     let group = listen_with(Transport::Tls, true, Some(server));
     let (mut core, sight) = Echo::new();
     // Longer than the time for which a shard reads an address that it has left.

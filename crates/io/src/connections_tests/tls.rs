@@ -2,48 +2,20 @@
 
 use std::thread::{self, JoinHandle};
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
-use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{
-    CipherSuiteCommon, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
-    ServerConnection, Stream, SupportedCipherSuite, Tls12CipherSuite,
+    CipherSuiteCommon, ClientConfig, ClientConnection, ServerConnection, Stream,
+    SupportedCipherSuite, Tls12CipherSuite,
 };
 
 use super::*;
 use crate::TlsPeer;
 
-/// A certificate for one host name, as both sides use it.
-pub struct Certified {
-    pub server: Arc<ServerConfig>,
-    pub client: Arc<ClientConfig>,
-}
-
-pub fn certified(name: &str) -> Certified {
-    certified_by(default_provider(), name)
-}
-
-/// Returns the settings of both sides. The server encrypts by `provider`.
-fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed([name.to_owned()]).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let server = ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    Certified { server: Arc::new(server), client: Arc::new(client) }
-}
+#[path = "certified.rs"]
+mod certified;
+use certified::certified_by;
+pub use certified::{Certified, certified};
 
 fn scene(limits: StreamLimits) -> (Scene, Arc<ClientConfig>) {
     let Certified { server, client } = certified("a.example");
