@@ -19,9 +19,9 @@
 //!   together still send much more than the total, the limit is four times, twice, or once the
 //!   level. So the messages of a source that is a little above the level are not dropped like those
 //!   of a source that floods.
-//! - Repetitions of decided work count only for the first of these limits, and the level is then at
-//!   most the total. So a source below the level that repeats each message six times, because it
-//!   gets no answer, is not heavy. A source that floods with repetitions is.
+//! - Repetitions of decided work count only for a limit of twelve times the level, where the level
+//!   is at most the total. So a source below the level that repeats each message up to ten times,
+//!   because it gets no answer, is not heavy. A source that floods with repetitions is.
 //! - A source that sends less than half a percent of what the heaviest one sends is not heavy. Its
 //!   drops would not end the overload. So a source is safe even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
@@ -57,13 +57,14 @@ const ENOUGH_IF_LOST: f64 = 0.99;
 /// as overflowing.
 const LOST: f64 = 0.01;
 
-/// A correct sender repeats its messages six times. So with all repetitions it sends less than this
-/// many times the work that it asks for.
-const MULTIPLE_MAX: f64 = 8.0;
+/// With all repetitions, a correct sender sends less than this many times the work that it asks for:
+/// it sends an INVITE at most seven times (RFC 3261 §17.1.1.2), and a REGISTER at most eleven times
+/// (§17.1.2.2).
+const COPIES_MAX: f64 = 12.0;
 
 /// Multiples of the level, tried in this order. Sources above the first one that is enough are
 /// heavy.
-const MULTIPLES: [f64; 4] = [MULTIPLE_MAX, 4.0, 2.0, 1.0];
+const MULTIPLES: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 
 /// The sources that are not heavy may together send this many times the total. The excess can be
 /// rejected.
@@ -348,7 +349,7 @@ impl Heavy {
         let level = if is_enough { f64::INFINITY } else { self.max_min.level(total) };
         let each = demands.iter().map(|demand| demand.peak / demand.weight);
         let lowest = LIGHT * each.fold(0.0, f64::max);
-        let all = (MULTIPLE_MAX * level.min(total)).max(lowest);
+        let all = (COPIES_MAX * level.min(total)).max(lowest);
         let limits = |multiple: f64| HeavyLimits { all, firsts: (multiple * level).max(lowest) };
         let leave_little = |limits: &HeavyLimits| {
             let is_heavy = |demand: &&Demand| demand.is_heavy || limits.are_exceeded(demand);
