@@ -22,8 +22,9 @@
 //! - Repetitions of decided work count only for a limit of twelve times the level, where the level
 //!   is at most the total. So a source below the level that repeats each message up to ten times,
 //!   because it gets no answer, is not heavy. A source that floods with repetitions is.
-//! - A source that sends less than half a percent of what the heaviest one sends is not heavy. Its
-//!   drops would not end the overload. So a source is safe even if a flood prevents all service.
+//! - A source that sends less than half a percent of what the heaviest one sends, or has sent in the
+//!   last seconds, is not heavy. Its drops would not end the overload. So a source is safe even if a
+//!   flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
@@ -72,6 +73,9 @@ const REST_MAX: f64 = 1.25;
 
 /// A source is heavy only if it sends at least this part of the rate of the heaviest source.
 const LIGHT: f64 = 0.005;
+
+/// Number of periods in which the peak of a heavy source falls to a half: two seconds.
+const PEAK_HALVES: f64 = 20.0;
 
 /// The number of standard deviations by which an estimate must exceed the limit.
 const DEVIATIONS: f64 = 2.0;
@@ -172,8 +176,9 @@ struct Account {
     period: u64,
     /// The source is heavy before this time.
     heavy_until: Timestamp,
-    /// The highest rate of the source since it became heavy, in messages a second. If nearly all of
-    /// its messages are dropped, the estimate falls although the source sends as much as before.
+    /// The highest rate that the source exceeded with some certainty since it became heavy, in
+    /// messages a second. It fades. If nearly all messages of the source are dropped, the estimate
+    /// falls although the source sends as much as before.
     peak: f64,
 }
 
@@ -182,6 +187,7 @@ impl Account {
         let kept = faded(period - self.period);
         self.all.fade(kept);
         self.firsts.fade(kept);
+        self.peak *= 0.5f64.powf((period - self.period) as f64 / PEAK_HALVES);
         self.period = period;
     }
 }
@@ -197,7 +203,7 @@ struct Demand {
     weight: f64,
     /// Whether the source is already heavy.
     is_heavy: bool,
-    /// The highest rate since the source became heavy, or the present rate.
+    /// The highest rate since the source became heavy, which fades.
     peak: f64,
 }
 
@@ -316,7 +322,7 @@ impl Heavy {
             certain_firsts: account.firsts.certain() / seconds,
             weight: account.weight.get().into(),
             is_heavy: account.heavy_until > now,
-            peak: (account.all.sum / seconds).max(account.peak),
+            peak: (account.all.certain() / seconds).max(account.peak),
         }));
         let limits = self.limits(&demands, seconds);
         let mut are_all_known = true;
@@ -347,7 +353,7 @@ impl Heavy {
         let enough = if arrived_per_kept > 1.0 + LOST { ENOUGH_IF_LOST } else { ENOUGH };
         let is_enough = total >= enough * self.max_min.sum();
         let level = if is_enough { f64::INFINITY } else { self.max_min.level(total) };
-        let each = demands.iter().map(|demand| demand.peak / demand.weight);
+        let each = demands.iter().map(|demand| demand.all.max(demand.peak) / demand.weight);
         let lowest = LIGHT * each.fold(0.0, f64::max);
         let all = (COPIES_MAX * level.min(total)).max(lowest);
         let limits = |multiple: f64| HeavyLimits { all, firsts: (multiple * level).max(lowest) };

@@ -227,3 +227,16 @@ fn a_count_begins_with_nothing_known() {
     send(&mut heavy, 2, &[sends(1, 9_000), sends(2, 20)], 500);
     assert_eq!(sources(&mut heavy, 3000), [1]);
 }
+
+/// Otherwise a source that has flooded for a moment could hide another one for as long as it likes.
+#[test]
+fn the_peak_of_a_heavy_source_fades() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 100_000), sends(2, 400)], 100);
+    assert_eq!(sources(&mut heavy, 1000), [1]);
+    for second in 1..16 {
+        send(&mut heavy, second, &[sends(1, 6_000), sends(2, 400)], 100);
+        sources(&mut heavy, 1000 * second + 1000);
+    }
+    assert_eq!(sources(&mut heavy, 16_000), [1, 2]);
+}

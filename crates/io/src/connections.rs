@@ -58,6 +58,11 @@ pub(crate) struct Connections {
     timers: Timers<ConnectionId>,
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
+    /// Time of the last poll that reported all events.
+    polled_at: Timestamp,
+    /// Time of the last such poll before the present one. A connection that the present poll reports
+    /// had nothing to read then.
+    quiet_until: Timestamp,
     /// True if the shard has left the addresses that other processes share.
     has_left: bool,
     /// True if the shard ends and closes all connections.
@@ -110,6 +115,8 @@ impl Connections {
             polled: Vec::with_capacity(EVENTS),
             timers: Timers::new(),
             accepts_from: Timestamp::ZERO,
+            polled_at: Timestamp::ZERO,
+            quiet_until: Timestamp::ZERO,
             has_left: false,
             is_ending: false,
             held: 0,
@@ -155,8 +162,15 @@ impl Connections {
             self.accepts_from = Timestamp::ZERO;
             self.watch_listeners(epoll::EventFlags::IN)?;
         }
-        if self.take_polled(now, Set::Outer)? {
+        self.quiet_until = self.polled_at;
+        let has_inner = self.take_polled(now, Set::Outer)?;
+        let mut is_complete = self.polled.len() < EVENTS;
+        if has_inner {
             self.take_polled(now, Set::Inner)?;
+            is_complete &= self.polled.len() < EVENTS;
+        }
+        if is_complete {
+            self.polled_at = now;
         }
         self.shake_hands(now);
         self.end_late(now);
@@ -202,7 +216,9 @@ impl Connections {
             // is no memory for them, it passes on all of them in one turn.
             let turn = if self.held < self.limits.held_max { MESSAGES } else { u32::MAX };
             let step = match connection.state {
-                State::Open => connection.read(now, turn, &self.pool, &mut self.spare),
+                State::Open => {
+                    connection.read(now, self.quiet_until, turn, &self.pool, &mut self.spare)
+                }
                 State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;

@@ -14,7 +14,7 @@ use tidegate_world::{HandoffInput, Pool, Purpose, Received, Shedding, Timestamp,
 
 use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::admission::ingress::{Ingress, QueueLimits};
-use crate::admission::kernel_shed::KernelShed;
+use crate::admission::kernel_shed::{KernelShed, is_droppable};
 use crate::admission::reject::Refused;
 use crate::admission::source_policy::SourcePolicy;
 use crate::admission::upstream::UpstreamPeers;
@@ -356,7 +356,7 @@ impl Proxy {
         if !is_later && !matches!(served, Served::Unserved(_)) {
             self.record_served(now, class, received.arrived);
             if let Some(kernel_shed) = &mut self.kernel_shed
-                && Shedding::may_be_dropped(&received.bytes)
+                && is_droppable(&received)
             {
                 kernel_shed.on_served();
             }

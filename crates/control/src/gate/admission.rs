@@ -246,9 +246,6 @@ impl Gate {
         if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
             fair.hold(source);
         }
-        if bucket != Bucket::Single {
-            self.on_droppable_served(now);
-        }
         self.remember(now, fingerprint, Decision::Waits);
         Verdict::Admit(ticket)
     }

@@ -35,8 +35,8 @@ impl Gate {
         heavy.is_some_and(|heavy| heavy.on_read(now, source, weight, arrived, repeats))
     }
 
-    /// Counts a message that belongs to existing work, could have been dropped before it was read,
-    /// and is served. [`judge`](Self::judge) counts new work that gets a place in the queue.
+    /// Counts a message that could have been dropped before it was read, and that is served: new work
+    /// that gets a place in the queue, or a message that belongs to existing work.
     pub fn on_droppable_served(&mut self, now: Timestamp) {
         if let Some(heavy) = self.sources.heavy_mut() {
             heavy.on_placed(now);

@@ -70,13 +70,19 @@ impl Connection {
         }
     }
 
-    /// Takes a step of the handshake. Makes at most one system call to read bytes.
-    pub(crate) fn shake_hands(&mut self, now: Timestamp, pool: &Pool) -> Shaken {
+    /// Takes a step of the handshake. Makes at most one system call to read bytes, as
+    /// [`read`](Self::read) does.
+    pub(crate) fn shake_hands(
+        &mut self,
+        now: Timestamp,
+        quiet_until: Timestamp,
+        pool: &Pool,
+    ) -> Shaken {
         if !self.is_readable {
             return Shaken::Nothing;
         }
         self.steps = self.steps.saturating_add(1);
-        let filled = self.fill(now);
+        let filled = self.fill(now, quiet_until);
         if self.has_tls_handshake() {
             return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed));
         }

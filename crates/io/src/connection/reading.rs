@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use tidegate_sip::{BYTES_MAX, Next};
 use tidegate_world::{Buffer, CloseCause, Pool, Timestamp};
@@ -46,11 +45,13 @@ pub(super) enum Unfilled {
 
 impl Connection {
     /// Reads the next message. Makes at most one system call to read bytes in a [`Turn`], which has
-    /// at most `messages_max` messages. `spare` is an empty buffer, which is used if no bytes are
+    /// at most `messages_max` messages. If the connection has become readable in this turn, it had
+    /// nothing to read at `quiet_until`. `spare` is an empty buffer, which is used if no bytes are
     /// held.
     pub(crate) fn read(
         &mut self,
         now: Timestamp,
+        quiet_until: Timestamp,
         messages_max: u32,
         pool: &Pool,
         spare: &mut Vec<u8>,
@@ -71,7 +72,7 @@ impl Connection {
         if kept == 0 && self.held.capacity() < READ {
             std::mem::swap(&mut self.held, spare);
         }
-        match self.fill(now) {
+        match self.fill(now, quiet_until) {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
             Err(Unfilled::Empty) => self.nothing(spare),
             // A peer does not repeat the messages before the error.
@@ -106,7 +107,7 @@ impl Connection {
 
     /// Reads bytes from the socket with one system call, and appends the plaintext in them to the
     /// held bytes.
-    pub(super) fn fill(&mut self, now: Timestamp) -> Result<(), Unfilled> {
+    pub(super) fn fill(&mut self, now: Timestamp, quiet_until: Timestamp) -> Result<(), Unfilled> {
         let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
         let is_between = self.is_between_messages();
         let ended = || match is_between {
@@ -129,7 +130,8 @@ impl Connection {
             Ok((bytes, stamp)) => {
                 // Fewer bytes than there was room for mean that the socket is empty.
                 self.is_readable = bytes.len() >= wanted;
-                self.record_read(now, bytes.len(), stamp);
+                let received = Stamps::at(now).arrived(stamp).max(quiet_until);
+                self.record_read(now, bytes.len(), received);
                 match &mut self.tls {
                     None => self.held.extend_from_slice(bytes),
                     Some(tls) => {
@@ -149,14 +151,15 @@ impl Connection {
     }
 
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
-    /// socket. `stamp` is the time at which the kernel received the last of these bytes, since 1970.
-    /// A shard with much work learns late that a connection has bytes.
+    /// socket. `received` is the time at which the kernel received the last of these bytes, because a
+    /// shard with much work learns late that a connection has bytes. It is not before the shard last
+    /// found nothing to read: a peer can send the end of a message long before its beginning.
     ///
     /// The bytes left in the socket have arrived by now. If several further system calls are needed
     /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing
     /// queue would seem to have waited only since the last system call.
-    fn record_read(&mut self, now: Timestamp, count: usize, stamp: Option<Duration>) {
-        self.arrived = self.readable_since.min(Stamps::at(now).arrived(stamp));
+    fn record_read(&mut self, now: Timestamp, count: usize, received: Timestamp) {
+        self.arrived = self.readable_since.min(received);
         self.marked = if self.is_readable { self.marked.saturating_sub(count) } else { 0 };
         if self.marked > 0 {
             return;

@@ -99,7 +99,7 @@ impl Connections {
             steps -= 1;
             let held_before = connection.held();
             let had_tls_handshake = connection.has_tls_handshake();
-            let shaken = connection.shake_hands(now, &self.pool);
+            let shaken = connection.shake_hands(now, self.quiet_until, &self.pool);
             self.held = self.held + connection.held() - held_before;
             if had_tls_handshake && !connection.has_tls_handshake() {
                 self.counters.tls_handshakes.add(1);

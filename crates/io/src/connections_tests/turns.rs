@@ -167,6 +167,25 @@ fn a_message_has_arrived_when_the_kernel_received_it() {
     assert!((Duration::from_millis(60)..=sent.elapsed()).contains(&waited), "{waited:?}");
 }
 
+/// A peer could send the end of a message long before its beginning. The kernel tells the time of
+/// the end.
+#[test]
+fn a_message_has_not_arrived_while_there_was_nothing_to_read() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, _) = scene.accept();
+    scene.now = at(1000);
+    scene.connections.poll(scene.now).unwrap();
+    client.write_all(MESSAGE).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    // In the time of the scene, the kernel received the message before the last poll.
+    scene.now = at(1000) + Duration::from_millis(10);
+    scene.connections.poll(scene.now).unwrap();
+    match scene.connections.next_event(scene.now, &mut 64) {
+        Some(StreamEvent::Received(received)) => assert_eq!(received.arrived, at(1000)),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -92,6 +92,16 @@ fn heavy_in_a_flood(
     adjust: impl FnOnce(&mut Settings),
     flood: impl Fn(u32) -> Vec<String>,
 ) -> Vec<Vec<IpAddr>> {
+    heavy_beside(|period| vec![invite(&format!("call-{period}"))], share, adjust, flood)
+}
+
+/// Does the same as [`heavy_in_a_flood`], and CALLER sends the messages `known` in each period.
+fn heavy_beside(
+    known: impl Fn(u32) -> Vec<String>,
+    share: f64,
+    adjust: impl FnOnce(&mut Settings),
+    flood: impl Fn(u32) -> Vec<String>,
+) -> Vec<Vec<IpAddr>> {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[]);
         settings.overload.gate.sources.fair = true;
@@ -110,9 +120,8 @@ fn heavy_in_a_flood(
             // The load is read several times in each period.
             if number == messages.len() / 2 {
                 script.proxy.on_load(script.now, load);
-                let call = invite(&format!("call-{period}"));
-                if !drops(CALLER, &call) {
-                    script.send(CALLER, &call);
+                for text in known(period).iter().filter(|text| !drops(CALLER, text)) {
+                    script.send(CALLER, text);
                 }
             }
             if drops(STRANGER, text) {
@@ -185,6 +194,18 @@ fn a_flood_in_which_each_invite_comes_three_times_is_still_the_only_target() {
     let flood =
         |period: u32| (0..360).map(|number| invite(&format!("{period}-{}", number / 3))).collect();
     assert_only_the_stranger_is_heavy(&heavy_in_a_flood(0.1, |_| {}, flood));
+}
+
+/// If REGISTERs that are served did not count as served, each source would be above its share.
+#[test]
+fn in_a_flood_of_registers_only_the_stranger_is_heavy() {
+    let register = |call: String| request("REGISTER", "sip:example.com", &call, 1, "");
+    let of = |count: u32, name: &'static str| {
+        move |period: u32| (0..count).map(|n| register(format!("{name}-{period}-{n}"))).collect()
+    };
+    let heavy = heavy_beside(of(15, "known"), 0.1, |_| {}, of(400, "flood"));
+    // Later the flood is dropped, and this law rejects nine tenths of what the other source sends.
+    assert_eq!(heavy[..2], [[address(STRANGER).ip()], [address(STRANGER).ip()]]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::Ingress;
 use crate::admission::classify::{Reading, Unclassified, Wanted, read};
 use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::headroom::headroom;
+use crate::admission::kernel_shed::is_droppable;
 use crate::admission::reject::Refused;
 use crate::admission::view::View;
 use crate::admission::waiting::{QueueClass, Waiting};
@@ -200,7 +201,12 @@ impl Ingress {
         let has_room = has_room(self, queue_class) && self.large.has_room(received, true);
         let number = class as u8;
         match self.gate.judge(now, &sender, bucket, number, recalled, has_room) {
-            Verdict::Admit(ticket) => Ok(ticket),
+            Verdict::Admit(ticket) => {
+                if !recalled.is_repetition() && is_droppable(received) {
+                    self.gate.on_droppable_served(now);
+                }
+                Ok(ticket)
+            }
             Verdict::Refuse(Reason::SourceLimit)
                 if let Some(limit) = sender.limit
                     && self.watchman.on_excess(now, &received.flow, addresses, limit)
