@@ -150,8 +150,8 @@ fn certified() -> (TlsServer, Arc<ClientConfig>) {
     (TlsServer::new(Arc::new(server)), Arc::new(client))
 }
 
-/// A turn takes a limited number of steps of handshakes, and reads no request before its handshake is
-/// complete.
+/// A turn takes a limited number of steps of handshakes, and reads no request before its handshake
+/// is complete.
 #[test]
 fn requests_on_connections_whose_handshakes_wait_are_served_before_the_end() {
     const WAITING: usize = 4;

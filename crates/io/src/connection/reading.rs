@@ -149,8 +149,8 @@ impl Connection {
     }
 
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
-    /// socket. `stamp` is the time at which the kernel received the last of these bytes, since 1970.
-    /// A shard with much work learns late that a connection has bytes.
+    /// socket. `stamp` is the time at which the kernel received the last of these bytes, since
+    /// 1970. A shard with much work learns late that a connection has bytes.
     ///
     /// The bytes left in the socket have arrived by now. If several further system calls are needed
     /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing
