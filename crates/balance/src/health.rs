@@ -348,7 +348,7 @@ impl Health {
     }
 
     /// Returns the time since when the back end may get calls, or zero if it could get them from
-    /// the start. A pause that is in force does not count.
+    /// the start. Ignores a pause that has not ended.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -1,6 +1,7 @@
-//! Counts in which older pieces count less, and the observation time that belongs to them.
+//! The observation time of counts that fade.
 //!
-//! A count and its observation time fade by a fifth every 100 ms, so their quotient is a rate.
+//! A count and its observation time fade by a fifth every 100 ms, so their quotient is a rate in
+//! which older pieces count less.
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use tidegate_world::Timestamp;
 /// The interval at which counts fade.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// The part of a count that remains after a period. It corresponds to a time constant of .45 s.
+/// The part of a count that remains after a period. The time constant is .45 s.
 const KEPT: f64 = 0.8;
 
-/// The shortest observation time in seconds. A rate over less time would be a matter of chance.
+/// The shortest observation time in seconds. A rate over less time would depend on chance.
 const SECONDS_MIN: f64 = 0.01;
 
 /// An observation time. Older time counts less.

@@ -22,9 +22,8 @@
 //!   the number of free places (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). So a
 //!   flooding source leaves a ninth of the places for all others. A source that needs fewer places
 //!   than the threshold is not affected. A source may always hold its weighted share of the places.
-//!   The last place is for a source below its share, or for a source without any place. A source
-//!   without a place gets it only if no known source has a larger weight, or if it is the only
-//!   place.
+//!   The last free place is for a source below its share, or for a source that holds no place if no
+//!   known source has a larger weight. If the queue has only one place, any source gets it.
 //!
 //! If only one source is known, the throttle alone decides, and the source may hold all places.
 //!

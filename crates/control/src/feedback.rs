@@ -52,8 +52,8 @@ pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 pub struct Feedback {
     /// The meaning of the value.
     pub algorithm: Algorithm,
-    /// Depending on the algorithm: the percentage of requests to hold back, or the maximum number of
-    /// requests a second.
+    /// Depending on the algorithm: the percentage of requests to hold back, or the maximum number
+    /// of requests a second.
     pub value: u32,
     /// Time for which the value holds. Zero ends the restriction.
     pub validity: Duration,

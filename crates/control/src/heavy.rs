@@ -2,10 +2,10 @@
 //!
 //! If dropping the messages of these *heavy* sources is enough, the messages of the others should
 //! not be dropped. A [gate](crate::Gate) sees only the new work that it judges. But a share of
-//! drops, or a receive buffer that overflows, hits every message of a certain form: malformed ones,
-//! repetitions, work above a limit, and work in progress too. So these messages are counted by
-//! their source, apart from the [fair shares](crate::Fairness). The count runs only while messages
-//! are dropped or lost, or will probably be soon.
+//! drops, or a receive buffer that overflows, hits every message that begins like new work:
+//! malformed ones, repetitions, work above a limit, and work in progress too. So these messages are
+//! counted by their source, apart from the [fair shares](crate::Fairness). The count runs only
+//! while messages are dropped or lost, or will probably be soon.
 //!
 //! - A message that is read represents others that were not read ([`Arrived`]). So the rate of a
 //!   source includes its messages that were lost in a full buffer, or dropped on purpose. A message
@@ -48,14 +48,13 @@ use crate::source_table::SourceTable;
 const HEAVY_FOR: Duration = Duration::from_secs(2);
 
 /// If the total is at least this part of all arrivals, and no buffer overflows, no source is heavy.
-/// The rest may come from the estimate of a flood that has ended.
+/// The missing part may be an estimate of a flood that has ended.
 const ENOUGH: f64 = 0.9;
 
-/// Replaces [`ENOUGH`] if more messages than [`LOST`] for each one that is read find a buffer full.
+/// Replaces [`ENOUGH`] if buffers overflow ([`LOST`]).
 const ENOUGH_IF_LOST: f64 = 0.99;
 
-/// Number of messages lost in a full buffer for each one that was read, from which on buffers count
-/// as overflowing.
+/// Buffers overflow if they lose more than this number of messages for each one that is read.
 const LOST: f64 = 0.01;
 
 /// With all repetitions, a correct sender sends less than this many times the work that it asks for:
@@ -261,9 +260,9 @@ impl Heavy {
         begins
     }
 
-    /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if it
-    /// repeats decided work. The source counts as `weight` sources, at least 1. Returns whether the
-    /// source is heavy.
+    /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if
+    /// it repeats decided work. The source counts as `weight` sources, at least 1. Returns whether
+    /// the source is heavy.
     pub(crate) fn on_read(
         &mut self,
         now: Timestamp,

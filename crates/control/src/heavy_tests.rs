@@ -34,18 +34,18 @@ fn repeats(source: u128, read: u32) -> Sender {
     Sender { repeats: true, ..sends(source, read) }
 }
 
-/// Returns a source of which one message of so many that reach a buffer is read.
+/// Returns a source of which one in `per_read` messages that reach a buffer is read.
 fn overflows(source: u128, read: u32, per_read: f64) -> Sender {
     Sender { arrived: Arrived { per_read, ..Arrived::ONE }, ..sends(source, read) }
 }
 
-/// Returns a source of which one message of so many is not dropped.
+/// Returns a source of which one in `per_passing` messages is not dropped.
 fn is_dropped(source: u128, read: u32, per_passing: f64) -> Sender {
     Sender { arrived: Arrived { per_passing, ..Arrived::ONE }, ..sends(source, read) }
 }
 
-/// Lets each source send for a second from `from_s`. `places` messages a second get a place, those
-/// of the sources in turn.
+/// Lets each source send for a second from `from_s`. The first messages that are no repetitions get
+/// a place, up to `places` a second.
 fn send(heavy: &mut Heavy, from_s: u64, senders: &[Sender], places: u32) {
     let mut placed = 0;
     for ms in 0..1000u32 {
@@ -196,7 +196,7 @@ fn a_source_of_which_little_is_seen_stays_heavy() {
     assert!(sources(&mut heavy, 10_000).is_empty());
 }
 
-/// One message is read of a source, and represents many by chance.
+/// One message of the source 1 is read by chance. It represents many.
 #[test]
 fn chance_makes_no_source_heavy() {
     let mut heavy = table(10);

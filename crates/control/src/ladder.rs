@@ -68,8 +68,8 @@
 //! packets, whose number says nothing about `λ`. But copies from a
 //! [heavy](crate::Gate::heavy_sources) source count as first packets: if a source floods with
 //! copies of many packets, no mark is hot, and only a larger `p` helps. A quarter of the work that
-//! can pass is always kept for the messages to which the share applies, however many exempt messages
-//! there are. The time spent on rejecting exempt messages does not change `p`.
+//! can pass is always kept for the messages to which the share applies, however many exempt
+//! messages there are. The time spent on rejecting exempt messages does not change `p`.
 //!
 //! # When it trips
 //!

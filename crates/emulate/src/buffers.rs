@@ -8,8 +8,8 @@ use super::buffer::Buffer;
 /// Number of ordinary datagrams that are taken before new work while both kinds wait. It is the
 /// default limit of a turn of the real driver.
 const ORDINARY: usize = 256;
-/// Number of requests for new work that are taken after [`ORDINARY`] datagrams. It is the default limit of a turn
-/// of the real driver.
+/// Number of requests for new work that are taken after [`ORDINARY`] datagrams. It is the default
+/// limit of a turn of the real driver.
 const NEW_WORK: usize = 64;
 
 /// The buffers of datagrams between arrival and offer.

@@ -52,10 +52,10 @@ pub struct Shard {
 /// [`SAMPLE`](crate::SAMPLE) old. Then it takes a command, if one waits, and the answers to
 /// queries. It passes on the failures of the last flush, and ICMP reports. It reads the sockets for
 /// responses, then the ordinary sockets, and then the events on connections, each within a limit.
-/// It fires expired timers and takes handoffs. It reads the sockets for new work within their limit. It
-/// ends with a quantum of service and one flush. If no work is left, the shard sleeps until a
-/// datagram, an event on a connection, a wake by another thread or the core's next timer. Otherwise
-/// it takes the next turn at once. So no kind of work can use up the time of another.
+/// It fires expired timers and takes handoffs. It reads the sockets for new work within their
+/// limit. It ends with a quantum of service and one flush. If no work is left, the shard sleeps
+/// until a datagram, an event on a connection, a wake by another thread or the core's next timer.
+/// Otherwise it takes the next turn at once. So no kind of work can use up the time of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,

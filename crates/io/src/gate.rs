@@ -83,11 +83,12 @@ impl KernelGate {
     /// same spared networks: those of the first shard that [drops by hash](Shedding::has_share)
     /// apply to all shards. A source that one shard bans is banned for all shards, because its
     /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped,
-    /// and to a [heavy](Shedding::heavy) network: it is heavy at all shards that name any. The share
-    /// of a shard that names none applies to all sources whose datagrams reach this shard.
-    /// If the shards together ban more than [`Shedding::BANNED_MAX`] sources, only the first ones
-    /// in the order of the shards are banned. If they have more than [`Shedding::MARKS_MAX`]
-    /// hashes or [`Shedding::HEAVY_MAX`] heavy networks, the first ones of each shard apply.
+    /// and to a [heavy](Shedding::heavy) network: the shares of all shards that name heavy networks
+    /// apply to it. The share of a shard that names none applies to all sources whose datagrams
+    /// reach this shard. If the shards together ban more than [`Shedding::BANNED_MAX`] sources,
+    /// only the first ones in the order of the shards are banned. If they have more than
+    /// [`Shedding::MARKS_MAX`] hashes or [`Shedding::HEAVY_MAX`] heavy networks, the first ones of
+    /// each shard apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -150,8 +151,9 @@ fn marks(wishes: &[Shedding]) -> Vec<u32> {
     in_turn(wishes.iter().map(Shedding::marks), Shedding::MARKS_MAX)
 }
 
-/// Returns the networks to which alone the shares of the shards apply that name any: those that any
-/// of the shards with a share names, because the ports of a source are spread over all shards.
+/// Returns the heavy networks of all shards with a share. If a shard names heavy networks, its
+/// share applies only to the networks of this list, because the ports of a source are spread over
+/// all shards.
 fn heavy(wishes: &[Shedding]) -> Vec<Network> {
     let shares = wishes.iter().filter(|wish| wish.threshold() > 0);
     in_turn(shares.map(Shedding::heavy), Shedding::HEAVY_MAX)
@@ -164,8 +166,8 @@ fn untargeted(wishes: &[Shedding]) -> Vec<u16> {
     shards.filter(|(_, wish)| is_untargeted(wish)).map(|(shard, _)| shard).collect()
 }
 
-/// Returns `max` different items: the first one of each list, then the second one of each, and so
-/// on. So the items of one shard do not keep out those of another.
+/// Returns at most `max` different items: the first one of each list, then the second one of each,
+/// and so on. So the items of one shard do not keep out those of another.
 fn in_turn<'a, T>(lists: impl Iterator<Item = &'a [T]> + Clone, max: usize) -> Vec<T>
 where
     T: Copy + PartialEq + 'a,

@@ -24,7 +24,8 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Number of shards that share the address. The value is from 1 to 256, and the default is 1.
     pub shards: u16,
-    /// True if INVITEs with REGISTERs, and responses, each have their own sockets. The default is true.
+    /// True if INVITEs with REGISTERs, and responses, each have their own sockets. The default is
+    /// true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
     /// counts as 832). The default is 4 MiB.
@@ -36,8 +37,8 @@ pub struct Listen {
     /// True if other processes of the same user may also listen at the address. Those processes
     /// must also set this to true. The default is false. If it is true, the kernel divides the
     /// datagrams among all sockets by a hash of both addresses. No program can steer datagrams to
-    /// sockets that other processes open and close at any time. So there are no separate sockets for
-    /// INVITEs and REGISTERs or for responses, and no gate, even if `split` or `gate` is set.
+    /// sockets that other processes open and close at any time. So there are no separate sockets
+    /// for INVITEs and REGISTERs or for responses, and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the core can tell the kernel to drop some of the datagrams. This needs one more
     /// socket per shard. The default is false.

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The limits on each kind of work in a turn, and on waiting times. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of datagrams in a turn from the ordinary sockets. The value is from 1 to 4096,
-    /// and the default is 256. These datagrams come before new work, because they finish work that
-    /// has begun.
+    /// Maximum number of datagrams in a turn from the ordinary sockets. The value is from 1 to
+    /// 4096, and the default is 256. These datagrams come before new work, because they finish work
+    /// that has begun.
     pub ordinary: usize,
     /// Maximum number of datagrams in a turn from the sockets for responses. The value is from 1 to
     /// 4096, and the default is 1024, like that of `streams`. A turn may forward as many requests

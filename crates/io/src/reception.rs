@@ -43,7 +43,7 @@ pub(crate) struct Reception {
 struct Watched {
     listener: usize,
     role: Role,
-    /// Whether new work arrives at this socket.
+    /// True if new work arrives at this socket.
     has_invites: bool,
     /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
     /// 2^32.

@@ -146,8 +146,8 @@ impl Machine for Sockets {
             tell(dispatch, now, event);
             now = clock.now();
         }
-        // Reads that yield no message also use up the budget. Steps of handshakes have a limit of their
-        // own.
+        // Reads that yield no message also use up the budget. Steps of handshakes have a limit of
+        // their own.
         let has_steps = dispatch.connections.as_ref().is_some_and(|found| found.has_steps());
         Ok(StreamTurn { events, is_limited: budget == 0 || has_steps })
     }

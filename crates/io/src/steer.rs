@@ -2,21 +2,19 @@
 //!
 //! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. With it, a flood of
 //! INVITEs or REGISTERs would fill the buffer in which BYEs and responses wait, and a flood of BYEs
-//! would fill the buffer of the responses. This classic-BPF program runs for each datagram, with the UDP
-//! payload at offset 0. It returns the index of a socket in the group. The index is
+//! would fill the buffer of the responses. This classic-BPF program runs for each datagram, with
+//! the UDP payload at offset 0. It returns the index of a socket in the group. The index is
 //! `3·shard + kind`, where the kind is 1 for an [INVITE or REGISTER](Shedding::PREFIXES), 2 for a
-//! response and 0 for any other message. If these have no sockets of their own, the index is the
-//! shard. The
-//! shard is a hash of source address and port. So all datagrams from one socket of a peer reach the
-//! same shard, including retransmissions. (The kernel's own hash, `RXHASH`, is 0 on the loopback
-//! interface.)
+//! response and 0 for any other message. If the kinds have no sockets of their own, the index is
+//! the shard. The shard is a hash of source address and port. So all datagrams from one socket of a
+//! peer reach the same shard, including retransmissions. (The kernel's own hash, `RXHASH`, is 0 on
+//! the loopback interface.)
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
-//! group, in the order of the shards. The program compares the source of each INVITE or
-//! REGISTER with the banned sources. If the share [applies](Shedding::applies) to the request, the
-//! program also hashes the source address and the beginning of the request, as [`Shedding::hash`]
-//! does. All other
-//! messages pass from any source, because they may end a call.
+//! group, in the order of the shards. The program compares the source of each INVITE or REGISTER
+//! with the banned sources. If the share [applies](Shedding::applies) to the request, the program
+//! also hashes the source address and the beginning of the request, as [`Shedding::hash`] does. All
+//! other messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
 
@@ -60,7 +58,7 @@ pub(crate) struct Layout {
     pub(crate) family: Family,
     /// Number of shards, at least one.
     pub(crate) shards: u16,
-    /// Whether new work and responses have their own sockets.
+    /// True if new work and responses have their own sockets.
     pub(crate) split: bool,
 }
 
@@ -81,14 +79,14 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard, a threshold: requests for new work with a lower hash are shed.
+    /// For each shard, a threshold: INVITEs and REGISTERs with a lower hash are shed.
     pub(crate) thresholds: Vec<u64>,
-    /// Requests for new work with one of these hashes are shed.
+    /// INVITEs and REGISTERs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
     /// If it is not empty, the thresholds of all shards but the `untargeted` ones apply only to
-    /// INVITEs from these networks.
+    /// requests from these networks.
     pub(crate) heavy: Vec<Network>,
-    /// Shards whose thresholds apply to INVITEs from all networks.
+    /// Shards whose thresholds apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,
 }
 

@@ -192,8 +192,8 @@ fn the_share_applies_only_to_heavy_networks() {
     }
 }
 
-/// Otherwise a shard that names a heavy source would drop the INVITEs of all others too, because
-/// another shard names none. It would not know this, so its ladder could not correct it.
+/// Otherwise, if another shard named no heavy source, this shard would drop messages of all sources
+/// too. It would not know of these drops, so its ladder could not correct them.
 #[test]
 fn the_share_of_a_shard_without_heavy_networks_applies_only_there() {
     const HEAVY: &str = "127.0.0.9";

@@ -171,8 +171,8 @@ pub struct Quantiles {
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0 to 1.
     pub caller_load: f64,
-    /// Use of a core by the busiest answerer, 0 to 1. It is the largest use between two samples that
-    /// are at least a second apart.
+    /// Use of a core by the busiest answerer, 0 to 1. It is the largest use between two samples
+    /// that are at least a second apart.
     pub answerer_load: f64,
     /// Datagrams lost at its sockets, and datagrams that it could not send.
     pub drops: u64,

@@ -48,7 +48,7 @@ use crate::transaction::Transactions;
 pub struct Proxy {
     /// Admission: the queues, and the gate in front of them.
     ingress: Ingress,
-    /// The choice between a 503, a padded 503 and a drop by the kernel for INVITEs that are not
+    /// The choice between a 503, a padded 503 and a drop by the kernel for work that is not
     /// admitted. `None` if the configuration fixes the choice.
     kernel_shed: Option<KernelShed>,
     /// The messages that the driver or the kernel should drop.
@@ -299,7 +299,7 @@ impl Proxy {
             Decision::Stun(received) => self.output.answer_stun(&self.snapshot, &received),
             Decision::Malformed(received, malformed) => {
                 self.work.refused = number;
-                // The kernel can drop it like an INVITE, if rejecting costs too much.
+                // The kernel can drop a malformed INVITE or REGISTER, if rejecting costs too much.
                 if Shedding::may_be_dropped(&received.bytes) {
                     self.record_refused(Some(Class::Invite));
                 }

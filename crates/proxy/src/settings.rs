@@ -142,10 +142,10 @@ pub enum Disposal {
     Drop,
     /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
     /// is a 503. The second is 503s of a few lengths. The third is these 503s while the kernel
-    /// drops as many of the new INVITEs as needed. Under a law that rejects nothing, only the first
-    /// way is used.
+    /// drops as many INVITEs and REGISTERs as needed. Under a law that rejects nothing, only the
+    /// first way is used.
     Auto,
-    /// Rejects with a 503, while the kernel drops as many of the new INVITEs as needed to keep
+    /// Rejects with a 503, while the kernel drops as many INVITEs and REGISTERs as needed to keep
     /// rejecting within [`Overload::refusing_max`].
     Kernel,
 }

@@ -342,7 +342,8 @@ fn host(config: &Config) -> Option<HostSettings> {
         tick,
     } = config.emulate.clone()?;
     let quota = quota.map(|share| Quota { period, runtime: period.mul_f64(share), tick });
-    // As with real sockets, INVITEs have their own buffer, unless all messages wait in one queue.
+    // As with real sockets, INVITEs and REGISTERs have their own buffer, unless all messages wait
+    // in one queue.
     let split = config.overload.queueing == proxy::Queueing::Class;
     Some(HostSettings {
         split,

@@ -11,23 +11,24 @@ use crate::metrics::{Family, Metrics};
 static HEAVY: Family = Family::gauge(
     "heavy_sources",
     "Sources that cause the overload: at least one shard applies its share of drops only to their \
-     INVITEs",
+     INVITEs and REGISTERs",
 );
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",
-    "1 while the kernel drops INVITEs of all sources that it does not spare, and not only of heavy \
-     sources, at one shard or more, else 0. Drops because of bans do not count",
+    "1 while the kernel drops INVITEs and REGISTERs of all sources that it does not spare, and not \
+     only of heavy sources, at one shard or more, else 0. Drops because of bans do not count",
 );
 
-/// The sources whose INVITEs the kernel drops because of overload, in ascending order of their
-/// number.
+/// The sources whose INVITEs and REGISTERs the kernel drops because of overload, in ascending order
+/// of their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
-    /// The kernel drops none.
+    /// The kernel drops nothing.
     Nothing,
-    /// The kernel drops only INVITEs of heavy sources.
+    /// The kernel drops INVITEs and REGISTERs of heavy sources only.
     Heavy,
-    /// The kernel drops INVITEs of all sources that it does not spare, at one shard or more.
+    /// The kernel drops INVITEs and REGISTERs of all sources that it does not spare, at one shard
+    /// or more.
     All,
 }
 
@@ -44,8 +45,8 @@ impl Target {
 
 /// The heavy sources of a process.
 pub(crate) struct HeavySources {
-    /// The rate of each source, in calls a second. The shards read different calls of a source, so
-    /// the rate is the sum of their estimates.
+    /// The rate of each source, in messages a second. The shards read different messages of a
+    /// source, so the rate is the sum of their estimates.
     rates_cps: BTreeMap<u128, f64>,
     pub(crate) target: Target,
 }
@@ -82,8 +83,8 @@ impl HeavySources {
     }
 }
 
-/// Adds two metrics: the number of heavy sources, and whether the kernel drops INVITEs of all
-/// sources.
+/// Adds two metrics: the number of heavy sources, and whether the kernel drops INVITEs and
+/// REGISTERs of all sources.
 pub(crate) fn add(metrics: &mut Metrics, shards: Vec<ShardCounters>) {
     metrics.add(move |samples| {
         let heavy = HeavySources::of(&shards);
@@ -99,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Lets a shard drop a share of the INVITEs of these hosts.
+    /// Lets a shard drop a share of the INVITEs and REGISTERs of these hosts.
     fn shard(share: f64, hosts: impl IntoIterator<Item = u8>) -> ShardCounters {
         let shard = ShardCounters::default();
         shard.proxy.overload.thinned.set((share * 1e6) as u64);

@@ -48,16 +48,17 @@ impl Rejections {
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
     }
 
-    /// Returns, in the form of a rejection reason, the number of INVITEs that the kernel dropped
-    /// before they were read, or that were dropped after they were read from a stream.
+    /// Returns, in the form of a rejection reason, the number of INVITEs and REGISTERs that the
+    /// kernel dropped before they were read, or that were dropped after they were read from a
+    /// stream.
     fn in_kernel(&self) -> Value {
         json!({
             "name": "kernel",
-            "doc": "The kernel dropped the INVITE before Tidegate read it, and there was no \
-                    response. The reason is that rejecting more calls would take too much of the \
-                    processor (`refusing_max`), or that the source is banned. INVITEs that came \
-                    over TCP, TLS or a WebSocket were dropped after reading. Retransmissions \
-                    count too. `/rejections` has no samples of these INVITEs.",
+            "doc": "The kernel dropped the INVITE or REGISTER before Tidegate read it, and there \
+                    was no response. The reason is that rejecting more requests would take too \
+                    much of the processor (`refusing_max`), or that the source is banned. \
+                    Requests that came over TCP, TLS or a WebSocket were dropped after reading. \
+                    Retransmissions count too. `/rejections` has no samples of these requests.",
             "refused": self.0.iter().map(ShardCounters::filtered).sum::<u64>(),
         })
     }

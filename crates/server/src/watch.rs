@@ -268,7 +268,7 @@ impl Watch {
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
         }
         if let Some((edge, subject)) = self.targeted.look(now, &self.shards) {
-            tell_edge(Some(edge), &subject, "INVITEs dropped", tell);
+            tell_edge(Some(edge), &subject, "requests dropped", tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
         tell_edge(overflowed, "the list of bans is full", "bans not made or ended early", tell);

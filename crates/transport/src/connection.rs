@@ -64,8 +64,8 @@ pub(crate) struct Connection {
     pub(crate) is_named: bool,
     /// True while the connection is being opened for a response whose own connection has ended.
     pub(crate) opens_for_response: bool,
-    /// True if we have sent only such responses on the connection. Then nothing that the peer sends
-    /// counts as a use. Otherwise a peer could keep its place with a ping a second.
+    /// True if we have sent only responses whose own connection has ended. Then nothing that the
+    /// peer sends counts as a use. Otherwise a peer could keep its place with a ping a second.
     pub(crate) is_for_responses: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
@@ -154,8 +154,8 @@ impl Connection {
         self.hand_out_pong(now, transmit)
     }
 
-    /// Returns the answer to a keep-alive, as [`hand_out_now`](Self::hand_out_now) returns a message.
-    /// The answer itself is no use of the connection.
+    /// Returns the answer to a keep-alive, as [`hand_out_now`](Self::hand_out_now) returns a
+    /// message. The answer does not count as a use of the connection.
     pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
         self.has_carried = true;

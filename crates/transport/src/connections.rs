@@ -372,11 +372,11 @@ impl ConnectionTable {
         }
     }
 
-    /// Records that a request is sent on a connection. The request waits for its response, so the
-    /// connection yields no earlier than others from now on.
+    /// Records that a request is sent on a connection. The request waits for its response, so from
+    /// now on the connection is not closed earlier than others to make room.
     ///
-    /// A request of the peer changes nothing. Its responses need no certain connection, and the peer
-    /// could otherwise take any number of connections, and not only those for responses.
+    /// A request from the peer changes nothing, because its responses may use another connection.
+    /// Otherwise the peer could take any number of connections, and not only those for responses.
     fn use_for_requests(&mut self, id: ConnectionId) {
         self.for_responses.remove(id);
         if let Some(connection) = self.connections.get_mut(&id) {
@@ -430,7 +430,7 @@ impl ConnectionTable {
     }
 }
 
-/// Returns whether a message is a request, and neither a response nor a keep-alive.
+/// Returns whether a message is a request, not a response or a keep-alive.
 fn is_request(bytes: &[u8]) -> bool {
     !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }

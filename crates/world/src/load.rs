@@ -15,9 +15,9 @@ pub struct Load {
     /// Number of datagrams since the start that the kernel dropped before the core read them,
     /// because the core [requested](crate::Core::poll_shedding) it.
     pub filtered: u64,
-    /// Number of datagrams since the start that were lost because a receive buffer for INVITEs was
-    /// full. Drops for other reasons, and drops at buffers for other messages, do not count: fewer
-    /// INVITEs would not prevent them.
+    /// Number of datagrams since the start that were lost because a receive buffer for INVITEs and
+    /// REGISTERs was full. Drops for other reasons, and drops at buffers for other messages, do not
+    /// count: fewer INVITEs and REGISTERs would not prevent them.
     pub overflow: u64,
     /// Whether the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
     /// the last second. The driver then makes no new attempt for a second, except to stop dropping

@@ -6,16 +6,16 @@ use std::net::IpAddr;
 /// least precise: senders get no response, and only the beginning and the source of a datagram are
 /// examined.
 ///
-/// Only INVITEs and REGISTERs may be dropped, which the first bytes show
+/// Only INVITEs and REGISTERs may be dropped. Their first bytes show the method
 /// ([`PREFIXES`](Self::PREFIXES)). Floods mostly consist of them, and they ask for new work. Other
 /// requests often belong to a call.
 ///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
-/// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn separately, a share `p` would exclude only `p^7` of
-/// these callers, and the others would be admitted late. So a hash of the source address and the
-/// first bytes decides. While share and key stay the same, all copies of a dropped datagram are
-/// dropped too. The address is in the hash so that a sender that finds datagrams that pass cannot
-/// send them from forged addresses.
+/// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn
+/// separately, a share `p` would exclude only `p^7` of these callers, and the others would be
+/// admitted late. So a hash of the source address and the first bytes decides. While share and key
+/// stay the same, all copies of a dropped datagram are dropped too. The address is in the hash so
+/// that a sender that finds datagrams that pass cannot send them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with one
@@ -29,9 +29,9 @@ pub struct Shedding {
     /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
     pub key: u32,
     /// Sources whose datagrams are dropped if they begin with one of [`PREFIXES`](Self::PREFIXES).
-    /// Their other datagrams are not dropped, because they may belong to an existing call. Only the first
-    /// [`BANNED_MAX`](Self::BANNED_MAX) sources count. An IPv4 address may be mapped to IPv6 (RFC
-    /// 4291 §2.5.5.2).
+    /// Their other datagrams are not dropped, because they may belong to an existing call. Only the
+    /// first [`BANNED_MAX`](Self::BANNED_MAX) sources count. An IPv4 address may be mapped to IPv6
+    /// (RFC 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
     /// Networks whose datagrams the share does not apply to. Only the first
     /// [`SPARED_MAX`](Self::SPARED_MAX) networks count.

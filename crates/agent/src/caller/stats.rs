@@ -293,7 +293,7 @@ impl CallerStats {
     }
 
     /// Returns the figures of a caller that began its calls too late, or `None` if it was fast
-    /// enough. In contrast to [`too_slow`](Self::too_slow), calls that did not begin are no reason.
+    /// enough. Unlike [`too_slow`](Self::too_slow), this ignores calls that did not begin.
     pub fn too_late(&self) -> Option<TooSlow> {
         /// Delay that at most 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);

@@ -1,7 +1,7 @@
 //! The restriction of requests to one server, as the feedback of that server demands.
 //!
-//! A server that does not answer gives no feedback, so its restriction expires. The health checks of
-//! the proxy stop the requests to such a server (RFC 7339 §5.9).
+//! A server that does not answer gives no feedback, so its restriction expires. The health checks
+//! of the proxy stop the requests to such a server (RFC 7339 §5.9).
 //!
 //! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5.
 

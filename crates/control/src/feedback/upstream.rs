@@ -459,8 +459,8 @@ impl Upstream {
     // RFC 7339 §5.3: clients "apply" the value "to all downstream SIP requests (dialogue forming as
     // well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339 §7.1: "This
     // value MUST be in the range of [0, 100], inclusive." At ten times the capacity, one percent of
-    // the requests is a tenth of those that pass, so the fraction by which one value was rounded down
-    // is added to the next.
+    // the requests is a tenth of those that pass, so the fraction by which one value was rounded
+    // down is added to the next.
     fn loss_percent(&self) -> f64 {
         // The peer holds back both kinds of new requests alike.
         let new = self.restrained_cps + self.single_rps;

@@ -179,14 +179,14 @@ impl Upstreams {
 
     /// Returns the feedback to write into a response to the peer `key`, or `None` if the peer does
     /// not take part in overload control.
-    // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
-    // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
-    // be a set of numbers drawn from an increasing sequence."
-    // §4.2: "the server MUST respond with the agreed-to algorithm until the algorithm is changed by the
-    // server." §5.2: "A SIP server that has updated the "oc" parameter SHOULD also add a "oc-validity"
-    // parameter." §5.7: "To do so, the SIP server MUST set the value of the "oc-validity" parameter to 0.
-    // The SIP server MUST increment the value of "oc-seq" and SHOULD set the value of the "oc" parameter
-    // to 0."
+    // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity"
+    // parameter values during retransmissions MUST insert the "oc-seq" parameter. The value of this
+    // parameter MUST be a set of numbers drawn from an increasing sequence." §4.2: "the server MUST
+    // respond with the agreed-to algorithm until the algorithm is changed by the server." §5.2: "A
+    // SIP server that has updated the "oc" parameter SHOULD also add a "oc-validity" parameter."
+    // §5.7: "To do so, the SIP server MUST set the value of the "oc-validity" parameter to 0. The
+    // SIP server MUST increment the value of "oc-seq" and SHOULD set the value of the "oc"
+    // parameter to 0."
     pub fn feedback(&mut self, now: Timestamp, key: u128) -> Option<Feedback> {
         let peer = self.peers.get_mut(self.peers.find(key)?);
         let algorithm = peer.algorithm()?;

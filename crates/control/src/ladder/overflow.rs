@@ -60,7 +60,8 @@ impl Overflow {
         (overflow - self.inevitable).max(0.0)
     }
 
-    /// Returns the number of messages that reached a buffer for each one that found room.
+    /// Returns the number of messages that reached a buffer for each one that found room. This is
+    /// the smaller one of two estimates.
     ///
     /// A server that stood still sees the overflow before it reads its buffers. Then the average of
     /// the quotients is too high, and the quotient of the averages is not. After a flood few

@@ -105,8 +105,7 @@ impl Period {
         (self.exempt() - self.repeated).max(0.0)
     }
 
-    /// Does not count fresh packets with [hot](super::hot) marks as first packets. There were
-    /// `count` of them.
+    /// Excludes `count` fresh packets with [hot](super::hot) marks from the first packets.
     pub(super) fn exempt_hot(&mut self, count: u32) {
         let hot = (f64::from(count) / self.seconds).min(self.fresh);
         self.fresh -= hot;

@@ -11,7 +11,7 @@ use super::period::Period;
 const BACK: f64 = 0.9;
 
 /// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
-/// do not cause the overflow, but lose messages by it too, so it must end soon.
+/// do not cause the overflow, but it also loses their messages, so it must end soon.
 const BACK_IF_TARGETED: f64 = 0.5;
 
 /// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
@@ -36,7 +36,7 @@ const ALL_FOR: Duration = Duration::from_secs(10);
 pub(super) struct Target {
     /// Whether the share applies only to heavy sources.
     is_heavy_only: bool,
-    /// The part of the messages that were read and that the other sources sent, 0 to 1.
+    /// The part of the messages read that came from the other sources, 0 to 1.
     others: f64,
     /// Number of periods in a row in which the messages of the other sources were too many.
     failed: u32,
@@ -67,8 +67,9 @@ impl Target {
     }
 
     /// Makes the share apply to all sources for a time, if the messages of the others alone were
-    /// more than the `can_pass` a second that can be served or rejected, or made the buffers
-    /// overflow, in several periods in a row.
+    /// too many in several periods in a row. They are too many if they exceed the `can_pass`
+    /// messages a second that can be served or rejected, or if they are the majority and buffers
+    /// overflow.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,

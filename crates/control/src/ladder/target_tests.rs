@@ -21,8 +21,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// Gives a ladder these periods. Returns the ladder. It drops nothing, so the effect of a share does
-/// not change the counts.
+/// Gives a ladder these periods. Returns the ladder. It drops nothing, so the effect of a share
+/// does not change the counts.
 fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder {
     let mut ladder = Ladder::new(LadderSettings { thins: false, ..LadderSettings::default() });
     ladder.set_targeted(is_targeted);

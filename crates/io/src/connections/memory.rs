@@ -10,8 +10,8 @@ use crate::connection::{Connection, READ, State};
 /// Maximum number of bytes for which no connection is closed, unless half of its share is less.
 pub(super) const SMALL: usize = 2048;
 
-/// The number of bytes for which no connection is closed becomes larger again when it could be this
-/// number of times as large. So it does not change all the time while connections come and go.
+/// The number of bytes for which no connection is closed grows only when it can be at least this
+/// many times as large. So it does not change all the time while connections come and go.
 const LARGER: usize = 4;
 
 /// The accepted connections that take more of a memory than a small part, each with the time since
@@ -113,9 +113,9 @@ impl Connections {
     /// Returns the part of the memory for which no connection is closed. It is at most half of a
     /// share. So while the memory is full, connections that take more take at least half of it.
     ///
-    /// If there are more connections, the part becomes smaller. Then connections that were not listed
-    /// before may take more than the part, and may never read or send again. So all are listed again.
-    /// The part is a power of two, so this rarely happens.
+    /// With more connections, the part becomes smaller. Then connections that were not listed
+    /// before may take more than the part, and may never read or send again. So this function lists
+    /// all connections again. The part is a power of two, so this rarely happens.
     fn small(&mut self) -> usize {
         let half = SMALL.min(self.share() / 2);
         let small = half.checked_ilog2().map_or(0, |bits| 1 << bits);

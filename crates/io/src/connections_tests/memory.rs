@@ -99,8 +99,10 @@ fn the_messages_that_are_incomplete_for_the_longest_time_make_room() {
     assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (2, 70));
 }
 
-/// A part that is small becomes smaller when there are more connections. Otherwise strangers that do not
-/// send again would keep their memory, and others would lose their connections.
+/// The part of the memory that counts as small shrinks when there are more connections. A
+/// connection that last read before may then take more than this part. If it were not listed,
+/// strangers that do not send again would keep their memory, and others would lose their
+/// connections.
 #[test]
 fn a_connection_makes_room_even_if_it_was_small_when_it_last_read() {
     let held_max = 40_000;

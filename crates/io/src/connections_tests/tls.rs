@@ -357,8 +357,8 @@ fn an_error_of_tls_while_a_pong_waits_ends_the_websocket() {
     assert!(matches!(alert, Err(rustls::Error::AlertReceived(_))), "{alert:?}");
 }
 
-/// Messages wait in encrypted form too. Otherwise each peer that sends requests and reads no response
-/// would take a window of the core.
+/// Messages wait in encrypted form too. Otherwise each peer that sends requests and reads no
+/// response would take a window of the core.
 #[test]
 fn messages_over_tls_that_a_peer_does_not_read_have_a_limited_memory() {
     const BLOCK: usize = STREAM_WINDOW / 2;

@@ -14,8 +14,8 @@ const HANDLED: f64 = 0.9999;
 const SETTLED_S: f64 = 20.0;
 
 /// The recovery time of a goodput that does not recover, in seconds and as a multiple of its limit.
-/// It is finite, because a value of a claim must be a number, but longer than any run. Texts show it
-/// as ∞.
+/// It is finite, because a value of a claim must be a number, but longer than any run. Texts show
+/// it as ∞.
 pub(super) const NEVER: f64 = 1e9;
 
 /// A measure of a run, or of the runs under all loads.

@@ -125,8 +125,8 @@ pub fn run_compared(world: &World) -> Result<Ran, String> {
     Ok(compared(ran, calm))
 }
 
-/// Returns `ran` with the violations that the same world without noise shows, and with the requests,
-/// responses and calls that the checkers did not watch there.
+/// Returns `ran` with the violations that the same world without noise shows, and with the
+/// requests, responses and calls that the checkers did not watch there.
 fn compared(mut ran: Ran, calm: Ran) -> Ran {
     let ([.., completed], [.., usual]) = (ran.calls, calm.calls);
     let (part, few) = LOST_MAX;

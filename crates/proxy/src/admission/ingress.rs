@@ -152,13 +152,13 @@ impl Ingress {
         self.challenges.overflowed()
     }
 
-    /// Lists the sources whose INVITEs the kernel may drop.
+    /// Lists the banned sources whose INVITEs and REGISTERs the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
     }
 
-    /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
-    /// send more than their fair share. Publishes these sources in `views`.
+    /// Lists the heavy sources in `shedding`. Its share then applies only to them. Publishes them
+    /// in `views`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -169,7 +169,7 @@ impl Ingress {
         self.watchman.heavy(now, &mut self.gate, ladder, shedding, views);
     }
 
-    /// Lists the networks whose INVITEs the kernel must not drop under overload.
+    /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,

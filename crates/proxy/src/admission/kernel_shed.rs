@@ -45,7 +45,7 @@ pub(crate) struct Droppable {
     is_subject: bool,
     /// The mark, if marks matter now.
     mark: Option<u32>,
-    /// Whether no earlier copy of the message was dropped recently.
+    /// True if no earlier copy of the message was dropped recently.
     is_fresh: bool,
     /// The messages that it represents.
     pub(crate) arrived: Arrived,
@@ -59,9 +59,9 @@ impl Droppable {
     }
 }
 
-/// Returns whether the kernel can drop a message before this shard reads it, or this shard drops it
-/// in place of the kernel: it begins like an INVITE or a REGISTER. A message from another shard was received and
-/// counted there.
+/// Returns whether a message begins like an INVITE or a REGISTER, so that the kernel can drop it
+/// before this shard reads it, or this shard can drop it in place of the kernel. A message from
+/// another shard was received and counted there.
 #[inline]
 pub(crate) fn is_droppable(received: &Received) -> bool {
     Shedding::may_be_dropped(&received.bytes) && received.handoffs == 0
@@ -94,7 +94,7 @@ impl KernelShed {
         let is_datagram = received.flow.transport == Transport::Udp;
         let may_be_marked = shedding.applies(source, &received.bytes);
         let is_subject = may_be_marked && shedding.is_heavy(source);
-        // If very many copies of an INVITE are read, the kernel can drop them, even if it drops
+        // If very many copies of a request are read, the kernel can drop them, even if it drops
         // nothing else.
         let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
         let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
@@ -114,8 +114,8 @@ impl KernelShed {
         Droppable { is_datagram, is_subject, mark, is_fresh, arrived }
     }
 
-    /// Counts an examined message. If `is_repeated`, it repeats a decided message, and its source is
-    /// not heavy. Then it says nothing about the number of callers.
+    /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
+    /// its source is not heavy. Then it says nothing about the number of callers.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
         let Droppable { is_datagram, is_subject, mark, is_fresh, .. } = *droppable;
         self.counts.all.add(1);
@@ -196,7 +196,7 @@ impl KernelShed {
         shedding.marks.extend(self.ladder.hot_marks());
     }
 
-    /// Sets whether the share of drops applies only to sources that send more than their share.
+    /// Sets whether the share of drops applies only to heavy sources.
     pub(crate) fn set_targeted(&mut self, is_targeted: bool) {
         self.ladder.set_targeted(is_targeted);
     }

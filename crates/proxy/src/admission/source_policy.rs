@@ -53,8 +53,8 @@ pub(crate) struct SourcePolicy {
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
 /// Time between two lists of the banned addresses while the ban list does not change. After this
-/// time, the kernel no longer drops the INVITEs of a source whose ban has ended. Searching a
-/// thousand bans takes more time than a reading of the load may take.
+/// time, the kernel no longer drops messages of a source whose ban has ended. Searching a thousand
+/// bans takes more time than a reading of the load may take.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
 /// Time between two lists of the heavy sources. The rates of thousands of sources must be compared.
@@ -107,11 +107,12 @@ impl SourcePolicy {
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the addresses whose INVITEs the kernel may drop, in ascending order. If there are more
-    /// than a driver can take, lists those with the highest rates, because anybody can send from
-    /// many forged addresses. Networks are not listed. Sources that have shown that they receive
-    /// messages are not listed either, because they may send an INVITE in an existing call. While
-    /// the ban list does not change and the last list is recent, `banned` does not change.
+    /// Lists the banned addresses whose INVITEs and REGISTERs the kernel may drop, in ascending
+    /// order. If there are more than a driver can take, lists those with the highest rates, because
+    /// anybody can send from many forged addresses. Networks are not listed. Sources that have
+    /// shown that they receive messages are not listed either, because they may send an INVITE in
+    /// an existing call. While the ban list does not change and the last list is recent, `banned`
+    /// does not change.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();
@@ -133,10 +134,10 @@ impl SourcePolicy {
         banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
-    /// Lists the networks whose INVITEs the kernel must not drop under overload. These are, in this
-    /// order, the networks that may claim priority, those of back ends, those that are never
-    /// banned, and those that have a weight. If there are too many, the first ones are listed.
-    /// While the last list is recent, `spared` does not change.
+    /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.
+    /// These are, in this order, the networks that may claim priority, those of back ends, those
+    /// that are never banned, and those that have a weight. If there are too many, the first ones
+    /// are listed. While the last list is recent, `spared` does not change.
     ///
     /// If a back end has an address of this machine, other programs may send from there, so the
     /// address is not listed. Trusted networks are not listed: trust only decides about targets,
@@ -169,10 +170,10 @@ impl SourcePolicy {
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Lists the networks to which alone the share of `shedding` applies: those of the sources that
-    /// the gate takes for heavy. Lists none if nothing is dropped, or if dropping only their messages
-    /// has not helped. While the last list is recent, it does not change. Publishes a new list in
-    /// `views`. The gate counts the messages of the sources only while `ladder` is alert.
+    /// Lists the heavy sources in `shedding`. Its share then applies only to them. The gate
+    /// determines the heavy sources. Lists none if nothing is dropped, or if dropping only their
+    /// messages has not helped. While the last list is recent, it does not change. Publishes a new
+    /// list in `views`. The gate counts the messages of the sources only while `ladder` is alert.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,

@@ -137,8 +137,8 @@ impl UpstreamPeers {
     /// Writes the current feedback value into a response to a peer that takes part in overload
     /// feedback. Does not change any other message.
     ///
-    /// RFC 7339 §4.1 asks for a value "in the response going upstream to a client that included the "oc"
-    /// parameter in the request". Only clients that may take part get one.
+    /// RFC 7339 §4.1 asks for a value "in the response going upstream to a client that included the
+    /// "oc" parameter in the request". Only clients that may take part get one.
     ///
     /// RFC 7339 §5.2: "When a SIP server retransmits a response, it SHOULD use the "oc" and "oc-validity"
     /// parameter values consistent with the overload state at the time the retransmitted response was

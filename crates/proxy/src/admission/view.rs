@@ -33,11 +33,11 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether a message that came on a stream is an INVITE in the share to be dropped. The
-    /// kernel cannot drop single messages of a stream, so they are dropped after they were read. No
-    /// copy of a dropped INVITE follows on a stream (RFC 3261 §17.1.1.2), so INVITEs within a call
-    /// are spared. A To-tag alone does not show that there is a call, because anybody can write
-    /// one.
+    /// Returns whether a message that came on a stream is an INVITE or a REGISTER in the share to
+    /// be dropped. The kernel cannot drop single messages of a stream, so they are dropped after
+    /// they were read. No copy of a dropped request follows on a stream (RFC 3261 §17.1.1.2 and
+    /// §17.1.2.2), so INVITEs within a call are spared. A To-tag alone does not show that there is
+    /// a call, because anybody can write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
         is_subject

@@ -312,8 +312,8 @@ impl Probes {
     }
 
     /// Sends the due probe of a target, if there is one.
-    // RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive using
-    // any mechanism at its disposal."
+    // RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive
+    // using any mechanism at its disposal."
     fn start_probe(
         &mut self,
         now: Timestamp,
@@ -447,8 +447,8 @@ fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
 }
 
 /// Reports the result of a probe to the back end. `answer` is the status of the final response, or
-/// `None` if there was none. A back end that is down gets no new calls, as RFC 7339 §5.9 asks "in the
-/// event of repeated timeouts or fatal transport errors". Requests of its calls still go to it.
+/// `None` if there was none. A back end that is down gets no new calls, as RFC 7339 §5.9 asks "in
+/// the event of repeated timeouts or fatal transport errors". Requests of its calls still go to it.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -503,8 +503,8 @@ fn write_probe(
     let host = &own.advertised;
     write!(bytes, "OPTIONS sip:{address} SIP/2.0\r\n{}", own.via)?;
     bytes.write_all(branch.as_bytes())?;
-    // RFC 7339 §5.1 asks for "the "oc" parameter without any value" and "the "oc-algo" parameter with a
-    // list of algorithms it supports" at the first contact with a server.
+    // RFC 7339 §5.1 asks for "the "oc" parameter without any value" and "the "oc-algo" parameter
+    // with a list of algorithms it supports" at the first contact with a server.
     if snapshot.obedience_to(backend_ref) != Obedience::Never {
         bytes.write_all(&snapshot.next_hops.offer_text(OverloadOffer::Algorithms))?;
     }

@@ -130,7 +130,7 @@ pub struct Counters {
     pub lookups: Arc<LookupCounters>,
     /// The upstream peers that take part in overload feedback.
     pub upstream: Views<UpstreamView>,
-    /// The heavy sources: those to whose INVITEs alone the share of drops applies.
+    /// The heavy sources. If there are any, the share of drops applies only to their messages.
     pub heavy: Views<HeavySource>,
 }
 

@@ -62,7 +62,7 @@ pub struct Gauges {
     /// The maximum goodput at the current offered load, in millionths of the capacity, or zero
     /// while it is not known.
     pub bound: Counter,
-    /// Share of new INVITEs that the kernel drops, in millionths.
+    /// Share of the INVITEs and REGISTERs that the kernel drops, in millionths.
     pub thinned: Counter,
     /// Part of the processor time spent on rejections, in millionths, or zero if this part is not
     /// limited.

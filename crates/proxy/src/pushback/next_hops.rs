@@ -124,15 +124,15 @@ impl NextHops {
     /// Returns the overload control that a request to `address` offers.
     ///
     /// RFC 7339 §4.1 and §4.2 ask for the parameters in "every SIP request". This is what
-    /// [`Obedience::Always`] does. [`Obedience::Proven`] waits until a probe has shown that the next
-    /// hop gives feedback.
+    /// [`Obedience::Always`] does. [`Obedience::Proven`] waits until a probe has shown that the
+    /// next hop gives feedback.
     ///
     /// RFC 7339 §4.1: "There MUST NOT be a value associated with the parameter (the value will be
     /// added by the server)."
     ///
-    /// RFC 7339 §4.2: "Furthermore, the client MUST continue to include all the supported algorithms
-    /// in subsequent requests; the server MUST respond with the agreed-to algorithm until the
-    /// algorithm is changed by the server."
+    /// RFC 7339 §4.2: "Furthermore, the client MUST continue to include all the supported
+    /// algorithms in subsequent requests; the server MUST respond with the agreed-to algorithm
+    /// until the algorithm is changed by the server."
     #[inline]
     pub(crate) fn offer_to(
         &self,

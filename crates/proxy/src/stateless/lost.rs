@@ -17,8 +17,8 @@
 //! - each back end that sent a response to the INVITE: the response contains the branch;
 //! - if there is none, the back end that the policy selects, if the selection depends on the
 //!   request alone, and during a slow start also its selection without slow start;
-//! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have the request, if a
-//!   previous process ended not long ago. The caller gets the 200 of the back end that has the
+//! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have the request, if
+//!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
 //!   request, or the negative response when all have answered.
 //!
 //! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
@@ -267,9 +267,9 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the shards whose branches the INVITE of a CANCEL may have, and `None` for the branch of a
-/// request without transaction. Each back end gets a copy with the first branch before any gets one
-/// with the next branch, because the number of copies is limited.
+/// Returns the shards whose branches the INVITE of a CANCEL may have, and `None` for the branch of
+/// a request without transaction. Each back end gets a copy with the first branch before any gets
+/// one with the next branch, because the number of copies is limited.
 fn shards_of_branches(
     snapshot: &Snapshot,
     received: &Received,
@@ -299,9 +299,9 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
-/// selects for it, or up to [`COPIES_MAX`] of all if the pool forks or the selection does not depend
-/// on the request alone. Returns `None` if the previous process ended so long ago that this process
-/// would know the INVITE.
+/// selects for it, or up to [`COPIES_MAX`] of all if the pool forks or the selection does not
+/// depend on the request alone. Returns `None` if the previous process ended so long ago that this
+/// process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,

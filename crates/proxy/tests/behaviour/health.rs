@@ -96,9 +96,9 @@ fn a_probe_is_repeated_until_its_time_is_over() {
     assert_eq!(s.backends.backends()[0].probes(), (1, 1));
 }
 
-// RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive using any
-// mechanism at its disposal." "Once a SIP client has successfully received a normal response for a
-// request sent to the downstream server, the SIP client can resume sending SIP requests."
+// RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive using
+// any mechanism at its disposal." "Once a SIP client has successfully received a normal response
+// for a request sent to the downstream server, the SIP client can resume sending SIP requests."
 #[test]
 fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
     let mut s = probing(probe());

@@ -312,8 +312,8 @@ fn a_cancel_goes_by_the_rule_of_its_invite() {
     assert!(trusting.backends.backends().iter().all(|backend| backend.assigned() == 0));
 }
 
-/// One CANCEL causes at most eight packets. §16.10: "It MUST statelessly forward the CANCEL request":
-/// in a large pool, some back ends get it.
+/// One CANCEL causes at most eight packets. §16.10: "It MUST statelessly forward the CANCEL
+/// request": in a large pool, some back ends get it.
 #[test]
 fn a_cancel_goes_to_no_more_than_eight_back_ends() {
     let many: Vec<_> = (1..=9).map(|i| format!("10.0.9.{i}:5070")).collect();

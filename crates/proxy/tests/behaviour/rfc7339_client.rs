@@ -300,9 +300,9 @@ fn control_ends_when_it_expires_or_the_server_says_so() {
     assert_eq!(sent(&calls(&mut script, "g", 4)), 4);
 }
 
-/// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST stop
-/// sending requests to this server." A silent server sends no feedback, so its restriction expires. The
-/// health of the back end stops the calls.
+/// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
+/// stop sending requests to this server." A silent server sends no feedback, so its restriction
+/// expires. The health of the back end stops the calls.
 #[test]
 fn a_restricted_back_end_that_falls_silent_gets_no_calls() {
     let mut script = Script::with(Policy::Rr, |settings| {

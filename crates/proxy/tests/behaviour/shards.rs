@@ -466,9 +466,9 @@ fn after_a_restart_a_cancel_at_any_shard_has_the_branch_of_its_invite() {
     }
 }
 
-/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request". One CANCEL causes at most eight
-/// copies. Each back end gets one, with the branch of the shard where the CANCEL has arrived, or of a
-/// request without transaction.
+/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request". One CANCEL causes at most
+/// eight copies. Each back end gets one, with the branch of the shard where the CANCEL has arrived,
+/// or of a request without transaction.
 #[test]
 fn after_a_restart_a_cancel_goes_to_all_back_ends_even_if_it_has_too_many_branches() {
     const BACKENDS: [&str; 5] =

@@ -176,8 +176,9 @@ fn invites_above_a_limit_make_their_source_heavy() {
     assert_only_the_stranger_is_heavy(&heavy_in_a_flood(1.0, limit, flood));
 }
 
-// RFC 3261 §17.1.1.2: a correct caller sends at most seven copies of an INVITE. None of these INVITEs has a mark with
-// so many packets that the mark is hot. In the second case each of them has been served.
+// RFC 3261 §17.1.1.2: a correct caller sends at most seven copies of an INVITE. None of these
+// INVITEs has a mark with so many packets that the mark is hot. In the second case each of them has
+// been served.
 #[test]
 fn many_invites_that_are_sent_again_and_again_make_their_source_heavy() {
     for share in [0.0, 1.0] {

@@ -57,8 +57,8 @@ fn requests_that_nobody_answers_take_no_back_end_down_that_answers_probes() {
     }
 }
 
-// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST stop
-// sending requests to this server."
+// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
+// stop sending requests to this server."
 #[test]
 fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     let mut s = impatient();

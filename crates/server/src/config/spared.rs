@@ -1,4 +1,4 @@
-//! The networks that the kernel spares while it drops INVITEs.
+//! The networks that the kernel spares while it drops INVITEs and REGISTERs.
 
 use ipnet::IpNet;
 use tidegate_proxy::Disposal;
@@ -8,16 +8,17 @@ use super::{Backend, Config};
 
 impl Config {
     /// Returns a warning if the kernel has no room for all networks that it has to spare while it
-    /// drops INVITEs.
+    /// drops INVITEs and REGISTERs.
     pub(super) fn spared_warning(&self) -> Option<String> {
         let drops = matches!(self.overload.disposal, Disposal::Auto | Disposal::Kernel);
         let (count, most) = (self.spared_networks().len(), Shedding::SPARED_MAX);
         (drops && count > most).then(|| {
             format!(
-                "this file has {count} networks whose INVITEs the kernel should not drop, but the \
-                 kernel can spare at most {most}. It spares the first of them in this order: `from` \
-                 of `[overload.priority]`, back ends, `sources` of back ends, `never_ban`, \
-                 `[[overload.weight]]`. To spare more, write neighbouring addresses as one network"
+                "this file has {count} networks whose INVITEs and REGISTERs the kernel should not \
+                 drop, but the kernel can spare at most {most}. It spares the first of them in \
+                 this order: `from` of `[overload.priority]`, back ends, `sources` of back ends, \
+                 `never_ban`, `[[overload.weight]]`. To spare more, write neighbouring addresses \
+                 as one network"
             )
         })
     }

@@ -48,9 +48,9 @@ pub struct ShardCounters {
 }
 
 impl ShardCounters {
-    /// Returns the number of INVITEs that were dropped to save the cost of rejecting them: by the
-    /// kernel, by the emulated host, or after they were read from a stream. INVITEs of banned
-    /// sources are included.
+    /// Returns the number of INVITEs and REGISTERs that were dropped to save the cost of rejecting
+    /// them: by the kernel, by the emulated host, or after they were read from a stream. Those of
+    /// banned sources are included.
     pub(crate) fn filtered(&self) -> u64 {
         let in_streams = self.proxy.dropped(proxy::DropReason::Thinned).get();
         self.io.filtered.get() + self.emulated_filtered.get() + in_streams

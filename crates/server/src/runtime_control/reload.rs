@@ -40,8 +40,8 @@ impl RuntimeControl {
         self.settle_in_turn();
         let number = self.send_reload()?;
         let is_heard = self.await_heard(number);
-        // After a reload is settled, servers of domains may be sent, and a shard may reject them before
-        // the files are written.
+        // After a reload is settled, servers of domains may be sent, and a shard may reject them
+        // before the files are written.
         let is_rejected = self.settle_in_turn() || self.was_rejected(number);
         if is_rejected { Err(ControlError::NoRoom) } else { Ok(is_heard) }
     }

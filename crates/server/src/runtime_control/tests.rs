@@ -269,8 +269,8 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Only the last rejected command of a shard is known. The operator was told that the reload was done
-/// if a shard rejected another command while the state directory was slow.
+/// Only the last rejected command of a shard is known. The operator was told that the reload was
+/// done if a shard rejected another command while the state directory was slow.
 #[test]
 fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
     let dir = tempfile::tempdir().unwrap();

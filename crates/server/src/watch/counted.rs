@@ -25,12 +25,12 @@ pub(super) static COUNTED: [Counted; 16] = [
         },
     },
     Counted {
-        begins: "the kernel drops INVITEs, because of overload or a ban",
-        of: "INVITEs dropped",
+        begins: "the kernel drops INVITEs and REGISTERs, because of overload or a ban",
+        of: "requests dropped",
         count: ShardCounters::filtered,
     },
     Counted {
-        begins: "the kernel does not accept the rule for the INVITEs to drop; raise \
+        begins: "the kernel does not accept the rule for the requests to drop; raise \
                  net.core.optmem_max",
         of: "failed attempts",
         count: |shard| shard.io.shed_errors.get(),

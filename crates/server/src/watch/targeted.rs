@@ -10,9 +10,9 @@ use crate::metrics::collect::ShardCounters;
 
 /// The watched drops.
 pub(super) struct Targeted {
-    /// INVITEs that the kernel dropped up to the last check.
+    /// Requests that the kernel dropped up to the last check.
     filtered: u64,
-    /// INVITEs among them that were dropped while the drops applied only to heavy sources.
+    /// Requests among them that were dropped while the drops applied only to heavy sources.
     of_heavy: u64,
     episodes: Episodes,
 }
@@ -37,7 +37,8 @@ impl Targeted {
         self.of_heavy += if is_targeted { dropped } else { 0 };
         let edge = self.episodes.see(now, self.of_heavy)?;
         let named = if is_targeted { format!(" ({})", heavy.written()) } else { String::new() };
-        Some((edge, format!("the kernel drops only INVITEs of heavy sources{named}")))
+        let drops = "the kernel drops INVITEs and REGISTERs of heavy sources only";
+        Some((edge, format!("{drops}{named}")))
     }
 }
 

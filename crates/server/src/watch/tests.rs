@@ -211,9 +211,9 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
     watched.look(0);
     watched.shards[0].io.filtered.add(700);
     watched.shards[1].emulated_filtered.add(33);
-    let drops = "the kernel drops INVITEs, because of overload or a ban";
+    let drops = "the kernel drops INVITEs and REGISTERs, because of overload or a ban";
     assert_eq!(watched.look(250), [format!("{drops}: begins")]);
-    assert_eq!(watched.look(5500), [format!("{drops}: over, 733 INVITEs dropped in 0.1 s")]);
+    assert_eq!(watched.look(5500), [format!("{drops}: over, 733 requests dropped in 0.1 s")]);
 }
 
 #[test]
@@ -229,14 +229,14 @@ fn drops_of_heavy_sources_are_logged_with_the_sources() {
     };
     assert_eq!(targeted(watched.look(0)), [""; 0], "nothing was dropped yet");
     watched.shards[1].io.filtered.add(700);
-    let drops = "the kernel drops only INVITEs of heavy sources";
+    let drops = "the kernel drops INVITEs and REGISTERs of heavy sources only";
     let begins = format!("{drops} (192.0.2.7, 192.0.2.9): begins");
     assert_eq!(targeted(watched.look(250)), [begins]);
     // The following drops are those of all sources.
     counters.heavy.publish(false, Vec::new);
     watched.shards[1].io.filtered.add(30);
     assert_eq!(targeted(watched.look(500)), [""; 0]);
-    let over = format!("{drops}: over, 700 INVITEs dropped in 0.1 s");
+    let over = format!("{drops}: over, 700 requests dropped in 0.1 s");
     assert_eq!(targeted(watched.look(5500)), [over]);
 }
 
@@ -245,7 +245,7 @@ fn a_rule_that_the_kernel_refuses_is_logged() {
     let mut watched = Watched::new();
     watched.look(0);
     watched.shards[1].io.shed_errors.add(1);
-    let begins = "the kernel does not accept the rule for the INVITEs to drop; raise \
+    let begins = "the kernel does not accept the rule for the requests to drop; raise \
                   net.core.optmem_max: begins";
     assert_eq!(watched.look(250), [begins]);
 }

@@ -15,9 +15,9 @@ use crate::unsent::WhyUnsent;
 /// makes room in advance.
 const SPARE_PART: usize = 16;
 
-/// Time without a response of ours after which a connection for responses may be closed to make room
-/// for another one. Its responses have been handed to the driver, which sends them before it closes
-/// the connection.
+/// A connection for responses may be closed to make room for another one after we have sent no
+/// response on it for this time. Its responses have been handed to the driver, which sends them
+/// before it closes the connection.
 const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
 
 /// At most 1/32 of the connections for responses may be opening to one remote address at once.

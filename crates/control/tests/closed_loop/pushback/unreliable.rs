@@ -1,8 +1,8 @@
 //! Feedback that is lost, late, out of order or ignored.
 //!
 //! A sender ignores a value that is older than its last one, and forgets a value whose validity is
-//! over (RFC 7339 §5.4). The receiver has its own law, and treats a sender that exceeds its share like
-//! one without feedback. `unreliable.txt` has the goodput.
+//! over (RFC 7339 §5.4). The receiver has its own law, and treats a sender that exceeds its share
+//! like one without feedback. `unreliable.txt` has the goodput.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const CARRIED: [(&str, &[Algorithm]); 4] = [
     ("win-cont", &[Algorithm::Loss]),
 ];
 
-/// A way of the values to the senders: its name, the share of the values that are lost, and the
+/// The path of the values to the senders: its name, the share of the values that are lost, and the
 /// longest delay in milliseconds. A value holds for 500 ms after it has arrived.
 type Way = (&'static str, f64, u64);
 
@@ -89,8 +89,8 @@ fn the_goodput_with_unreliable_feedback_is_as_committed_and_does_not_collapse() 
     assert!(too_low.is_empty(), "{too_low:#?}");
 }
 
-// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
-// unfair advantage over those that do."
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification
+// don't receive an unfair advantage over those that do."
 #[test]
 fn a_sender_that_ignores_its_values_gains_nothing_if_values_of_others_are_lost_or_late() {
     for algorithm in [Algorithm::Loss, Algorithm::Rate] {

@@ -1,8 +1,8 @@
 //! Counts the messages that the kernel may drop before they are read.
 //!
-//! A share of drops, or a receive buffer that overflows, hits whatever begins like an INVITE. So
-//! each such message counts in the same way, whether it is new work, a retransmission, malformed,
-//! above a limit or from a banned source.
+//! A share of drops, or a receive buffer that overflows, hits every message that begins like an
+//! INVITE or a REGISTER. So each such message counts in the same way, whether it is new work, a
+//! retransmission, malformed, above a limit or from a banned source.
 
 use tidegate_control::{Arrived, Recalled};
 use tidegate_world::{Received, Timestamp};
@@ -51,9 +51,9 @@ impl Ingress {
         }
     }
 
-    /// Handles an INVITE on a stream that is dropped in place of the kernel. It counts like the
-    /// others of its source, even if most of them are dropped here. Returns whether its sender is
-    /// banned because of this INVITE.
+    /// Handles an INVITE or a REGISTER that came on a stream and is dropped in place of the kernel.
+    /// It counts like the other messages of its source, even if most of them are dropped here.
+    /// Returns whether its sender is banned because of this message.
     pub(super) fn on_thinned(
         &mut self,
         now: Timestamp,

@@ -102,7 +102,7 @@ table! {
     /// there must also be a listener that is not shared. Tidegate sends requests to back ends from
     /// the first such listener, so that a response reaches the instance that sent the request.
     /// Every instance with the same keys can serve the requests of a call. With `processes` the
-    /// kernel neither separates INVITEs from other messages nor drops messages for Tidegate.
+    /// kernel neither separates new work from other messages nor drops messages for Tidegate.
     shared: Sharing = Choice {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],

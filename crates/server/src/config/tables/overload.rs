@@ -206,18 +206,19 @@ keys! {
     /// The treatment of work that Tidegate does not admit. `reject`: the request gets a 503.
     /// `drop`: the request gets no response, and its sender retransmits it up to six times.
     /// `kernel`: the request gets a 503, but the kernel may drop INVITEs and REGISTERs before
-    /// Tidegate reads them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
-    /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
-    /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
-    /// have admitted. With `fair` (see `[overload.sources]`) it drops only INVITEs of the sources
-    /// that send more than their share. The kernel spares calls to `urn:service:sos`. It also spares up to 64
-    /// networks: those that may claim priority, back ends and their `sources`, and those that are
-    /// in `never_ban` or have a weight. `auto`: like `kernel`, but 503s have only a few lengths
-    /// while rejecting takes more than half of `refusing_max`. The reason is that the kernel takes
-    /// messages of one length in batches. With `auto` the kernel drops nothing at an address that
-    /// several processes share. It also drops nothing with the law `none`. Of the INVITEs that
-    /// arrive over TCP, TLS or a WebSocket, Tidegate itself drops the same share after it has read
-    /// them, but none within a call.
+    /// Tidegate reads them. The kernel does so if rejecting takes more of the processor than
+    /// `refusing_max`, or if receive buffers overflow. It drops as large a share of them as
+    /// necessary, with all their retransmissions. It also drops INVITEs within calls, and requests
+    /// that Tidegate would have admitted. With `fair` (see `[overload.sources]`) it drops only
+    /// requests of the sources that cause the overload. The kernel spares calls to
+    /// `urn:service:sos`. It also spares up to 64 networks: those that may claim priority, back
+    /// ends and their `sources`, and those that are in `never_ban` or have a weight. `auto`: like
+    /// `kernel`, but 503s have only a few lengths while rejecting takes more than half of
+    /// `refusing_max`. The reason is that the kernel takes messages of one length in batches. With
+    /// `auto` the kernel drops nothing at an address that several processes share. It also drops
+    /// nothing with the law `none`. Of the INVITEs and REGISTERs that arrive over TCP, TLS or a
+    /// WebSocket, Tidegate itself drops the same share after it has read them, but no INVITE within
+    /// a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),
@@ -228,8 +229,9 @@ keys! {
         reserved: &[],
     }, Default("\"auto\"");
     /// With `disposal = "auto"` or `"kernel"`: the share of the processor that Tidegate may use for
-    /// rejecting before the kernel drops INVITEs. This share is not available for serving calls.
-    /// With a higher value more callers get a 503, and the kernel drops fewer INVITEs.
+    /// rejecting before the kernel drops INVITEs and REGISTERs. This share is not available for
+    /// serving calls. With a higher value more callers get a 503, and the kernel drops fewer
+    /// requests.
     key "refusing_max" (refusing_max) = Real(0.01..=0.9), Default("0.08"), only(&KERNEL);
     /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which Tidegate
     /// serves all new calls with transactions. If the law has a target occupancy, the value is

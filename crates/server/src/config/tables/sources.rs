@@ -53,10 +53,11 @@ keys! {
     /// sources (max-min). Each source gets what it sends, up to a level that is the same for all
     /// sources. So a source that floods takes nothing from the others. The throttle sets how much
     /// work Tidegate admits in total. The shares set how much of it each source gets. Tidegate
-    /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs (see
-    /// `disposal`), it drops only INVITEs of the sources that cause the overload, unless these are
-    /// more than 12. If there is no `[[overload.weight]]`, back ends and the trusted sources of a
-    /// listener (`trust`) count as 1,000 sources each. `false`: a source gets as large a share of the admitted work as it has of the work that arrives.
+    /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs and
+    /// REGISTERs (see `disposal`), it drops only those of the sources that cause the overload,
+    /// unless these are more than 12. If there is no `[[overload.weight]]`, back ends and the
+    /// trusted sources of a listener (`trust`) count as 1,000 sources each. `false`: a source gets
+    /// as large a share of the admitted work as it has of the work that arrives.
     key "fair" (gate.fair) = Flag, Default("true");
     /// The number of sources that a shard can distinguish at the same time, in each of its tables.
     /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard

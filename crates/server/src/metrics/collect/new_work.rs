@@ -35,9 +35,10 @@ pub(crate) struct NewWork {
     rejected: u64,
     /// Retransmissions of work that waits or has been decided.
     repeated: u64,
-    /// INVITEs that the kernel or the emulated host has dropped unread, and those dropped from
-    /// streams. Some may be retransmissions or re-INVITEs, which the kernel cannot distinguish from
-    /// other INVITEs.
+    /// INVITEs and REGISTERs that the kernel or the emulated host has dropped unread, and those
+    /// dropped from streams. All of them are in the count of calls, because the kernel does not
+    /// count the two methods separately. Some may be retransmissions or re-INVITEs, which the
+    /// kernel cannot distinguish from other requests.
     in_kernel: u64,
 }
 

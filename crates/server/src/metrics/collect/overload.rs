@@ -213,8 +213,8 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "thinned",
-            "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
-             them. While there are heavy sources, the share of their INVITEs",
+            "Share of INVITEs and REGISTERs that overload control tells the kernel to drop before \
+             Tidegate reads them. While there are heavy sources, the share of their requests",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),

@@ -59,21 +59,22 @@ fn last_second(overload: &Value) -> String {
     table(&heads, &[1, 8], rows)
 }
 
-/// Formats the sources whose INVITEs the kernel drops, with an empty line at the end. Returns an
-/// empty text if it drops none.
+/// Formats the sources whose INVITEs and REGISTERs the kernel drops, with an empty line at the end.
+/// Returns an empty text if it drops none.
 fn heavy(overload: &Value) -> String {
     let mut out = match overload["kernel_drops"].as_str() {
-        Some("heavy") => "the kernel drops only INVITEs of heavy sources\n".to_owned(),
+        Some("heavy") => "the kernel drops INVITEs and REGISTERs of heavy sources only\n",
         Some("all") => {
-            "the kernel drops INVITEs of all sources that it does not spare\n".to_owned()
+            "the kernel drops INVITEs and REGISTERs of all sources that it does not spare\n"
         }
         _ => return String::new(),
-    };
+    }
+    .to_owned();
     let row = |heavy: &Value| vec![text(&heavy["source"]), rate(&heavy["rate_cps"]) + "/s"];
     let mut rows = items(&overload["heavy_sources"]).map(row).peekable();
     if rows.peek().is_some() {
         out += "\n";
-        out += &table(&["heavy source", "INVITEs"], &[0], rows);
+        out += &table(&["heavy source", "sent"], &[0], rows);
     }
     out + "\n"
 }
@@ -215,16 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn heavy_sources_are_shown_while_the_kernel_drops_invites() {
+    fn heavy_sources_are_shown_while_the_kernel_drops_requests() {
         let shown = |target: &str| {
             let source = json!({ "source": "192.0.2.7", "rate_cps": 9012.5 });
             heavy(&json!({ "kernel_drops": target, "heavy_sources": [source] }))
         };
         let of_heavy = shown("heavy");
-        assert!(of_heavy.starts_with("the kernel drops only INVITEs of heavy sources\n"));
+        let drops = "the kernel drops INVITEs and REGISTERs of";
+        assert!(of_heavy.starts_with(&format!("{drops} heavy sources only\n")), "{of_heavy}");
         let row: Vec<_> = of_heavy.trim_end().lines().last().unwrap().split_whitespace().collect();
         assert_eq!(row, ["192.0.2.7", "9012.5/s"], "{of_heavy}");
-        assert!(shown("all").starts_with("the kernel drops INVITEs of all sources"));
+        assert!(shown("all").starts_with(&format!("{drops} all sources")), "{}", shown("all"));
         assert_eq!(shown("nothing"), "");
     }
 
