@@ -18,17 +18,17 @@ MODES = ("persistent", "each")
 
 @dataclass(frozen=True)
 class Certificate:
-    """A self-signed certificate for this machine, and its key."""
+    """A self-signed certificate for an address, and its key."""
 
     file: Path
     key: Path
 
     @classmethod
-    def make(cls, folder: Path) -> "Certificate":
+    def make(cls, folder: Path, address: str = LOCALHOST) -> "Certificate":
         file, key, extensions = folder / "own.pem", folder / "own.key", folder / "own.cnf"
         extensions.write_text(
             "[req]\ndistinguished_name = name\nx509_extensions = more\n[name]\n[more]\n"
-            f"basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:{LOCALHOST}\n"
+            f"basicConstraints = critical,CA:FALSE\nsubjectAltName = IP:{address}\n"
         )
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
         words += ["-days", "2", "-subj", "/CN=tidegate", "-config", str(extensions)]

@@ -7,11 +7,11 @@ that goes to the Contact of a phone is lost.
 First, SIPp makes 100 calls, and Baresip some more. The back end hangs up, and its BYEs reach the phones. The test also
 checks that the phones are really behind a translator: a caller that does not ask for rport gets no response.
 
-Then three Baresip phones register through Tidegate at a Kamailio, which stores the Path: alice over UDP, bob over TCP,
-and carol over UDP without keep-alives. alice and bob call each other, hold and resume the call, and transfer it to
-desk, a phone beside Kamailio. desk calls the phones after a restart of Tidegate, after the bindings of the router have
-expired, and after the phones have stopped. A table shows what each call gets, which must agree with the table in
-docs/guide/connections.md.
+Then four Baresip phones register through Tidegate at a Kamailio, which stores the Path: alice over UDP, bob over TCP,
+dora over TLS, and carol over UDP without keep-alives. dora checks the certificate of Tidegate. alice calls bob and
+dora, and they call alice. They hold and resume the call, and transfer it to desk, a phone beside Kamailio. desk calls
+the phones after a restart of Tidegate, after the bindings of the router have expired, and after the phones have
+stopped. A table shows what each call gets, which must agree with the table in docs/guide/connections.md.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from tidegate_bench import kamailio, namespace, sipp, tidegate
+from tidegate_bench.access import Certificate
 from tidegate_bench.baresip import ESTABLISHED, Baresip
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.namespace import Namespace, link
@@ -73,6 +74,11 @@ address = "{PROXY}:5060"
 transport = "tcp"
 address = "{PROXY}:5060"
 
+[[listen]]
+transport = "tls"
+address = "{PROXY}:5061"
+CERTIFICATE
+
 [[pool]]
 name = "registrar"
 # carol does not list `path` in Supported.
@@ -105,6 +111,7 @@ class Account(NamedTuple):
 ACCOUNTS = {
     "alice": Account("UDP", 5070, 4446, f'outbound="sip:{PROXY}:5060";sipnat=outbound;regint=3600'),
     "bob": Account("TCP", 5074, 4447, f'outbound="sip:{PROXY}:5060;transport=tcp";sipnat=outbound;regint=3600'),
+    "dora": Account("TLS", 5082, 4449, f'outbound="sip:{PROXY}:5061;transport=tls";sipnat=outbound;regint=3600'),
     "carol": Account("UDP, no keep-alives", 5078, 4448, f'outbound="sip:{PROXY}:5060";regint={REFRESH_S}'),
 }
 REACHED, GONE, TIMED_OUT = "reached", "430", "408"
@@ -116,8 +123,8 @@ AGAIN = "the phone has registered again"
 STOPPED = "the phone has stopped"
 # What a caller gets, by the table in docs/guide/connections.md.
 EXPECTED = {
-    REGISTERED: {"alice": REACHED, "bob": REACHED, "carol": REACHED},
-    RESTARTED: {"alice": REACHED, "bob": GONE, "carol": REACHED},
+    REGISTERED: {"alice": REACHED, "bob": REACHED, "dora": REACHED, "carol": REACHED},
+    RESTARTED: {"alice": REACHED, "bob": GONE, "dora": GONE, "carol": REACHED},
     EXPIRED: {"alice": REACHED, "carol": TIMED_OUT},
     REJECTED: {"carol": GONE},
     AGAIN: {"bob": REACHED, "carol": REACHED},
@@ -250,7 +257,9 @@ class Registered:
         words = kamailio.command(stage, file, BACKEND, REGISTRAR_PORT, {}, allocator=None)
         stage.serve("kamailio", words, REGISTRAR_PORT)
         self.edge = Edge(5060, free_port(), stage.directory / "edge.toml")
+        self._certificate = Certificate.make(stage.directory, PROXY)
         configuration = REGISTERED_CONFIGURATION.replace("ADMIN", str(self.edge.admin_port))
+        configuration = configuration.replace("CERTIFICATE\n", self._certificate.keys())
         self.edge.configuration.write_text(configuration.replace("STATE", f"{stage.directory}/edge-state"))
         tidegate.run(stage, self.edge, name="edge")
         parameters = f'outbound="sip:{BACKEND}:{REGISTRAR_PORT}";regint=3600'
@@ -261,6 +270,8 @@ class Registered:
         """Starts a phone behind the router. Returns it when it has registered."""
         account = ACCOUNTS[name]
         files = phone_files(name, PHONE, account.port, account.control_port, account.parameters)
+        # Baresip checks certificates only if it has this file.
+        files["config"] += f"sip_cafile {self._certificate.file}\n"
         with self._networks.phones.entered():
             phone = self.phones[name] = Baresip(self._stage, name, files, account.control_port)
         self._registers(f"{name} ({account.what})", phone)
@@ -324,13 +335,14 @@ def registered(record: Record, stage: Stage, networks: Networks, round_: int) ->
     """Calls registered phones. Returns who was reached when."""
     site = Registered(record, stage, networks, round_)
     alice, bob = site.start("alice"), site.start("bob")
-    for caller, callee in ((alice, bob), (bob, alice)):
+    dora = site.start("dora")
+    for caller, callee in ((alice, bob), (bob, alice), (alice, dora), (dora, alice)):
         conversation(record, caller, callee, site.desk)
     carol = site.start("carol")
     site.call(REGISTERED, *site.phones)
     site.restart()
     # carol comes first, while the router still has its binding.
-    site.call(RESTARTED, "carol", "alice", "bob")
+    site.call(RESTARTED, "carol", "alice", "bob", "dora")
     noticed = bob.event("REGISTER_FAIL", 5)
     bindings = site.edge.metrics().total("stun_bindings")
     time.sleep(SILENCE_S)

@@ -1,14 +1,14 @@
 """5,000 calls each over TCP, TLS and WebSockets, and 900 networks whose connections break: none fails
 
-First, on real sockets, 5,000 calls are made in each of ten ways: by Tidegate's own caller over TCP, TLS and secure
-WebSockets, with one connection for all calls or one for each call; by SIPp over TCP in the same two ways (`-t t1`, `-t
-tn`); from UDP to a back end over TCP, and from TCP to a back end over UDP. No call may fail, and no message may be
-lost. The certificate of the listeners for TLS and for WebSockets is checked.
+In each round, first on real sockets, 5,000 calls are made in each of ten ways: by Tidegate's own caller over TCP, TLS
+and secure WebSockets, with one connection for all calls or one for each call; by SIPp over TCP in the same two ways
+(`-t t1`, `-t tn`); from UDP to a back end over TCP, and from TCP to a back end over UDP. No call may fail, and no
+message may be lost. The certificate of the listeners for TLS and for WebSockets is checked.
 
-Then, in simulated time, three times 300 worlds are drawn from successive seeds. In these worlds messages travel on
-streams in some places: from callers, between proxies, or to back ends. Connections are reset, break within a message,
-and are read slowly. Nodes crash, stall and are partitioned. All checkers watch. `make show-planted` shows what they
-find if something is broken on purpose. `--part` selects one of the two parts.
+Then, in simulated time, 300 worlds are drawn. The next round draws from the next 300 seeds. In these worlds messages
+travel on streams in some places: from callers, between proxies, or to back ends. Connections are reset, break within a
+message, and are read slowly. Nodes crash, stall and are partitioned. All checkers watch. `make show-planted` shows what
+they find if something is broken on purpose. `--part` selects one of the two parts.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST, free_port
 from tidegate_bench.table import Column
 
-FIRST_SEEDS = (1, 301, 601)
 WORLDS = 300
 CALLS_MIN = 80_000
 TALLY = ("offered", "set_up", "completed", "delivered", "missing", "faults", "failed")
 
-CALLS, RATE_CPS = 5_000, 250
+# At this rate a round takes about two minutes without its worlds.
+CALLS, RATE_CPS = 5_000, 500
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
     return ports, tables, certificate.file
 
 
-def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
+def one_way(show: Demonstration, way: Way, round_: int) -> dict[str, Any]:
     """Makes the calls in one way through a fresh Tidegate in front of a fresh callee."""
     begun = time.monotonic()
     with Stage() as stage:
@@ -89,16 +89,22 @@ def one_way(show: Demonstration, way: Way) -> dict[str, Any]:
         else:
             options = [] if way.outside == "udp" else ["--transport", way.outside, "--connections", way.connections]
             options += ["--ca", str(authority)] if way.outside in SECURE else []
-            caller = tidegate.caller(stage, "uac", target, rate_cps=RATE_CPS, calls=CALLS, options=options)
+            caller = tidegate.caller(stage, "uac", target, rate_cps=RATE_CPS, calls=CALLS, seed=round_, options=options)
             caller.end(CALLS / RATE_CPS + 90)
             calls, counted = caller.calls(), caller.connections()
         cpu_us = (edge.process.cpu_ns() - before_ns) / 1000 / CALLS
         metrics = edge.metrics()
-        show.text(f"{way.generator}-{way.outside}-{way.inside}-{way.connections}.metrics", metrics.text)
+        show.text(f"{round_}-{way.generator}-{way.outside}-{way.inside}-{way.connections}.metrics", metrics.text)
         served = callee.finish()
-    show.expect(calls.clean and calls.created == CALLS, f"{str(way).rstrip()}: {calls}")
+    show.expect(calls.clean and calls.created == CALLS, f"round {round_}, {str(way).rstrip()}: {calls}")
     show.expect(served["completed"] == CALLS and served["stray"] == 0, f"  the back end: {served['completed']:,} calls")
-    row = {**asdict(way), **asdict(calls), "served": served["completed"], "tidegate_us_per_call": round(cpu_us, 1)}
+    row = {
+        "round": round_,
+        **asdict(way),
+        **asdict(calls),
+        "served": served["completed"],
+        "tidegate_us_per_call": round(cpu_us, 1),
+    }
     for name in ("opened", "failed", "handshakes", "websockets", "sent_bytes", "received_bytes", "unsent"):
         row[f"connections_{name}"] = counted.get(name, "")
     if counted:
@@ -118,8 +124,6 @@ def _sipp(stage: Stage, target: str, mode: str) -> sipp.Calls:
 
 
 class Show(Demonstration):
-    ROUNDS = None
-
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--part", choices=("calls", "worlds", "both"), default="both", help="(%(default)s)")
@@ -131,16 +135,18 @@ class Show(Demonstration):
         return {"calls": calls, "worlds": worlds}
 
     def _calls(self) -> Sequence[Mapping[str, Any]]:
-        rows = self.rows("calls", [one_way(self, way) for way in WAYS])
-        columns = [Column("calls", "created"), Column("failed", "failed"), Column("µs a call", "tidegate_us_per_call")]
-        ways = [str(way) for way in WAYS]
+        rows = self.rows("calls", [one_way(self, way, round_) for round_ in self.rounds for way in WAYS])
+        columns = [Column("calls", "created", 0, "sum"), Column("failed", "failed", 0, "sum")]
+        columns.append(Column("µs a call", "tidegate_us_per_call", 1, "spread"))
+        ways = [str(way) for _ in self.rounds for way in WAYS]
         numbered = [{**row, "way": way} for row, way in zip(rows, ways, strict=True)]
         table.show(numbered, columns, line=lambda row: str(row["way"]))
         return rows
 
     def _worlds(self) -> Sequence[Mapping[str, Any]]:
         rows = []
-        for first in FIRST_SEEDS:
+        for round_ in self.rounds:
+            first = 1 + (round_ - 1) * WORLDS
             seeds = ("--from", first, "--seeds", WORLDS, "--tries", 20)
             found = program.swarm("--streams", *seeds, "--out", self.directory / f"worlds-{first}")
             self.text(f"swarm-{first}.json", json.dumps(found))
