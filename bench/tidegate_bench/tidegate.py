@@ -248,14 +248,23 @@ def caller(
 
 
 def caller_for(
-    stage: Stage, target: str, *, rate_cps: float, seconds: float, hold: float | str, seed: int, host: str = LOCALHOST
+    stage: Stage,
+    target: str,
+    *,
+    rate_cps: float,
+    seconds: float,
+    hold: float | str,
+    seed: int,
+    host: str = LOCALHOST,
+    name: str = "uac",
+    options: Sequence[str] = (),
 ) -> Caller:
-    """Starts a `tidegate load uac` at `host` that makes independent calls for this time.
+    """Starts a `tidegate load uac` at `host` that makes independent calls for this time, with further `options`.
 
     `hold` is the holding time in seconds, or a distribution such as `exp:3`.
     """
-    options = ["--duration", str(seconds), "--hold", str(hold)]
-    return _caller(stage, "uac", target, rate_cps, seed, host, "debug", options)
+    words = ["--duration", str(seconds), "--hold", str(hold), *options]
+    return _caller(stage, name, target, rate_cps, seed, host, "debug", words)
 
 
 def _caller(

@@ -97,9 +97,13 @@ class Run:
 
 
 class Watch:
-    """Checks every tenth of a second which back ends get hardly any or no calls, and the memory of Tidegate."""
+    """Checks every tenth of a second which back ends get hardly any or no calls, and the memory of Tidegate.
 
-    def __init__(self, edge: Edge) -> None:
+    With `labels`, such as `pool="app"`, it checks only the back ends with these labels.
+    """
+
+    def __init__(self, edge: Edge, **labels: str) -> None:
+        self._labels = labels
         self.excluded_max = 0
         self.resident_max = 0
         self._edge = edge
@@ -131,8 +135,8 @@ class Watch:
     def _look(self) -> None:
         self.resident_max = max(self.resident_max, self._edge.process.resident_bytes())
         metrics = self._edge.metrics()
-        down = sum(value == 0 for value in metrics.samples("backend_up"))
-        slow = sum(value < LEARNED_MIN_CPS for value in metrics.samples("backend_learned_cps"))
+        down = sum(value == 0 for value in metrics.samples("backend_up", **self._labels))
+        slow = sum(value < LEARNED_MIN_CPS for value in metrics.samples("backend_learned_cps", **self._labels))
         self.excluded_max = max(self.excluded_max, down, slow)
 
 
