@@ -138,18 +138,19 @@ class PushbackTest(Scratch):
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
 
-    def missed(self, **changed: int) -> list[str]:
+    def missed(self, **changed: float) -> list[str]:
         """Returns the conditions that are missed in a run with these values."""
 
-        def one(_show: pushback.Show, seed: int, variant: str, load: float) -> dict[str, Any]:
-            goodput = 0.95 if variant == "loss" else 0.5
+        def one(_show: pushback.Show, seed: int, load: float, variant: str) -> dict[str, Any]:
+            goodput = 0.995 if variant == "loss" else 0.5
             row = {"seed": seed, "variant": variant, "load": load, "goodput": goodput, "p99_ms": 1.0, "jain": 1.0}
             row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "refused_by_receiver": 0}
-            return row | {"too_slow": 0, "generator_lost": 0, **changed}
+            row |= {"too_slow": 0, "generator_lost": 0, "ended": 1.0, "late_p99_ms": 0.1}
+            return row | changed
 
         self.replace("tidegate_bench.record.ROOT", self.folder)
         self.replace("tidegate_bench.demonstrations.pushback.one", one)
-        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8")
+        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8", "--jobs", "1")
         options.rounds = 2
         before = len(self.printed)
         pushback.Show("pushback", options).run()
@@ -162,6 +163,10 @@ class PushbackTest(Scratch):
         self.assertEqual(self.missed(too_slow=1), ["a caller was too slow in 4 of 4 runs"])
         shutil.rmtree(self.folder / "out")
         self.assertEqual(self.missed(generator_lost=2), ["a caller or the callee lost datagrams in 4 of 4 runs"])
+
+    def test_feedback_must_keep_nearly_the_whole_capacity(self) -> None:
+        [full, _] = self.missed(goodput=0.985)
+        self.assertEqual(full, "with loss at load 8 the mean goodput is 0.9850, at least 0.99")
 
 
 class WatchTest(Scratch):
