@@ -8,6 +8,7 @@ import runpy
 import shutil
 import time
 import tomllib
+import unittest
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock, patch
@@ -15,7 +16,7 @@ from unittest.mock import Mock, patch
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, planted, pushback, strangers
+from tidegate_bench.demonstrations import frame, planted, pushback, shares, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -167,6 +168,14 @@ class PushbackTest(Scratch):
     def test_feedback_must_keep_nearly_the_whole_capacity(self) -> None:
         [full, _] = self.missed(goodput=0.985)
         self.assertEqual(full, "with loss at load 8 the mean goodput is 0.9850, at least 0.99")
+
+
+class SharesTest(unittest.TestCase):
+    def test_senders_share_equally_or_by_their_loads(self) -> None:
+        self.assertEqual(shares.ideal([0.57, 0.0, 0.0], "provider"), [0.57, 0.0, 0.0])
+        self.assertEqual(shares.ideal([0.2, 3.0, 1.0], "provider"), [0.2, 0.4, 0.4])
+        self.assertEqual(shares.ideal([0.5, 2.0, 0.0], "user"), [0.2, 0.8, 0.0])
+        self.assertEqual((shares.jain([0.4, 0.4]), shares.jain([1.0, 0.0]), shares.jain([1.0])), (1.0, 0.5, None))
 
 
 class WatchTest(Scratch):
