@@ -16,7 +16,7 @@ from unittest.mock import Mock, patch
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, planted, pushback, shares, strangers
+from tidegate_bench.demonstrations import frame, planted, pushback, receiver, shares, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -176,6 +176,14 @@ class SharesTest(unittest.TestCase):
         self.assertEqual(shares.ideal([0.2, 3.0, 1.0], "provider"), [0.2, 0.4, 0.4])
         self.assertEqual(shares.ideal([0.5, 2.0, 0.0], "user"), [0.2, 0.8, 0.0])
         self.assertEqual((shares.jain([0.4, 0.4]), shares.jain([1.0, 0.0]), shares.jain([1.0])), (1.0, 0.5, None))
+
+
+class ReceiverTest(unittest.TestCase):
+    def test_goodput_is_back_with_the_first_full_second(self) -> None:
+        course = receiver.Course([12.3 + call / 72 for call in range(500)])
+        # The second from 12.2 to 13.2 has .9 of the calls.
+        self.assertEqual(course.recovered_s(returned=10.9, end=18.0), 1.3)
+        self.assertIsNone(receiver.Course([11.0]).recovered_s(returned=10.9, end=18.0))
 
 
 class WatchTest(Scratch):
