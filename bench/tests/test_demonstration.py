@@ -8,6 +8,7 @@ import runpy
 import shutil
 import time
 import tomllib
+import unittest
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock, patch
@@ -15,7 +16,7 @@ from unittest.mock import Mock, patch
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, planted, pushback, strangers
+from tidegate_bench.demonstrations import frame, planted, pushback, receiver, shares, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -138,18 +139,19 @@ class PushbackTest(Scratch):
         self.assertEqual(self.chosen().variants, list(pushback.VARIANTS))
         self.assertEqual(self.chosen("--quick").loads, [2.0, 8.0])
 
-    def missed(self, **changed: int) -> list[str]:
+    def missed(self, **changed: float) -> list[str]:
         """Returns the conditions that are missed in a run with these values."""
 
-        def one(_show: pushback.Show, seed: int, variant: str, load: float) -> dict[str, Any]:
-            goodput = 0.95 if variant == "loss" else 0.5
+        def one(_show: pushback.Show, seed: int, load: float, variant: str) -> dict[str, Any]:
+            goodput = 0.995 if variant == "loss" else 0.5
             row = {"seed": seed, "variant": variant, "load": load, "goodput": goodput, "p99_ms": 1.0, "jain": 1.0}
             row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "refused_by_receiver": 0}
-            return row | {"too_slow": 0, "generator_lost": 0, **changed}
+            row |= {"too_slow": 0, "generator_lost": 0, "ended": 1.0, "late_p99_ms": 0.1}
+            return row | changed
 
         self.replace("tidegate_bench.record.ROOT", self.folder)
         self.replace("tidegate_bench.demonstrations.pushback.one", one)
-        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8")
+        options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8", "--jobs", "1")
         options.rounds = 2
         before = len(self.printed)
         pushback.Show("pushback", options).run()
@@ -162,6 +164,26 @@ class PushbackTest(Scratch):
         self.assertEqual(self.missed(too_slow=1), ["a caller was too slow in 4 of 4 runs"])
         shutil.rmtree(self.folder / "out")
         self.assertEqual(self.missed(generator_lost=2), ["a caller or the callee lost datagrams in 4 of 4 runs"])
+
+    def test_feedback_must_keep_nearly_the_whole_capacity(self) -> None:
+        [full, _] = self.missed(goodput=0.985)
+        self.assertEqual(full, "with loss at load 8 the mean goodput is 0.9850, at least 0.99")
+
+
+class SharesTest(unittest.TestCase):
+    def test_senders_share_equally_or_by_their_loads(self) -> None:
+        self.assertEqual(shares.ideal([0.57, 0.0, 0.0], "provider"), [0.57, 0.0, 0.0])
+        self.assertEqual(shares.ideal([0.2, 3.0, 1.0], "provider"), [0.2, 0.4, 0.4])
+        self.assertEqual(shares.ideal([0.5, 2.0, 0.0], "user"), [0.2, 0.8, 0.0])
+        self.assertEqual((shares.jain([0.4, 0.4]), shares.jain([1.0, 0.0]), shares.jain([1.0])), (1.0, 0.5, None))
+
+
+class ReceiverTest(unittest.TestCase):
+    def test_goodput_is_back_with_the_first_full_second(self) -> None:
+        course = receiver.Course([12.3 + call / 72 for call in range(500)])
+        # The second from 12.2 to 13.2 has .9 of the calls.
+        self.assertEqual(course.recovered_s(returned=10.9, end=18.0), 1.3)
+        self.assertIsNone(receiver.Course([11.0]).recovered_s(returned=10.9, end=18.0))
 
 
 class WatchTest(Scratch):

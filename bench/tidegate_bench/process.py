@@ -9,8 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
 from tidegate_bench import sockets
 from tidegate_bench.quota import Quota
@@ -18,6 +21,7 @@ from tidegate_bench.quota import Quota
 NS = 1_000_000_000
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
+_Result = TypeVar("_Result")
 
 
 def _end_with_parent() -> None:
@@ -220,6 +224,18 @@ class Stage:
         """Kills every process at once, because an overloaded server may take long to stop in an orderly way."""
         while self.processes:
             self.processes.pop().stop(signal.SIGKILL)
+
+
+def in_parallel(jobs: int, run: Callable[..., _Result], *arguments: Iterable[Any]) -> Iterator[_Result]:
+    """Calls `run` with each of the arguments, `jobs` times at once. Yields the results in the order of the arguments.
+
+    With more than one job, each call is in another process than this script, so `run` must be a function of a module.
+    """
+    if jobs == 1:
+        yield from map(run, *arguments)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
+        yield from pool.map(run, *arguments)
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:

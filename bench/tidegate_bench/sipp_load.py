@@ -11,6 +11,8 @@ from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee
 
 _SCENARIO = "uac-overload"
+# The least part of the calls that SIPp must send, unless it was too slow.
+SENT_MIN = 0.98
 
 
 def offer(
@@ -26,49 +28,76 @@ def offer(
     """Offers the load from `host` at even intervals, and ends SIPp after the last deadline."""
     started: list[Sipp] = []
 
-    def start() -> Process:
-        started.append(
-            sipp.caller(
-                stage,
-                "uac",
-                target,
-                rate_cps=load.rate_cps,
-                calls=round(load.rate_cps * load.seconds),
-                scenario=_SCENARIO,
-                traced=True,
-                host=host,
-                options=options,
-            )
-        )
+    def start_one() -> Process:
+        started.append(start(stage, "uac", target, load, host, options))
         return started[-1].process
 
-    _, usage = run(start, element, callee.process, load, lambda caller: caller.stop(signal.SIGTERM))
+    _, usage = run(start_one, element, callee.process, load, lambda caller: caller.stop(signal.SIGTERM))
     [caller] = started
+    set_up = delays(caller, load)
+    sent_cps = rate(caller, load, "0_INVITE_Sent")
+    return Outcome(
+        calls=int(caller.counts()[-1]["0_INVITE_Sent"]),
+        offered_cps=sent_cps,
+        goodput_cps=sum(delay <= DEADLINE_S for delay in set_up) / load.measured_s,
+        refused_cps=rate(caller, load, "3_503_Recv"),
+        retransmission_ratio=rate(caller, load, "0_INVITE_Retrans") / (sent_cps or 1.0),
+        p50_ms=1e3 * _quantile(set_up, 0.5),
+        p99_ms=1e3 * _quantile(set_up, 0.99),
+        too_slow=sent_cps < SENT_MIN * load.rate_cps,
+        usage=usage,
+    )
 
-    def begun_in_time(answer: tuple[float, float]) -> bool:
-        at, delay = answer
-        return load.warm_up_s <= at - delay < load.seconds
 
-    delays = sorted(delay for at, delay in filter(begun_in_time, caller.response_times()))
+def start(
+    stage: Stage,
+    name: str,
+    target: str,
+    load: Load,
+    host: str = LOCALHOST,
+    options: Sequence[str] = (),
+    scenario: str = _SCENARIO,
+) -> Sipp:
+    """Starts a SIPp that offers the load from `host` at even intervals."""
+    return sipp.caller(
+        stage,
+        name,
+        target,
+        rate_cps=load.rate_cps,
+        calls=round(load.rate_cps * load.seconds),
+        scenario=scenario,
+        traced=True,
+        host=host,
+        options=options,
+    )
+
+
+def behind_transactions(stage: Stage) -> str:
+    """Returns the file of a scenario whose calls may be rejected by 500 too.
+
+    RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response SHOULD NOT forward it upstream
+    unless it can determine that any subsequent requests it might proxy will also generate a 503."
+    """
+    rejection = '  <recv response="503" optional="true" next="refused"/>\n'
+    text = (sipp.SCENARIOS / f"{_SCENARIO}.xml").read_text()
+    assert rejection in text
+    file = stage.directory / "uac-behind.xml"
+    file.write_text(text.replace(rejection, rejection + rejection.replace("503", "500")))
+    return str(file)
+
+
+def delays(caller: Sipp, load: Load) -> list[float]:
+    """Returns the set-up delays in s, in ascending order, of the calls that began in the measured time."""
+    answers = caller.response_times()
+    return sorted(delay for at, delay in answers if load.warm_up_s <= at - delay < load.seconds)
+
+
+def rate(caller: Sipp, load: Load, name: str) -> float:
+    """Returns how many messages of a kind, such as `0_INVITE_Sent`, there were a second in the measured time."""
     counts = caller.counts()
     before = next(row for row in counts if row["elapsed_s"] >= load.warm_up_s)
     after = next((row for row in counts if row["elapsed_s"] >= load.seconds), counts[-1])
-    seconds = after["elapsed_s"] - before["elapsed_s"]
-
-    def counted(name: str) -> float:
-        return after[name] - before[name]
-
-    return Outcome(
-        calls=int(counts[-1]["0_INVITE_Sent"]),
-        offered_cps=counted("0_INVITE_Sent") / seconds,
-        goodput_cps=sum(delay <= DEADLINE_S for delay in delays) / load.measured_s,
-        refused_cps=counted("3_503_Recv") / seconds,
-        retransmission_ratio=counted("0_INVITE_Retrans") / max(counted("0_INVITE_Sent"), 1),
-        p50_ms=1e3 * _quantile(delays, 0.5),
-        p99_ms=1e3 * _quantile(delays, 0.99),
-        too_slow=counted("0_INVITE_Sent") / seconds < 0.98 * load.rate_cps,
-        usage=usage,
-    )
+    return (after[name] - before[name]) / (after["elapsed_s"] - before["elapsed_s"])
 
 
 def _quantile(ascending: Sequence[float], share: float) -> float:

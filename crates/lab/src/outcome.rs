@@ -60,8 +60,8 @@ pub struct Outcome {
     #[serde(default)]
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
-    /// that each source set up in time. `None` on real sockets, if fewer than two sources have
-    /// calls, if a source has fewer than 20 calls, or if no call was set up in time.
+    /// that each source set up in time. `None` if fewer than two sources have calls, if a source has
+    /// fewer than 20 calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a

@@ -240,6 +240,25 @@ fn a_server_that_crashes_during_a_stall_keeps_its_counts() {
 }
 
 #[test]
+fn the_sources_of_two_servers_on_real_sockets_have_an_index_of_fairness() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = "[[node]]\nname = \"left\"\nto = [\"core\"]\n\
+                 [[node]]\nname = \"right\"\nto = [\"core\"]\n\
+                 [[node]]\nname = \"core\"\nto = [\"answerers\"]\nunder_test = true\n";
+    let scenario = SCENARIO.replace("[emulate]", &format!("{nodes}[emulate]"));
+    fs::write(folder.path().join("few.toml"), format!("{scenario}goodput_of_bound_min = 0.01\n"))
+        .unwrap();
+    let mut command = lab(&["run", "few.toml", "--out", "out"]);
+    judged(command.current_dir(folder.path()).assert(), "ok", 0);
+    let results = fs::read(folder.path().join("out/results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
+    let points = results["points"].as_array().unwrap();
+    // At the lower load a source has fewer calls than the index needs.
+    let high = points.iter().find(|point| point["swept"]["load"] == 2.0).unwrap();
+    assert!(high["outcome"]["fairness"].is_number(), "{high}");
+}
+
+#[test]
 fn laws_and_policies_are_listed() {
     let listed = lab(&["list", "laws"]).assert().code(0);
     assert!(text(&listed.get_output().stdout).contains("001 §3"));

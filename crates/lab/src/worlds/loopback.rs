@@ -101,8 +101,10 @@ impl World for Loopback {
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let mut answered = AnswererStats::default();
         answers.iter().for_each(|answer| answered.merge(&answer.stats));
+        // On real sockets the callers of a server are one source.
         let stats: Vec<CallerStats> = calls.iter().map(|done| done.stats.clone()).collect();
         Ok(Outcome {
+            fairness: counted::fairness(&stats),
             generator: used(run, &calls, &answers, &busiest),
             tidegate_cpu_s: cpu.as_secs_f64(),
             nodes,

@@ -142,14 +142,21 @@ fn evidence_of_ack(
 }
 
 /// Checks that the restriction of the back end of a call admits a request. A retransmission passes
-/// without this check, because the original was admitted.
+/// without this check, because the original was admitted. An ACK to a rejection and a CANCEL have
+/// the branch of their INVITE, but they are not retransmissions.
+///
+/// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+/// stream of SIP requests, even though throttling may only affect a particular subset of the
+/// requests".
 fn check_restriction(
     step: &Step<'_>,
     input: CommitInput<'_, '_>,
     hop: &NextHop,
 ) -> Result<Option<Admission>, Rejection> {
     let Request { identity, method, .. } = *input.request;
-    let is_repeated = || step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
+    let stands_alone = !matches!(method, Method::Ack | Method::Cancel);
+    let transaction = Transaction { identity, method };
+    let is_repeated = || stands_alone && step.routing.calls.is_repeated(hop.call, transaction);
     let Some(backend_ref) = hop.backend_ref.filter(|_| step.snapshot.next_hops.is_any()) else {
         return Ok(None);
     };

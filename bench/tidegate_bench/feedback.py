@@ -1,0 +1,54 @@
+"""Servers that send to one receiver, as in paper 002. The receiver tells them how much they may send (RFC 7339)."""
+
+from collections.abc import Sequence
+
+from tidegate_bench import tidegate
+from tidegate_bench.process import Stage
+from tidegate_bench.tidegate import Callee, Edge
+
+CAPACITY_CPS = 72.0
+SENDERS = 3
+# At the receiver, without transactions: INVITE, 180, 200, ACK, BYE, 200.
+MESSAGES = 6
+SERVE_US = 1e6 / CAPACITY_CPS / MESSAGES
+REFUSE_US = SERVE_US / 6
+
+_EMULATE = f"[emulate]\nserve_us = {SERVE_US:.0f}\nrefuse_us = {REFUSE_US:.0f}\n"
+# Callers name the senders in their Request-URIs.
+_ROUTE = '[[route]]\ndomain = ["127.0.0.1"]\nto = "app"\n'
+NO_FEEDBACK = "[overload.feedback]\nalgorithms = []\n"
+
+
+def given(
+    algorithms: Sequence[str] = ("loss",), law: str = "tide", peers: str = "127.0.0.1", fairness: str = "provider"
+) -> str:
+    """Returns the tables of a receiver that gives feedback by one of these algorithms to the network `peers`."""
+    listed = ", ".join(f'"{algorithm}"' for algorithm in algorithms)
+    return (
+        f'[overload]\nlaw = "{law}"\ndisposal = "reject"\n'
+        f'[overload.feedback]\nalgorithms = [{listed}]\npeers = ["{peers}"]\nfairness = "{fairness}"\n'
+    )
+
+
+def receiver(stage: Stage, profile: str, tables: str) -> tuple[Callee, Edge]:
+    """Starts an answerer, and in front of it a Tidegate with these tables, which can carry `CAPACITY_CPS`."""
+    callee = tidegate.callee(stage, "uas", profile)
+    return callee, tidegate.start(stage, [callee.port], profile, name="receiver", tables=_EMULATE + _ROUTE + tables)
+
+
+def sender(
+    stage: Stage, to: Edge, profile: str, index: int = 0, *, mode: str = "stateless", health: str | None = None
+) -> Edge:
+    """Starts a Tidegate as fast as the machine that obeys the feedback of the receiver.
+
+    With the table `health` it does so when its probes have shown that the receiver gives feedback.
+    """
+    return tidegate.start(
+        stage,
+        [to.port],
+        profile,
+        name=f"sender-{index}",
+        mode=mode,
+        pool="" if health else 'obey_feedback = "always"\n',
+        tables=(health or "") + '[overload]\nlaw = "none"\n[overload.feedback]\nalgorithms = ["loss", "rate"]\n',
+    )
