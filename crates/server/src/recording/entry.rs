@@ -55,6 +55,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
                 Cause::Closed => 4,
                 Cause::Gone => 5,
                 Cause::Full => 6,
+                Cause::BackedUp => 7,
             });
             put_bytes(out, quote);
         }
@@ -128,6 +129,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 4 => Cause::Closed,
                 5 => Cause::Gone,
                 6 => Cause::Full,
+                7 => Cause::BackedUp,
                 _ => return None,
             };
             let quote = take_bytes(rest, LARGE)?;

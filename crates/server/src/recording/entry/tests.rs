@@ -34,6 +34,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         Just(Cause::Refused),
         Just(Cause::Unreachable),
         Just(Cause::TooLarge),
+        Just(Cause::BackedUp),
         Just(Cause::Other)
     ]
 }
