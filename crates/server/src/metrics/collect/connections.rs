@@ -12,6 +12,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
         &*counters.io;
     let ConnectionCounters { accepted, opened, failed, idle, evicted, stalled, excess, .. } =
         &*counters.connections;
+    let ConnectionCounters { overflow, backed_up, .. } = &*counters.connections;
     for (by, counter) in [("peer", accepted), ("tidegate", opened)] {
         samples.push(&BEGUN, &[("shard", shard), ("by", by)], counter.get());
     }
@@ -56,6 +57,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&UPGRADES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
+    for (cause, counter) in [("full", overflow), ("backed_up", backed_up)] {
+        samples.push(&OVERFLOW, &[("shard", shard), ("cause", cause)], counter.get());
+    }
     samples.push_each(&DRIVER, &[("shard", shard)], &*counters.io);
     samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
 }
@@ -98,6 +102,14 @@ static UPGRADES: Family = Family::counter(
      the connection",
 );
 
+static OVERFLOW: Family = Family::counter(
+    "stream_overflow",
+    "Messages not sent because too many wait, by cause. full: there was no room for the message \
+     among those that wait for its connection (`waiting_max_kb`) or for all connections \
+     (`memory_max_mb`). backed_up: the message was a new call or another request that begins new \
+     work, and the peer has read too slowly for 100 ms",
+);
+
 static DRIVER: [Number<Counters>; 7] = [
     (Family::gauge("connections", "Connections that exist"), |c| c.stream_connections.get().into()),
     (Family::counter("stream_received", "Messages received on connections"), |c| {
@@ -133,7 +145,7 @@ static DRIVER: [Number<Counters>; 7] = [
     ),
 ];
 
-static TABLE: [Number<ConnectionCounters>; 5] = [
+static TABLE: [Number<ConnectionCounters>; 4] = [
     (
         Family::gauge(
             "stream_waiting",
@@ -141,14 +153,6 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
         )
         .in_unit(Unit::Bytes),
         |c| c.waiting_bytes.get().into(),
-    ),
-    (
-        Family::counter(
-            "stream_overflow",
-            "Messages not sent because too many already waited for their connection \
-             (`waiting_max_kb`) or for all connections (`memory_max_mb`)",
-        ),
-        |c| c.overflow.get().into(),
     ),
     (
         Family::counter(
