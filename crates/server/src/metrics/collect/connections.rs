@@ -3,7 +3,7 @@
 use tidegate_io::Counters;
 use tidegate_transport::ConnectionCounters;
 
-use super::ShardCounters;
+use super::{ShardCounters, seconds};
 use crate::metrics::{Family, Number, Samples, Unit};
 
 /// Adds the metrics of the connections of one shard.
@@ -47,6 +47,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&HANDSHAKES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
+    samples.push(&HANDSHAKE_CPU, &[("shard", shard)], seconds(&io.handshake_cpu_ns));
     for (outcome, counter) in [
         ("completed", &io.websocket_handshakes),
         ("protocol", &io.websocket_failed_protocol),
@@ -93,6 +94,13 @@ static HANDSHAKES: Family = Family::counter(
      rejected: the peer ended the handshake with an alert. slow: the handshake was not complete in \
      time. closed: the peer ended the connection",
 );
+
+static HANDSHAKE_CPU: Family = Family::counter(
+    "handshake_cpu",
+    "CPU time spent on the handshakes of TLS and of WebSockets. While messages wait, it is at most \
+     a quarter of the CPU time of the shard",
+)
+.in_unit(Unit::Seconds);
 
 static UPGRADES: Family = Family::counter(
     "websocket_handshakes",
