@@ -6,7 +6,8 @@
 //! receive buffers. The cost of a rejection is measured as a whole. The occupied time outside
 //! service goes to reception, rejecting and sending. Rejections and their acknowledgements are
 //! charged with a part of this time, in proportion to their number. So their cost includes the
-//! kernel's work for their datagrams, which is the largest part.
+//! kernel's work for their datagrams, which is the largest part. The time for handshakes of
+//! connections is left out, because it belongs to no message.
 //!
 //! # Rungs
 //!

@@ -302,7 +302,9 @@ impl<C: Core> Host<C> {
             let socket_fill = self.buffers.fill();
             let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
             let is_shed_refused = false;
-            let load = Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused };
+            let handshakes = Duration::ZERO;
+            let load =
+                Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused };
             self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();

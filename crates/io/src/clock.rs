@@ -2,7 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use tidegate_world::Timestamp;
+
+/// Returns the CPU time of the calling thread.
+pub(crate) fn thread_cpu() -> Duration {
+    let read = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(read).expect("a CPU clock is never negative")
+}
 
 /// Monotonic time since one origin. All shards of a process share the origin, so that a timestamp
 /// means the same in every shard.

@@ -5,6 +5,7 @@
 //! descriptor.
 
 mod accepting;
+mod budget;
 mod deadlines;
 mod ending;
 mod memory;
@@ -23,6 +24,7 @@ use tidegate_world::{
 };
 
 use self::accepting::Late;
+use self::budget::HandshakeBudget;
 use self::memory::{SMALL, Takers, count_unsent};
 use self::queues::{HandshakeQueue, ReadQueue};
 use self::watcher::{EVENTS, Set, Watched, Watcher};
@@ -49,6 +51,7 @@ pub(crate) struct Connections {
     readable: ReadQueue,
     /// Connections whose handshake may have something to read.
     shaking: HandshakeQueue,
+    handshake_budget: HandshakeBudget,
     /// Connections with something to send.
     dirty: Vec<ConnectionId>,
     /// Events that the core has not been told yet.
@@ -110,6 +113,7 @@ impl Connections {
             next_id: ConnectionId::first_accepted(shard),
             readable: ReadQueue::default(),
             shaking: HandshakeQueue::default(),
+            handshake_budget: HandshakeBudget::default(),
             dirty: Vec::new(),
             events: VecDeque::new(),
             polled: Vec::with_capacity(EVENTS),
@@ -131,6 +135,11 @@ impl Connections {
             counters,
             pool,
         })
+    }
+
+    /// Sets whether messages wait for service. Then handshakes take a limited part of the processor.
+    pub(crate) fn set_behind(&mut self, is_behind: bool) {
+        self.handshake_budget.set_behind(is_behind);
     }
 
     /// Returns the descriptor that is readable if a connection or a listener has an event.

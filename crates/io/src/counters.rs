@@ -132,6 +132,8 @@ counters! {
     websocket_failed_slow,
     /// WebSocket handshakes during which the peer ended the connection.
     websocket_failed_closed,
+    /// Nanoseconds of CPU time spent on the handshakes of TLS and of WebSockets.
+    handshake_cpu_ns,
     /// ICMP reports passed to the core.
     icmp_reports,
     /// Failures not passed to the core because too many came at once.
@@ -161,6 +163,9 @@ counters! {
     limited_invites,
     /// Turns in which connections reached their limit.
     limited_streams,
+    /// Turns in which handshakes waited although their number had not reached its limit, because
+    /// messages waited too.
+    limited_handshakes,
     /// Turns in which handoffs reached their limit.
     limited_handoffs,
     /// Turns whose quantum of service ended while messages waited.

@@ -43,7 +43,7 @@ impl Dispatch {
     /// Queues a datagram for the next flush, on the socket that the local end of its flow names.
     #[inline]
     fn post_datagram(&mut self, transmit: Transmit) {
-        let Transmit { flow, bytes, batching } = transmit;
+        let Transmit { flow, bytes, batching, .. } = transmit;
         if flow.remote.port() == 0 {
             return self.refuse(flow, "nothing can be sent to port 0");
         }

@@ -72,6 +72,8 @@ pub struct Drive<M = Sockets> {
     /// Whether the kernel may drop datagrams although no later datagram reports the drops.
     sheds: bool,
     draining: Option<Draining>,
+    /// Whether the last turn left messages to serve.
+    is_behind: bool,
 }
 
 impl Drive {
@@ -113,6 +115,7 @@ impl<M: Machine> Drive<M> {
             drop_counters_due: Timestamp::NEVER,
             sheds: false,
             draining: None,
+            is_behind: false,
             machine,
             limits,
             handoffs: ShardHandoffs::new(handoffs, barrier, Arc::clone(&counters)),
@@ -201,7 +204,7 @@ impl<M: Machine> Drive<M> {
             self.sheds = shedding.has_share() || !shedding.banned.is_empty();
             self.machine.shed(shedding);
         }
-        self.machine.begin_turn();
+        self.machine.begin_turn(self.is_behind);
         if let Some(command) = self.commands.take() {
             core.on_command(began, &command);
             self.gather(core);
@@ -253,7 +256,8 @@ impl<M: Machine> Drive<M> {
         if (received > 0 || self.sheds) && self.drop_counters_due == Timestamp::NEVER {
             self.drop_counters_due = now + DROP_COUNTERS_AFTER;
         }
-        more |= self.serve(core, now, now.since(began));
+        self.is_behind = self.serve(core, now, now.since(began));
+        more |= self.is_behind;
         self.machine.flush();
         Ok(more || self.machine.failures() > 0 || self.handoffs.returned() > 0)
     }

@@ -27,8 +27,8 @@ impl Readings {
     }
 
     /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the time from the
-    /// start to `now` that was not spent waiting. The number of filtered datagrams comes from
-    /// `counters`.
+    /// start to `now` that was not spent waiting. The number of filtered datagrams and the time of
+    /// handshakes come from `counters`.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
@@ -43,6 +43,7 @@ impl Readings {
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
         let Buffers { fill: socket_fill, overflow, is_shed_refused } = machine.read_drop_counters();
         let filtered = counters.filtered.get();
-        Some(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
+        let handshakes = Duration::from_nanos(counters.handshake_cpu_ns.get());
+        Some(Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused })
     }
 }

@@ -21,8 +21,9 @@ pub trait Machine {
     /// Returns the CPU time of the thread that drives.
     fn cpu(&self) -> Duration;
 
-    /// Tells the machine that a turn of the shard begins.
-    fn begin_turn(&mut self);
+    /// Tells the machine that a turn of the shard begins. `is_behind` is true if the last turn left
+    /// messages to serve.
+    fn begin_turn(&mut self, is_behind: bool);
 
     /// Receives up to `limit` datagrams of one kind that have arrived, and offers each with the
     /// time at which it was read. Returns their number. If it equals the limit, more may wait.

@@ -11,9 +11,9 @@ use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
-use rustix::time::clock_gettime;
 use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp};
 
+use crate::clock::thread_cpu;
 use crate::connections::Connections;
 use crate::dispatch::Dispatch;
 use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent, StreamTurn};
@@ -93,12 +93,14 @@ impl Machine for Sockets {
     }
 
     fn cpu(&self) -> Duration {
-        let read = clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::try_from(read).expect("a CPU clock is never negative")
+        thread_cpu()
     }
 
-    fn begin_turn(&mut self) {
+    fn begin_turn(&mut self, is_behind: bool) {
         self.reception.rotate();
+        if let Some(connections) = &mut self.dispatch.connections {
+            connections.set_behind(is_behind);
+        }
     }
 
     #[inline]

@@ -131,6 +131,12 @@ fn on_stream_failed(
         // The probe was never sent, because our own buffers were full: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
+        // Nothing is known about the health of the target. Its connection may only be slow for a
+        // moment.
+        Some(Proof::Request(context, index)) if failure.cause == Cause::BackedUp => {
+            transactions.record_backed_up(context, index);
+            transactions.wake(now, context);
+        }
         Some(Proof::Request(context, index)) => {
             // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
             // Failed) response to the request."

@@ -99,8 +99,23 @@ impl Output {
         target: &Target,
         bytes: Buffer,
     ) {
+        self.send_request(snapshot, egress, target, bytes, false);
+    }
+
+    /// Sends a request as [`send_from`](Self::send_from) does. If `is_new_work` is true, and the
+    /// target reads its connection too slowly, the request does not wait. The transport then reports
+    /// a failure.
+    pub(crate) fn send_request(
+        &mut self,
+        snapshot: &Snapshot,
+        egress: u8,
+        target: &Target,
+        bytes: Buffer,
+        is_new_work: bool,
+    ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
-        self.send(Transmit::new(target.flow_from(own.local), bytes));
+        let transmit = Transmit::new(target.flow_from(own.local), bytes);
+        self.send(Transmit { is_new_work, ..transmit });
     }
 
     /// Returns the number of packets that wait to be sent.

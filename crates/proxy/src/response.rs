@@ -4,18 +4,25 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
-use tidegate_sip::{Method, Passage, connection_target, response_target};
+use tidegate_sip::{
+    Message, Method, Passage, Reply, Via, connection_target, response_target, write_reply,
+};
 use tidegate_transaction::{Handle, Key};
-use tidegate_world::{ConnectionId, Flow, HandoffInput, Received, Timestamp, Transmit};
+use tidegate_world::{
+    Buffer, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp, Transmit,
+};
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
-use crate::dialog::Transaction;
+use crate::dialog::{Answer, Transaction};
 use crate::message::branch::Branch;
 use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
+use crate::message::reply::{server, tag};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
+use crate::output::Cause;
 use crate::rejection::DropReason;
+use crate::rejection::reply_reason::ReplyReason;
 use crate::rewrite::write_response;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -84,17 +91,8 @@ fn try_response(
         };
     }
     let next = passage.next.as_ref().ok_or(DropReason::LostResponse)?;
-    let origin_at = |remote| request_origin(snapshot, transactions, passage, remote);
-    let target = response_target(next);
-    let (mut remote, mut asked) = (target, target.and_then(origin_at));
-    // The MAC in our branch covers the target of the response. For a request that came on a stream,
-    // this is the address to which a new connection would be opened.
-    if asked.is_none() && snapshot.addresses.has_streams() {
-        remote = connection_target(next);
-        asked = remote.and_then(origin_at);
-    }
-    let (Some(asked), Some(remote)) = (asked, remote) else {
-        return Err(match target {
+    let Some((asked, remote)) = origin_and_target(snapshot, transactions, passage, next) else {
+        return Err(match response_target(next) {
             Some(_) => DropReason::ForeignResponse.into(),
             None => DropReason::LostResponse.into(),
         });
@@ -203,6 +201,83 @@ fn serve_stateless(
         return Ok(());
     }
     pass_back(step, received, passage, back)
+}
+
+/// Rejects a request with 503 that was forwarded without a transaction and could not be sent. Does
+/// nothing if a transaction or another shard has forwarded the request.
+///
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
+/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
+/// (Service Unavailable) response."
+pub(crate) fn reject_unsent(
+    step: &mut Step<'_>,
+    transactions: &Transactions,
+    failure: &Failure,
+) -> Option<()> {
+    let Step { now, snapshot, .. } = *step;
+    let response = Received::new(now, failure.flow, unsent_response(snapshot, &failure.quote)?);
+    let passage = Passage::parse(&response.bytes).ok()?;
+    let (asked, remote) =
+        origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
+    let (shard, connection) = asked.place(snapshot, &passage);
+    let RequestOrigin::Stateless(branch) = asked else { return None };
+    if shard.is_some_and(|shard| u16::from(shard) != snapshot.shard) {
+        return None;
+    }
+    let back = flow_back(snapshot, branch.listener, branch.asked, remote).ok()?;
+    let back = Flow { connection, ..back };
+    let bytes = write_response(snapshot, &response, &passage, &back).ok()?;
+    let transaction = Transaction { identity: branch.identity, method: passage.cseq.method };
+    let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
+    let calls = &mut step.routing.calls;
+    if let Some(call) = calls.find_of(fingerprint, transaction) {
+        calls.on_response(now, call, transaction, Answer::new(503, false));
+    }
+    let reason = ReplyReason::BackedUp;
+    let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));
+    let pool = backend_ref.map(|backend_ref| backend_ref.pool);
+    let cause = Cause { reason, text: reason.doc(), pool };
+    step.counters().count_reply(503, reason);
+    step.output.record_rejection(snapshot, now, remote, &failure.quote, 503, &cause);
+    step.output.send(Transmit::new(back, bytes));
+    Some(())
+}
+
+/// Returns the 503 that a back end would have sent to this forwarded request. Its To-tag is that of
+/// our stateless reply to the received request, so the ACK of the caller ends here.
+fn unsent_response(snapshot: &Snapshot, request: &[u8]) -> Option<Buffer> {
+    let request = Message::parse(request).ok()?;
+    let received = request.lower_vias().next()?.ok()?;
+    let call_id = request.call_id().ok()?;
+    let tag = tag(&snapshot.keys, call_id, received.branch().unwrap_or_default());
+    let server = server(&snapshot.name);
+    let headers = server.as_slice();
+    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(503) };
+    let mut bytes = snapshot.buffers.take();
+    write_reply(&request, &reply, &mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Returns the way in which this proxy sent the request of a response, and the address to which the
+/// response goes. `next` is the Via below ours. Returns `None` if the branch does not show that this
+/// proxy sent the request.
+fn origin_and_target(
+    snapshot: &Snapshot,
+    transactions: &Transactions,
+    passage: &Passage<'_>,
+    next: &Via<'_>,
+) -> Option<(RequestOrigin, SocketAddr)> {
+    let origin_at = |remote| {
+        let origin = request_origin(snapshot, transactions, passage, remote)?;
+        Some((origin, remote))
+    };
+    let found = response_target(next).and_then(origin_at);
+    // The MAC in our branch covers the target of the response. For a request that came on a stream,
+    // this is the address to which a new connection would be opened.
+    if found.is_none() && snapshot.addresses.has_streams() {
+        return connection_target(next).and_then(origin_at);
+    }
+    found
 }
 
 /// Returns the back end from which a response to one of our transactions comes. `present` is the

@@ -8,6 +8,11 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
+/// Time for which a connection may be backed up before it takes no more new work. In a busy turn,
+/// the core hands out more than a window before the driver sends anything. So a connection may be
+/// backed up for a few turns although its peer reads everything at once.
+pub(crate) const NEW_WORK_WAIT: Duration = Duration::from_millis(100);
+
 /// The key by which a request finds a connection: the transport and both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
@@ -77,6 +82,9 @@ pub(crate) struct Connection {
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
+    /// While the connection is backed up: the time at which the window was used up for the first
+    /// time since the queue was last empty.
+    blocked_since: Timestamp,
 }
 
 impl Connection {
@@ -98,6 +106,7 @@ impl Connection {
             handed_out: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            blocked_since: Timestamp::NEVER,
         }
     }
 
@@ -124,6 +133,14 @@ impl Connection {
     pub(crate) fn has_room(&self, bytes: usize, limits: &ConnectionLimits) -> bool {
         self.waiting.len() < limits.waiting_max
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
+    }
+
+    /// Returns whether the peer reads too slowly for new work: the window is used up, and for
+    /// [`NEW_WORK_WAIT`] each message has had to wait. A peer that reads a window from time to time,
+    /// but never all that waits for it, reads too slowly as well.
+    pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
+        let is_backed_up = self.state == ConnectionState::BackedUp;
+        is_backed_up && now >= self.blocked_since + NEW_WORK_WAIT
     }
 
     /// Appends a message to the queue of the connection.
@@ -159,9 +176,13 @@ impl Connection {
     pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
         self.has_carried = true;
+        if self.waiting.is_empty() {
+            self.blocked_since = Timestamp::NEVER;
+        }
         self.handed_out += pong.bytes.len();
         if self.handed_out >= STREAM_WINDOW {
             self.state = ConnectionState::BackedUp;
+            self.blocked_since = self.blocked_since.min(now);
             self.renew(now);
         }
         Transmit { flow: self.flow, ..pong }

@@ -22,8 +22,10 @@ use crate::waiting_bytes::WaitingBytes;
 ///
 /// A message on a flow that names a connection uses that connection or is not sent. Otherwise it
 /// uses the connection to the remote end, and the table opens one if there is none. While a
-/// connection opens, or its peer does not read, its messages wait in order and within limits. The
-/// owner may also open connections and name them itself ([`open`](Self::open)).
+/// connection opens, or its peer does not read, its messages wait in order and within limits. A
+/// request that begins [new work](Transmit::is_new_work) does not wait for a peer that reads too
+/// slowly, and leaves a part of each queue to other messages. The owner may also open connections
+/// and name them itself ([`open`](Self::open)).
 ///
 /// The owner passes on the driver's reports about connections. Then it drains
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
@@ -151,8 +153,17 @@ impl ConnectionTable {
             self.arm(id);
             return Ok(());
         }
-        let fits = self.bytes.has_room(id, bytes, &self.limits)
-            && connection.has_room(bytes, &self.limits);
+        // The queue of a slow peer must have room for messages that finish work. A call whose ACK or
+        // BYE is lost goes on at the peer.
+        let limits = if transmit.is_new_work { self.limits.for_new_work() } else { self.limits };
+        let fits = self.bytes.has_room(id, bytes, &limits) && connection.has_room(bytes, &limits);
+        if transmit.is_new_work
+            && connection.state == ConnectionState::BackedUp
+            && (!fits || connection.is_blocked(now))
+        {
+            self.counters.backed_up.add(1);
+            return Err(Unsent { transmit, why: WhyUnsent::BackedUp });
+        }
         if !fits {
             self.counters.overflow.add(1);
             return Err(Unsent { transmit, why: WhyUnsent::NoRoom });

@@ -7,6 +7,7 @@ use tidegate_world::{Pool, STREAM_WINDOW};
 
 use super::tests::{Scene, to};
 use super::*;
+use crate::connection::NEW_WORK_WAIT;
 
 fn flow(number: usize) -> Flow {
     to(&format!("198.51.100.{number}:5060"))
@@ -210,6 +211,85 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     scene.send(two, &"x".repeat(30)).unwrap();
     scene.table.on_writable(scene.now, two.connection.unwrap());
     assert_eq!(scene.table.waiting_bytes(), 50);
+}
+
+/// A back end, or a phone on a connection that it has opened.
+#[test]
+fn new_work_does_not_wait_for_a_peer_that_does_not_read() {
+    for is_accepted in [false, true] {
+        let mut scene = Scene::new(ConnectionLimits::default());
+        let stalled = match is_accepted {
+            false => scene.opened(flow(1)),
+            true => scene.accepted(2, "203.0.113.9:40123"),
+        };
+        let other = scene.opened(flow(2));
+        fill(&mut scene, stalled);
+        scene.now = scene.now + (NEW_WORK_WAIT - Duration::from_millis(1));
+        scene.send_new(stalled, "INVITE 1").unwrap();
+        scene.now = scene.now + Duration::from_millis(1);
+        assert_eq!(scene.send_new(stalled, "INVITE 2"), Err(WhyUnsent::BackedUp));
+        for text in ["ACK", "BYE", "SIP/2.0 200"] {
+            scene.send(stalled, text).unwrap();
+        }
+        // Others are not affected.
+        scene.send_new(other, "INVITE 3").unwrap();
+        assert_eq!(scene.sent(), [(id(other), "INVITE 3".to_owned())]);
+        let counters = scene.table.counters();
+        assert_eq!((counters.backed_up.get(), counters.overflow.get()), (1, 0));
+        // The peer reads again.
+        scene.table.on_writable(scene.now, stalled.connection.unwrap());
+        scene.send_new(stalled, "INVITE 4").unwrap();
+        let texts: Vec<_> = scene.sent().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["INVITE 1", "ACK", "BYE", "SIP/2.0 200", "INVITE 4"]);
+    }
+}
+
+/// The window is free again and again, but no message can be sent at once.
+#[test]
+fn new_work_does_not_wait_for_a_peer_that_reads_less_than_is_sent() {
+    let mut scene = Scene::new(ConnectionLimits::default());
+    let slow = scene.opened(flow(1));
+    fill(&mut scene, slow);
+    for _ in 0..2 {
+        for _ in 0..2 {
+            scene.send(slow, &"x".repeat(STREAM_WINDOW / 2)).unwrap();
+        }
+        scene.send_new(slow, "INVITE 1").unwrap();
+        scene.now = scene.now + NEW_WORK_WAIT / 2;
+        scene.table.on_writable(scene.now, slow.connection.unwrap());
+        assert!(scene.table.waiting_bytes() > 0);
+    }
+    assert_eq!(scene.send_new(slow, "INVITE 2"), Err(WhyUnsent::BackedUp));
+    // It has read everything.
+    scene.table.on_writable(scene.now, slow.connection.unwrap());
+    assert_eq!(scene.table.waiting_bytes(), 0);
+    scene.send_new(slow, "INVITE 3").unwrap();
+    assert_eq!(scene.sent().last(), Some(&(id(slow), "INVITE 3".to_owned())));
+    fill(&mut scene, slow);
+    scene.send_new(slow, "INVITE 4").unwrap();
+}
+
+#[test]
+fn new_work_leaves_a_part_of_the_queue_to_other_messages() {
+    let limits =
+        ConnectionLimits { waiting_max: 8, waiting_bytes_max: 80, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    let flow_of_backend = scene.opened(flow(1));
+    fill(&mut scene, flow_of_backend);
+    // One connection is backed up, the other one is being opened.
+    for (to, why) in [(flow_of_backend, WhyUnsent::BackedUp), (flow(2), WhyUnsent::NoRoom)] {
+        assert_eq!(scene.send_new(to, &"x".repeat(61)), Err(why), "too many bytes");
+        for _ in 0..6 {
+            scene.send_new(to, "INVITE").unwrap();
+        }
+        assert_eq!(scene.send_new(to, "INVITE"), Err(why), "too many messages");
+        for _ in 0..2 {
+            scene.send(to, "BYE").unwrap();
+        }
+        assert_eq!(scene.send(to, "BYE"), Err(WhyUnsent::NoRoom));
+    }
+    let counters = scene.table.counters();
+    assert_eq!((counters.backed_up.get(), counters.overflow.get()), (2, 1 + 3));
 }
 
 /// Returns the number of connections of `attempts` that are accepted from the host with this number.

@@ -32,6 +32,12 @@ impl Scene {
         self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
     }
 
+    /// Sends a request that begins new work.
+    pub(super) fn send_new(&mut self, flow: Flow, text: &str) -> Result<(), WhyUnsent> {
+        let transmit = Transmit { is_new_work: true, ..self.transmit(flow, text) };
+        self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
+    }
+
     /// Returns the messages for the driver: connection and text.
     pub(super) fn sent(&mut self) -> Vec<(u32, String)> {
         std::iter::from_fn(|| self.table.poll_transmit())

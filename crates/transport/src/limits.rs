@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tidegate_world::Counter;
 
+/// New work leaves 1/4 of each queue, and of the memory for all queues, to other messages.
+const KEPT_PART: usize = 4;
+
 /// The limits of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
@@ -65,6 +68,20 @@ impl Default for ConnectionLimits {
     }
 }
 
+impl ConnectionLimits {
+    /// Returns the limits on the messages that wait, as they apply to a request that begins new
+    /// work.
+    pub(crate) fn for_new_work(&self) -> Self {
+        let part = |max: usize| max - max / KEPT_PART;
+        Self {
+            waiting_max: part(self.waiting_max),
+            waiting_bytes_max: part(self.waiting_bytes_max),
+            total_bytes_max: part(self.total_bytes_max),
+            ..*self
+        }
+    }
+}
+
 /// The counters of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
@@ -87,6 +104,9 @@ pub struct ConnectionCounters {
     /// Messages that were not sent because there was no room for them: in the queue of their
     /// connection, or in the memory for all waiting messages.
     pub overflow: Counter,
+    /// Requests that begin new work and were not sent because the peer of their connection reads too
+    /// slowly.
+    pub backed_up: Counter,
     /// Messages returned to the owner of the table because their connection failed or was closed
     /// while they waited.
     pub returned: Counter,

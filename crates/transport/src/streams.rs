@@ -29,7 +29,8 @@ const PONG: &[u8] = b"\r\n";
 /// came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
-/// the message. If a connection ends and messages may have been lost on it, the core gets
+/// the message. A request that begins [new work](Transmit::is_new_work) is unsent at once if its
+/// peer reads too slowly. If a connection ends and messages may have been lost on it, the core gets
 /// [`on_failed`](Core::on_failed) with the flow of the connection and an empty quote.
 ///
 /// A core may want a connection for certain messages only. It opens this connection by
@@ -121,7 +122,8 @@ impl<C: Core> Streams<C> {
         if !transmit.flow.transport.is_reliable() {
             self.datagrams.push_back(transmit);
         } else if let Some(id) = transmit.flow.connection.filter(elsewhere) {
-            let input = HandoffInput::Transmit(transmit);
+            // A failure would have to come back by another handoff. So the request waits there.
+            let input = HandoffInput::Transmit(Transmit { is_new_work: false, ..transmit });
             self.handoffs.push_back(Handoff { shard: id.shard(own), input });
         } else if let Err(unsent) = self.connections.send(now, transmit) {
             self.on_unsent(now, unsent);

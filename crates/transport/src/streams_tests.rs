@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_world::{Cause, Transport};
+use tidegate_world::{Cause, STREAM_WINDOW, Transport};
 
 use super::*;
 
@@ -320,6 +320,36 @@ fn a_message_on_a_connection_of_another_shard_is_sent_there() {
     let HandoffInput::Transmit(transmit) = handoff.input else { panic!("{handoff:?}") };
     there.streams.on_transmit(there.now, transmit);
     assert_eq!(there.sent(), [(accepted(3), "SIP/2.0 200".into())]);
+}
+
+/// Its failure would have to come back by another handoff.
+#[test]
+fn new_work_on_a_connection_of_another_shard_waits_there() {
+    let mut here = in_shard(0);
+    let flow = Flow { connection: ConnectionId::new(accepted(3)), ..to(PEER) };
+    let invite = Transmit::new(flow, here.pool.copy(b"INVITE"));
+    here.streams.core.out.push_back(Transmit { is_new_work: true, ..invite });
+    here.streams.serve(here.now);
+    let handoff = here.streams.poll_handoff().expect("one");
+    let HandoffInput::Transmit(transmit) = handoff.input else { panic!("{handoff:?}") };
+    assert!(!transmit.is_new_work);
+}
+
+/// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
+/// and the result is a connection failure, the transport layer SHOULD inform the transport user of
+/// a failure in sending."
+#[test]
+fn the_core_learns_at_once_that_a_peer_reads_too_slowly_for_new_work() {
+    let mut scene = Scene::new();
+    scene.send(to(PEER), &"x".repeat(STREAM_WINDOW));
+    scene.open();
+    assert_eq!(scene.sent().len(), 1);
+    scene.now = scene.now + Duration::from_secs(1);
+    let invite = Transmit::new(to(PEER), scene.pool.copy(b"INVITE"));
+    scene.streams.core.out.push_back(Transmit { is_new_work: true, ..invite });
+    scene.send(to(PEER), "BYE");
+    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::BackedUp, "INVITE".into())]);
+    assert_eq!(scene.streams.connections().waiting_bytes(), 3, "the BYE waits");
 }
 
 #[test]

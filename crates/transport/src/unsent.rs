@@ -29,6 +29,8 @@ pub enum WhyUnsent {
     /// There is no room for the message: in the queue of the connection, or in the memory for all
     /// waiting messages.
     NoRoom,
+    /// The message begins new work, and the peer of the connection reads too slowly.
+    BackedUp,
     /// The connection failed or was closed while the message waited.
     Closed(CloseCause),
 }
@@ -40,6 +42,7 @@ impl Unsent {
             WhyUnsent::Closed(cause) => cause_of(cause),
             WhyUnsent::Gone => Cause::Gone,
             WhyUnsent::TooMany | WhyUnsent::NoRoom => Cause::Full,
+            WhyUnsent::BackedUp => Cause::BackedUp,
         };
         Failure::unsent(self.transmit.flow, cause, &self.transmit.bytes)
     }

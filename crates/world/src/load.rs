@@ -10,6 +10,9 @@ pub struct Load {
     pub busy: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
+    /// CPU time since the start that was spent on the handshakes of connections. It is a part of
+    /// `cpu`.
+    pub handshakes: Duration,
     /// The filled part of the receive buffer that is the fullest, 0 to 1.
     pub socket_fill: f32,
     /// Number of datagrams since the start that the kernel dropped before the core read them,

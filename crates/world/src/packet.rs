@@ -32,12 +32,15 @@ pub struct Transmit {
     pub bytes: Buffer,
     /// Rules for sending the packet together with others.
     pub batching: Batching,
+    /// True if the packet is a request that begins new work, and its sender can send it elsewhere or
+    /// reject it. Such a request does not wait for a peer that reads its connection too slowly.
+    pub is_new_work: bool,
 }
 
 impl Transmit {
-    /// Creates a packet that is neither padded nor reordered.
+    /// Creates a packet that is neither padded nor reordered, and that does not begin new work.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
-        Self { flow, bytes, batching: Batching::default() }
+        Self { flow, bytes, batching: Batching::default(), is_new_work: false }
     }
 }
 
@@ -70,6 +73,9 @@ pub enum Cause {
     /// A limit is reached, for example on the number of connections, or on the messages that wait
     /// for a connection or for another shard.
     Full,
+    /// The packet begins [new work](Transmit::is_new_work), and the peer of its connection reads too
+    /// slowly.
+    BackedUp,
     /// Any other reason, such as another error of the kernel.
     Other,
 }

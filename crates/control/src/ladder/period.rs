@@ -43,6 +43,9 @@ pub struct Tally {
     pub served: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
+    /// CPU time since the start that was spent neither on messages nor on service, such as on
+    /// handshakes of connections.
+    pub apart: Duration,
 }
 
 /// The changes between two readings. Rates are per second.
@@ -76,7 +79,8 @@ impl Period {
         let (messages, refused) = (since(|t| t.messages), since(|t| t.refused));
         let part = (refused + since(|t| t.brought)) as f64 / messages.max(1) as f64;
         let beside = time(|t| t.occupied).saturating_sub(time(|t| t.served));
-        let refusing = beside.as_secs_f64() * part.min(1.0);
+        let of_messages = beside.saturating_sub(time(|t| t.apart));
+        let refusing = of_messages.as_secs_f64() * part.min(1.0);
         Self {
             seconds,
             asked: rate(since(|t| t.asked)),

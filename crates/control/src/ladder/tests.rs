@@ -269,6 +269,29 @@ fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_ta
     assert_eq!(after(6, 820), (Rung::Thin, 41.0, 410.0));
 }
 
+/// A storm of TLS handshakes is no reason to drop calls.
+#[test]
+fn the_time_of_handshakes_is_not_charged_to_rejections() {
+    let rung_after = |handshakes_ms: u64| {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        let mut tally = Tally::default();
+        for period in 0..=100u32 {
+            ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+            tally.messages += 400;
+            tally.asked += 150;
+            tally.fresh += 150;
+            tally.refused += 100;
+            tally.brought += 100;
+            tally.occupied += Duration::from_millis(30 + handshakes_ms);
+            tally.served += Duration::from_millis(20);
+            tally.apart += Duration::from_millis(handshakes_ms);
+        }
+        (ladder.rung(), (100.0 * ladder.load()).round())
+    };
+    assert_eq!(rung_after(0), (Rung::Reject, 5.0));
+    assert_eq!(rung_after(25), rung_after(0));
+}
+
 #[test]
 fn at_twenty_times_the_capacity_nearly_all_of_the_goodput_stays() {
     let mut without = Plant::new(None);

@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tidegate_world::{Buffer, CloseCause, Connect, ConnectionId, Flow, Timestamp};
 
 use super::Connections;
+use crate::clock::thread_cpu;
 use crate::connection::{Connection, Shaken, State, cause_of};
 use crate::machine::StreamEvent;
 use crate::sockopt;
@@ -86,64 +87,81 @@ impl Connections {
         }
     }
 
-    /// Performs steps of handshakes, within the limit of a turn.
+    /// Performs steps of handshakes, within the limit of a turn. While messages wait, handshakes
+    /// also have a limited part of the processor time.
     pub(super) fn shake_hands(&mut self, now: Timestamp) {
+        if self.shaking.is_empty() {
+            return;
+        }
         let mut steps = self.limits.handshakes;
+        self.handshake_budget.earn(thread_cpu());
         for _ in 0..self.shaking.len() {
             if steps == 0 {
                 return;
             }
+            if !self.handshake_budget.allows_step() {
+                self.counters.limited_handshakes.add(1);
+                return;
+            }
             let Some(id) = self.shaking.pop_front() else { return };
             // A connection that has ended takes no step.
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            if !self.connections.contains_key(&id) {
+                continue;
+            }
             steps -= 1;
-            let held_before = connection.held();
-            let had_tls_handshake = connection.has_tls_handshake();
-            let shaken = connection.shake_hands(now, self.quiet_until, &self.pool);
-            self.held = self.held + connection.held() - held_before;
-            if had_tls_handshake && !connection.has_tls_handshake() {
-                self.counters.tls_handshakes.add(1);
-            }
-            match shaken {
-                Shaken::Done => {
-                    connection.state = State::Open;
-                    connection.since = Timestamp::NEVER;
-                    if connection.is_websocket() {
-                        self.counters.websocket_handshakes.add(1);
-                    }
-                    if id.is_opened() {
-                        self.events.push_back(StreamEvent::Connected(connection.flow));
-                    }
-                    // A message may have come with the end of the handshake.
-                    self.readable.push_back(id);
-                }
-                Shaken::More => {
-                    self.shaking.push_back(id);
-                    self.limit_held(id);
-                }
-                Shaken::Nothing => {
-                    connection.is_queued = false;
-                    self.limit_held(id);
-                }
-                Shaken::Failed(failure) => {
-                    // Later failures are none of TLS. Its handshake is counted as completed already.
-                    let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
-                    let counter = match is_of_tls {
-                        true => failure.counter(&self.counters),
-                        false => connection.closed(&self.counters),
-                    };
-                    counter.add(1);
-                    self.end(id, CloseCause::Insecure);
-                    continue;
-                }
-                Shaken::Rejected(failure) => {
-                    failure.counter(&self.counters).add(1);
-                    self.end(id, CloseCause::Garbled);
-                    continue;
-                }
-            }
-            self.send(now, id);
+            self.take_handshake_step(now, id);
+            let cost = self.handshake_budget.spend(thread_cpu());
+            let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+            self.counters.handshake_cpu_ns.add(cost_ns);
         }
+    }
+
+    fn take_handshake_step(&mut self, now: Timestamp, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let held_before = connection.held();
+        let had_tls_handshake = connection.has_tls_handshake();
+        let shaken = connection.shake_hands(now, self.quiet_until, &self.pool);
+        self.held = self.held + connection.held() - held_before;
+        if had_tls_handshake && !connection.has_tls_handshake() {
+            self.counters.tls_handshakes.add(1);
+        }
+        match shaken {
+            Shaken::Done => {
+                connection.state = State::Open;
+                connection.since = Timestamp::NEVER;
+                if connection.is_websocket() {
+                    self.counters.websocket_handshakes.add(1);
+                }
+                if id.is_opened() {
+                    self.events.push_back(StreamEvent::Connected(connection.flow));
+                }
+                // A message may have come with the end of the handshake.
+                self.readable.push_back(id);
+            }
+            Shaken::More => {
+                self.shaking.push_back(id);
+                self.limit_held(id);
+            }
+            Shaken::Nothing => {
+                connection.is_queued = false;
+                self.limit_held(id);
+            }
+            Shaken::Failed(failure) => {
+                // Later failures are none of TLS. Its handshake is counted as completed already.
+                let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
+                let counter = match is_of_tls {
+                    true => failure.counter(&self.counters),
+                    false => connection.closed(&self.counters),
+                };
+                counter.add(1);
+                return self.end(id, CloseCause::Insecure);
+            }
+            Shaken::Rejected(failure) => {
+                failure.counter(&self.counters).add(1);
+                return self.end(id, CloseCause::Garbled);
+            }
+        }
+        self.send(now, id);
     }
 }
 

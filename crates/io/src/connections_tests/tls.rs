@@ -504,6 +504,38 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
     }
 }
 
+/// All handshakes are completed nevertheless.
+#[test]
+fn handshakes_wait_for_the_processor_while_messages_wait() {
+    const CLIENTS: usize = 60;
+    let (mut scene, config) = scene(StreamLimits { handshakes: 1024, ..StreamLimits::default() });
+    scene.connections.set_behind(true);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            client(scene.local, Arc::clone(&config), |stream| {
+                stream.write_all(MESSAGE).unwrap();
+                // The connection lasts until the scene ends.
+                let _ = stream.read(&mut [0]);
+            })
+        })
+        .collect();
+    let mut received = 0;
+    while received < CLIENTS {
+        match scene.next() {
+            Some(StreamEvent::Received(_)) => received += 1,
+            Some(StreamEvent::Connected(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(scene.counters.tls_handshakes.get(), CLIENTS as u64);
+    assert!(scene.counters.limited_handshakes.get() > 0);
+    assert!(scene.counters.handshake_cpu_ns.get() > 0);
+    drop(scene);
+    for client in clients {
+        client.join().unwrap();
+    }
+}
+
 #[test]
 fn connections_of_peers_without_tls_and_of_silent_peers_are_closed() {
     let (mut scene, _) = scene(StreamLimits::default());

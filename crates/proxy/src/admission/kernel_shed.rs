@@ -176,6 +176,7 @@ impl KernelShed {
             overflow: load.overflow,
             occupied: signals.processor.occupied,
             cpu: load.cpu,
+            apart: load.handshakes,
             ..self.tally
         };
         self.ladder.on_reading(now, self.tally);

@@ -1,14 +1,15 @@
 //! The inputs and outputs of a shard, as the driver calls them.
 
 use tidegate_world::{
-    Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding, Timestamp,
-    Transmit, Work,
+    Cause, Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding,
+    Timestamp, Transmit, Work,
 };
 
 use super::{InService, Looks, Proxy};
 use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::failure::{Learning, on_failed};
 use crate::parked::Waiting;
+use crate::response::reject_unsent;
 use crate::step::Step;
 use crate::transaction::fire_expired;
 
@@ -100,6 +101,11 @@ impl Core for Proxy {
         let Self { snapshot, transactions, probes, peers, output, .. } = self;
         let learning = Learning { transactions, probes, peers, output };
         on_failed(now, snapshot, learning, &failure);
+        if failure.cause == Cause::BackedUp {
+            let Self { snapshot, routing, peers, output, transactions, .. } = self;
+            let mut step = Step::new(now, snapshot, routing, peers, output);
+            reject_unsent(&mut step, transactions, &failure);
+        }
     }
 
     fn on_load(&mut self, now: Timestamp, load: Load) {

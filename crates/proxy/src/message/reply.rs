@@ -126,7 +126,7 @@ pub(crate) fn rejection_of(
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
     let batching = Batching { sequence: sequence_of(scan.call_id), pad_at: 0 };
-    Some(Transmit { flow, bytes, batching })
+    Some(Transmit { batching, ..Transmit::new(flow, bytes) })
 }
 
 /// Returns the flow of the reply to a received request, which goes to `remote`. Returns `None` if the

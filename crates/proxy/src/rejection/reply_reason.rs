@@ -57,6 +57,8 @@ pub enum ReplyReason {
     /// Every target that was tried sent a 503 or was unreachable, or the request could not be
     /// rewritten because of an error in Tidegate.
     Failed,
+    /// Every back end that was tried reads its connection too slowly.
+    BackedUp,
     /// The forwarded request would be longer than a datagram, or the request has too many header
     /// fields.
     TooLong,
@@ -89,7 +91,7 @@ pub enum ReplyReason {
 }
 
 /// The number of reasons other than those of the gate.
-const OWN: usize = 26;
+const OWN: usize = 27;
 
 impl ReplyReason {
     /// All reasons.
@@ -109,6 +111,7 @@ impl ReplyReason {
             Self::Loop,
             Self::Hops,
             Self::Failed,
+            Self::BackedUp,
             Self::TooLong,
             Self::CallTable,
             Self::TransactionTable,
@@ -147,19 +150,20 @@ impl ReplyReason {
             Self::Loop => 10,
             Self::Hops => 11,
             Self::Failed => 12,
-            Self::TooLong => 13,
-            Self::CallTable => 14,
-            Self::TransactionTable => 15,
-            Self::NoAddress => 16,
-            Self::Unresolved => 17,
-            Self::Parked => 18,
-            Self::NoUser => 19,
-            Self::NoContact => 20,
-            Self::Lookup => 21,
-            Self::FlowGone => 22,
-            Self::FlowToken => 23,
-            Self::Shed => 24,
-            Self::Other => 25,
+            Self::BackedUp => 13,
+            Self::TooLong => 14,
+            Self::CallTable => 15,
+            Self::TransactionTable => 16,
+            Self::NoAddress => 17,
+            Self::Unresolved => 18,
+            Self::Parked => 19,
+            Self::NoUser => 20,
+            Self::NoContact => 21,
+            Self::Lookup => 22,
+            Self::FlowGone => 23,
+            Self::FlowToken => 24,
+            Self::Shed => 25,
+            Self::Other => 26,
             Self::Work(reason) => OWN + reason as usize,
         }
     }
@@ -219,6 +223,7 @@ impl ReplyReason {
             Self::Loop => "loop",
             Self::Hops => "hops",
             Self::Failed => "failed",
+            Self::BackedUp => "backed_up",
             Self::TooLong => "too_long",
             Self::CallTable => "call_table",
             Self::TransactionTable => "transaction_table",
@@ -260,6 +265,7 @@ impl ReplyReason {
                 "Every target that was tried answered 503 or could not be reached, or Tidegate \
                  could not rewrite the request because of an error of its own."
             }
+            Self::BackedUp => "Every back end that was tried reads its connection too slowly.",
             Self::TooLong => {
                 "The forwarded request would be longer than a datagram, or the request has too \
                  many header fields."

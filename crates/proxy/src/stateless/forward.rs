@@ -99,7 +99,8 @@ pub(crate) fn forward(
     if let Some(parties) = parties {
         step.routing.calls.set_parties(call, transaction, parties);
     }
+    let is_new_work = request.category().is_reducible() && !is_repeated;
     step.counters().requests_forwarded.add(1);
-    step.output.send_from(snapshot, plan.egress, &plan.target, bytes);
+    step.output.send_request(snapshot, plan.egress, &plan.target, bytes, is_new_work);
     Ok(Forwarded::Here)
 }

@@ -80,11 +80,13 @@ struct Prepared {
     target: Target,
     egress: u8,
     bytes: Buffer,
+    is_new_work: bool,
 }
 
-fn send(step: &mut Step<'_>, Prepared { target, egress, bytes }: Prepared) {
+fn send(step: &mut Step<'_>, prepared: Prepared) {
+    let Prepared { target, egress, bytes, is_new_work } = prepared;
     step.counters().requests_forwarded.add(1);
-    step.output.send_from(step.snapshot, egress, &target, bytes);
+    step.output.send_request(step.snapshot, egress, &target, bytes, is_new_work);
 }
 
 /// Starts a client transaction and writes its request. If the request is too long for a datagram
@@ -129,15 +131,19 @@ fn prepare(
         cancel: Cancel::No,
         breadth,
         unreachable: None,
+        is_backed_up: false,
         check: hop.target.transport.is_reliable().then(|| step.now + timing.t1),
         is_abandoned: false,
         may_teach: hop.choice.is_some(),
     });
+    // An emergency call, or another call with priority, waits for a slow back end. It goes elsewhere
+    // after the time for a failover.
+    let is_new_work = request.category().is_reducible();
     let written = write_branch(step.snapshot, context, live, request, index).and_then(|bytes| {
         let length = bytes.len();
         let large = over_tcp(step, hop, egress, length).filter(|_| may_use_tcp);
         let Some((target, egress)) = large else {
-            return Ok(Prepared { target: hop.target, egress, bytes });
+            return Ok(Prepared { target: hop.target, egress, bytes, is_new_work });
         };
         let timing = step.snapshot.timing(target.transport);
         live.pending[index].check = Some(step.now + timing.t1);
@@ -146,7 +152,7 @@ fn prepare(
         branch.client = client(step.now, request.method, &timing);
         let bytes = write_branch(step.snapshot, context, live, request, index)?;
         step.counters().large_over_tcp.add(1);
-        Ok(Prepared { target, egress, bytes })
+        Ok(Prepared { target, egress, bytes, is_new_work })
     });
     if written.is_err() {
         context.branches.pop();

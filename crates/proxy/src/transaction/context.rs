@@ -157,6 +157,9 @@ pub(crate) struct Pending {
     /// The status to assume because the transport could not deliver the request, or `None` if no
     /// failure is known.
     pub(crate) unreachable: Option<u16>,
+    /// True if the transport did not send the request because the target reads its connection too
+    /// slowly.
+    pub(crate) is_backed_up: bool,
     /// The time of the next check whether the connection of the branch has ended, or `None` over
     /// UDP.
     pub(crate) check: Option<Timestamp>,
@@ -244,6 +247,12 @@ impl Live {
     /// Takes the next group of a fork.
     pub(crate) fn next_group(&mut self) -> Option<Vec<u16>> {
         self.further.as_mut()?.groups.pop_front()
+    }
+
+    /// Returns whether no back end has got the request, because all that were tried read their
+    /// connections too slowly.
+    pub(crate) fn is_backed_up(&self) -> bool {
+        self.choice.is_some() && self.pending.iter().all(|pending| pending.is_backed_up)
     }
 
     /// Returns whether a provisional response other than 100 was sent. Then the request does not

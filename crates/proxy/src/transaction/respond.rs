@@ -174,6 +174,10 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
     }
     match live.best.take().map(|best| *best) {
+        // The next request would get a 503 as well, until one of the back ends reads again.
+        Some(Best { status: 503, .. }) if live.is_backed_up() => {
+            respond_because(step, context, live, 503, ReplyReason::BackedUp);
+        }
         // RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response
         // SHOULD NOT forward it upstream unless it can determine that any subsequent requests
         // it might proxy will also generate a 503. [...] If the only response that was
@@ -209,12 +213,26 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 
 /// Sends a reply with `status` to the request.
 fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16) {
+    respond_because(step, context, live, status, ReplyReason::usual(status));
+}
+
+/// Sends a reply with `status` to the request, for this reason. A 503 has no Retry-After, because
+/// other requests may find room at any moment, or go to another pool.
+///
+/// RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
+/// specified in the Retry-After header field, if present."
+fn respond_because(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &Live,
+    status: u16,
+    reason: ReplyReason,
+) {
     let message = Message::parse(&live.request).ok();
     let write =
         |message| write_own(step.snapshot, &message, &context.back, context.identity, status);
     match message.and_then(write) {
         Some(bytes) => {
-            let reason = ReplyReason::usual(status);
             step.counters().count_reply(status, reason);
             let backend_ref = context.branches.last().and_then(|branch| branch.backend_ref);
             let pool = backend_ref.map(|backend_ref| backend_ref.pool);

@@ -149,6 +149,18 @@ impl Transactions {
         }
     }
 
+    /// Records that the request of a branch was not sent, because its target reads its connection too
+    /// slowly.
+    pub(crate) fn record_backed_up(&mut self, handle: Handle, branch: usize) {
+        self.record_unreachable(handle, branch, 503);
+        if let Some(context) = self.get_mut(handle)
+            && let Some(live) = &mut context.live
+            && let Some(pending) = live.pending.get_mut(branch)
+        {
+            pending.is_backed_up = true;
+        }
+    }
+
     /// Makes a context due at `now`, as if a timer of it had expired.
     pub(crate) fn wake(&mut self, now: Timestamp, handle: Handle) {
         self.table.arm(handle, now);

@@ -27,6 +27,8 @@ const WRITABLE: u8 = 10;
 /// A reading of the load after the kernel did not accept the rule for the messages to shed.
 const LOAD_UNSHED: u8 = 11;
 const TRANSMIT: u8 = 12;
+/// A reading of the load after handshakes of connections.
+const LOAD_SHAKEN: u8 = 13;
 
 /// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -55,16 +57,26 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
                 Cause::Closed => 4,
                 Cause::Gone => 5,
                 Cause::Full => 6,
+                Cause::BackedUp => 7,
             });
             put_bytes(out, quote);
         }
-        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused }) => {
-            begin(if *is_shed_refused { LOAD_UNSHED } else { LOAD });
-            for time in [busy, cpu] {
-                put_time(out, Timestamp::ZERO + *time);
+        Input::Load(load) => {
+            let has_shaken = !load.handshakes.is_zero();
+            begin(match load.is_shed_refused {
+                _ if has_shaken => LOAD_SHAKEN,
+                true => LOAD_UNSHED,
+                false => LOAD,
+            });
+            if has_shaken {
+                out.push(load.is_shed_refused.into());
+                put_time(out, Timestamp::ZERO + load.handshakes);
             }
-            out.extend(socket_fill.to_le_bytes());
-            for count in [filtered, overflow] {
+            for time in [load.busy, load.cpu] {
+                put_time(out, Timestamp::ZERO + time);
+            }
+            out.extend(load.socket_fill.to_le_bytes());
+            for count in [load.filtered, load.overflow] {
                 out.extend(count.to_le_bytes());
             }
         }
@@ -128,19 +140,25 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
                 4 => Cause::Closed,
                 5 => Cause::Gone,
                 6 => Cause::Full,
+                7 => Cause::BackedUp,
                 _ => return None,
             };
             let quote = take_bytes(rest, LARGE)?;
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
-        LOAD | LOAD_UNSHED => {
+        LOAD | LOAD_UNSHED | LOAD_SHAKEN => {
+            let (is_shed_refused, handshakes) = match kind {
+                LOAD_SHAKEN => (take_u8(rest)? != 0, take_duration(rest)?),
+                kind => (kind == LOAD_UNSHED, Duration::ZERO),
+            };
             let mut time = || take_duration(rest);
             let (busy, cpu) = (time()?, time()?);
             let socket_fill = f32::from_le_bytes(take_array(rest)?);
             let mut count = || take_array(rest).map(u64::from_le_bytes);
             let (filtered, overflow) = (count()?, count()?);
-            let is_shed_refused = kind == LOAD_UNSHED;
-            Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
+            let load =
+                Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused };
+            Input::Load(load)
         }
         DRAIN => Input::Drain,
         COMMAND => Input::Command(take_bytes(rest, COMMAND_MAX)?),

@@ -19,10 +19,10 @@ use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
 /// The version of the file's format.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
-/// The oldest version that can be read. Later versions have additional kinds of inputs and
-/// transports. The earlier kinds are unchanged.
+/// The oldest version that can be read. Later versions have additional kinds of inputs,
+/// transports and causes. The earlier kinds are unchanged.
 pub const VERSION_MIN: u32 = 5;
 
 /// The beginning of every recording.

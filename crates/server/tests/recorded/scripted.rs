@@ -67,7 +67,7 @@ impl Machine for Script {
         Duration::ZERO
     }
 
-    fn begin_turn(&mut self) {}
+    fn begin_turn(&mut self, _is_behind: bool) {}
 
     fn receive(
         &mut self,

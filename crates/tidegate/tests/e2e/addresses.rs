@@ -22,6 +22,28 @@ fn calls_go_over_ipv6() {
     metrics.assert_nothing_held();
 }
 
+/// The caller and the back ends have the address of Tidegate, so only their Vias distinguish them.
+#[test]
+fn calls_over_tcp_go_over_ipv6() {
+    let stage = Stage::ipv6();
+    let callees = ["uas-record-route"; 2].map(|scenario| Sipp::tcp_callee(&stage, scenario));
+    let backends = callees.each_ref().map(Sipp::address);
+    let configuration =
+        Configuration { is_tcp_inside: true, ..Configuration::with_tcp(&stage, &backends) };
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let load = Load { scenario: "uac-routes", calls: CALLS, is_tcp: true, ..Load::default() };
+    Sipp::caller(&stage, tidegate.tcp_address(), &load).wait().assert_all_well(CALLS);
+    for calls in callees.map(Sipp::finish) {
+        calls.assert_all_well(CALLS / 2);
+    }
+    let metrics = tidegate.metrics();
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+    assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 2);
+    assert_eq!(metrics.sum("connections_begun_total", &[("by", "peer")]), 1);
+    assert_eq!(metrics.sum("udp_received_total", &[]), 0);
+}
+
 /// Between two listeners there are two Record-Routes, one for each side.
 #[test]
 fn calls_go_from_ipv6_to_ipv4() {

@@ -1,6 +1,7 @@
 //! Tests of calls over TCP with real peers.
 
 mod hostile;
+mod stalled;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -94,6 +94,27 @@ fn calls_over_tls_reach_a_back_end_over_udp() {
     assert!(valid_to > 4_000_000_000, "{valid_to}");
 }
 
+/// The certificate is for an IPv6 address.
+#[test]
+fn calls_over_tls_go_over_ipv6() {
+    let stage = Stage::ipv6();
+    let callee = Sipp::callee(&stage, "uas-record-route");
+    let scene = Scene::new(&[callee.address()], stage, "");
+    assert!(scene.here().is_ipv6());
+    let mut one = scene.client();
+    for number in 0..50 {
+        one.call(number);
+    }
+    for number in 50..60 {
+        scene.client().call(number);
+    }
+    callee.finish().assert_all_well(60);
+    let metrics = scene.tidegate.metrics();
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+    assert_eq!(handshakes(&metrics, "completed"), 11);
+}
+
 /// Requests go over TLS to a Kamailio, whose certificate is verified.
 #[test]
 fn kamailio_answers_over_tls() {

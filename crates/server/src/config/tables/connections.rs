@@ -27,7 +27,8 @@ table! {
     accepts_per_turn: usize = Whole(1..=1024), Default("32");
     /// The number of TLS and WebSocket handshakes that Tidegate serves before it continues with
     /// other work. A TLS handshake costs as much processor time as several calls. Further
-    /// handshakes wait.
+    /// handshakes wait. While messages wait too, handshakes take at most a quarter of the processor
+    /// time.
     handshakes_per_turn: usize = Whole(1..=1024), Default("8");
     /// Seconds in which a peer must complete the handshakes of TLS and of a WebSocket together, on
     /// an accepted connection.

@@ -3,7 +3,7 @@
 use tidegate_io::Counters;
 use tidegate_transport::ConnectionCounters;
 
-use super::ShardCounters;
+use super::{ShardCounters, seconds};
 use crate::metrics::{Family, Number, Samples, Unit};
 
 /// Adds the metrics of the connections of one shard.
@@ -12,6 +12,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
         &*counters.io;
     let ConnectionCounters { accepted, opened, failed, idle, evicted, stalled, excess, .. } =
         &*counters.connections;
+    let ConnectionCounters { overflow, backed_up, .. } = &*counters.connections;
     for (by, counter) in [("peer", accepted), ("tidegate", opened)] {
         samples.push(&BEGUN, &[("shard", shard), ("by", by)], counter.get());
     }
@@ -46,6 +47,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&HANDSHAKES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
+    samples.push(&HANDSHAKE_CPU, &[("shard", shard)], seconds(&io.handshake_cpu_ns));
     for (outcome, counter) in [
         ("completed", &io.websocket_handshakes),
         ("protocol", &io.websocket_failed_protocol),
@@ -55,6 +57,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
         ("closed", &io.websocket_failed_closed),
     ] {
         samples.push(&UPGRADES, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
+    for (cause, counter) in [("full", overflow), ("backed_up", backed_up)] {
+        samples.push(&OVERFLOW, &[("shard", shard), ("cause", cause)], counter.get());
     }
     samples.push_each(&DRIVER, &[("shard", shard)], &*counters.io);
     samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
@@ -90,12 +95,27 @@ static HANDSHAKES: Family = Family::counter(
      time. closed: the peer ended the connection",
 );
 
+static HANDSHAKE_CPU: Family = Family::counter(
+    "handshake_cpu",
+    "CPU time spent on the handshakes of TLS and of WebSockets. While messages wait, it is at most \
+     a quarter of the CPU time of the shard",
+)
+.in_unit(Unit::Seconds);
+
 static UPGRADES: Family = Family::counter(
     "websocket_handshakes",
     "WebSocket handshakes, by outcome. completed: the handshake succeeded. protocol: the request is \
      not a WebSocket handshake. subprotocol: the peer does not offer `sip`. origin: the page of the \
      peer is not in `origins`. slow: the handshake was not complete in time. closed: the peer ended \
      the connection",
+);
+
+static OVERFLOW: Family = Family::counter(
+    "stream_overflow",
+    "Messages not sent because too many wait, by cause. full: there was no room for the message \
+     among those that wait for its connection (`waiting_max_kb`) or for all connections \
+     (`memory_max_mb`). backed_up: the message was a new call or another request that begins new \
+     work, and the peer has read too slowly for 100 ms",
 );
 
 static DRIVER: [Number<Counters>; 7] = [
@@ -133,7 +153,7 @@ static DRIVER: [Number<Counters>; 7] = [
     ),
 ];
 
-static TABLE: [Number<ConnectionCounters>; 5] = [
+static TABLE: [Number<ConnectionCounters>; 4] = [
     (
         Family::gauge(
             "stream_waiting",
@@ -141,14 +161,6 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
         )
         .in_unit(Unit::Bytes),
         |c| c.waiting_bytes.get().into(),
-    ),
-    (
-        Family::counter(
-            "stream_overflow",
-            "Messages not sent because too many already waited for their connection \
-             (`waiting_max_kb`) or for all connections (`memory_max_mb`)",
-        ),
-        |c| c.overflow.get().into(),
     ),
     (
         Family::counter(

@@ -41,6 +41,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
             ("responses", &counters.limited_responses),
             ("invites", &counters.limited_invites),
             ("connections", &counters.limited_streams),
+            ("handshakes", &counters.limited_handshakes),
             ("crossings", &counters.limited_handoffs),
             ("service", &counters.limited_service),
         ],

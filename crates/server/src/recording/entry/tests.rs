@@ -34,6 +34,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         Just(Cause::Refused),
         Just(Cause::Unreachable),
         Just(Cause::TooLarge),
+        Just(Cause::BackedUp),
         Just(Cause::Other)
     ]
 }
@@ -94,12 +95,21 @@ fn input() -> impl Strategy<Value = Input> {
         Input::Offer(Timestamp::from_nanos(at), flow, bytes, handoffs)
     };
     type Drops = (u64, u64, bool);
-    let load = |(busy, cpu, socket_fill, drops): (u64, u64, u16, Drops)| {
+    let load = |((busy, cpu, socket_fill, drops), handshakes): ((u64, u64, u16, Drops), u64)| {
         let (filtered, overflow, is_shed_refused) = drops;
-        let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
+        let [busy, cpu, handshakes] = [busy, cpu, handshakes].map(Duration::from_nanos);
         let socket_fill = f32::from(socket_fill) / 65_536.0;
-        Input::Load(Load { busy, cpu, socket_fill, filtered, overflow, is_shed_refused })
+        Input::Load(Load {
+            busy,
+            cpu,
+            handshakes,
+            socket_fill,
+            filtered,
+            overflow,
+            is_shed_refused,
+        })
     };
+    let handshakes = prop_oneof![Just(0), any::<u64>()];
     prop_oneof![
         (any::<u64>(), flow(), prop::collection::vec(any::<u8>(), 0..3000), any::<u8>())
             .prop_map(offer),
@@ -107,7 +117,7 @@ fn input() -> impl Strategy<Value = Input> {
         Just(Input::Timeout),
         (flow(), cause(), prop::collection::vec(any::<u8>(), 0..3000))
             .prop_map(|(flow, cause, quote)| Input::Failed(Failure::unsent(flow, cause, &quote))),
-        any::<(u64, u64, u16, Drops)>().prop_map(load),
+        (any::<(u64, u64, u16, Drops)>(), handshakes).prop_map(load),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Command),
         (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
         (flow(), prop::collection::vec(any::<u8>(), 0..3000))

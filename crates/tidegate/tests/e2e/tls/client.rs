@@ -115,7 +115,8 @@ pub fn within(request: Message, ok: &Message) -> Message {
     for route in routes.iter().rev() {
         request = request.and("Route", route);
     }
-    let mark = format!("branch=z9hG4bK-{}-", ok.field("Call-ID").replace(['@', ':'], "-"));
+    let mark =
+        format!("branch=z9hG4bK-{}-", ok.field("Call-ID").replace(['@', ':', '[', ']'], "-"));
     Message(request.0.replacen("branch=z9hG4bK-0-", &mark, 1))
 }
 

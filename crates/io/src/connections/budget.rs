@@ -1,0 +1,114 @@
+//! The processor time that handshakes may take while messages wait.
+
+use std::time::Duration;
+
+/// While messages wait, other work gets this multiple of the processor time of handshakes. So
+/// handshakes take at most a quarter of the processor.
+const OTHERS: i64 = 3;
+
+/// Maximum processor time that handshakes may take at once after a time without handshakes. It is
+/// enough for several of them.
+const CREDIT_MAX_NS: i64 = 2_000_000;
+
+/// The credit of handshakes: the processor time that they may still take while messages wait.
+///
+/// A fixed number of handshakes in a turn does not limit their part of the processor, because their
+/// cost depends on the keys of certificates and on the machine, and turns differ in length.
+#[derive(Debug, Default)]
+pub(super) struct HandshakeBudget {
+    /// True if messages wait for service. Otherwise the processor has time for all handshakes.
+    is_behind: bool,
+    /// The processor time of the thread up to which time has been counted.
+    counted: Duration,
+    credit_ns: i64,
+}
+
+impl HandshakeBudget {
+    pub(super) fn set_behind(&mut self, is_behind: bool) {
+        self.is_behind = is_behind;
+    }
+
+    /// Returns whether a handshake may take a step now.
+    pub(super) fn allows_step(&self) -> bool {
+        !self.is_behind || self.credit_ns > 0
+    }
+
+    /// Earns credit from other work. `cpu` is the processor time of the thread until now.
+    pub(super) fn earn(&mut self, cpu: Duration) {
+        let earned = nanoseconds(self.passed(cpu)) / OTHERS;
+        self.credit_ns = self.credit_ns.saturating_add(earned).min(CREDIT_MAX_NS);
+    }
+
+    /// Spends credit on a step that has just ended. Returns the processor time of the step.
+    pub(super) fn spend(&mut self, cpu: Duration) -> Duration {
+        let cost = self.passed(cpu);
+        // Handshakes that the processor had time for leave no large debt.
+        let left = self.credit_ns.saturating_sub(nanoseconds(cost));
+        self.credit_ns = left.max(-CREDIT_MAX_NS);
+        cost
+    }
+
+    /// Returns the processor time since the last call of this function.
+    fn passed(&mut self, cpu: Duration) -> Duration {
+        let before = std::mem::replace(&mut self.counted, cpu);
+        cpu.saturating_sub(before)
+    }
+}
+
+fn nanoseconds(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_micros(300);
+
+    /// Lets a thread work for a second of processor time, with `others` of other work in each turn.
+    /// Returns the part of the time that handshakes took.
+    fn part_of_handshakes(is_behind: bool, others: Duration) -> f64 {
+        let mut budget = HandshakeBudget::default();
+        budget.set_behind(is_behind);
+        let (mut cpu, mut taken) = (Duration::ZERO, Duration::ZERO);
+        while cpu < Duration::from_secs(1) {
+            cpu += others;
+            budget.earn(cpu);
+            // The limit on the steps in a turn.
+            for _ in 0..8 {
+                if !budget.allows_step() {
+                    break;
+                }
+                cpu += STEP;
+                taken += budget.spend(cpu);
+            }
+        }
+        taken.as_secs_f64() / cpu.as_secs_f64()
+    }
+
+    #[test]
+    fn handshakes_take_a_quarter_of_the_processor_while_messages_wait() {
+        for others_us in [100, 1000, 5000] {
+            let part = part_of_handshakes(true, Duration::from_micros(others_us));
+            assert!((0.24..0.26).contains(&part), "{others_us}: {part}");
+        }
+        // After a long turn the credit has its maximum.
+        assert!(part_of_handshakes(true, Duration::from_millis(50)) < 0.05);
+    }
+
+    #[test]
+    fn handshakes_have_no_limit_while_nothing_else_waits() {
+        let part = part_of_handshakes(false, Duration::from_micros(100));
+        assert!(part > 0.95, "{part}");
+    }
+
+    #[test]
+    fn handshakes_of_an_idle_time_leave_a_small_debt() {
+        let mut budget = HandshakeBudget::default();
+        budget.spend(Duration::from_secs(5));
+        budget.set_behind(true);
+        assert!(!budget.allows_step());
+        budget.earn(Duration::from_secs(5) + Duration::from_millis(7));
+        assert!(budget.allows_step());
+    }
+}

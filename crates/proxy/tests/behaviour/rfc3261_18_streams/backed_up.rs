@@ -1,0 +1,104 @@
+//! New work for back ends that read their connections too slowly.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// The numbers of the connections to the two back ends.
+const A: u32 = 1;
+const B: u32 = 3;
+
+fn over_tcp(message: &str) -> String {
+    message.replace("SIP/2.0/UDP 198.51.100.7:5060", "SIP/2.0/TCP 192.168.1.2:5060")
+}
+
+fn new_call(call: &str) -> String {
+    over_tcp(&request("INVITE", "sip:bob@192.0.2.1", call, 1, ""))
+}
+
+/// Sends both back ends more than the windows of their connections. From then on, they read
+/// nothing. Returns when this no longer looks like a burst.
+fn stall(scene: &mut Scene, phone: Flow) {
+    let body = "x".repeat(40_000);
+    for number in 0..4 {
+        let message = request("MESSAGE", "sip:bob@192.0.2.1", &format!("long-{number}"), 1, "");
+        let long = format!("Content-Length: 40000\r\n\r\n{body}");
+        scene.offer(phone, &over_tcp(&message).replace("Content-Length: 0\r\n\r\n", &long));
+        if let Some(Connect { id, transport, local, remote }) = scene.streams.poll_connect() {
+            scene.streams.on_connected(scene.now, Flow::connected(transport, local, remote, id));
+            scene.sent();
+        }
+    }
+    scene.pass(Duration::from_millis(100));
+}
+
+/// Lets a back end read everything.
+fn read_on(scene: &mut Scene, connection: u32) -> Vec<Carried> {
+    scene.streams.on_writable(scene.now, ConnectionId::new(connection).unwrap());
+    scene.sent()
+}
+
+/// Sends a call of the phone, and returns the connection on which its INVITE leaves.
+fn connection_of(scene: &mut Scene, phone: Flow, call: &str) -> u32 {
+    let mut sent = scene.offer(phone, &new_call(call));
+    sent.extend(scene.pass(Duration::ZERO));
+    only(sent, "INVITE").0
+}
+
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
+/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503".
+#[test]
+fn a_new_call_goes_to_a_back_end_that_reads() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, PHONE);
+    stall(&mut scene, phone);
+    assert!(read_on(&mut scene, B).is_empty());
+    for number in 0..4 {
+        let call = format!("call-{number}");
+        assert_eq!(connection_of(&mut scene, phone, &call), B, "{call}");
+    }
+    assert!(scene.streams.connections().counters().backed_up.get() >= 1);
+    // The other back end does not count as failed.
+    assert!(read_on(&mut scene, A).is_empty());
+    let calls = (4..8).map(|number| connection_of(&mut scene, phone, &format!("call-{number}")));
+    assert_eq!(calls.collect::<BTreeSet<_>>(), BTreeSet::from([A, B]));
+}
+
+/// The queue has room for messages that finish work.
+#[test]
+fn a_request_within_a_call_waits_for_its_back_end() {
+    let mut scene = Scene::tcp();
+    let (phone, backend, invite) = called(&mut scene);
+    scene.offer(backend, &invite.answer("200 OK"));
+    stall(&mut scene, phone);
+    let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+    let bye = over_tcp(&request("BYE", "sip:bob@10.0.0.1:5070", "c", 2, &route));
+    let mut sent = scene.offer(phone, &bye);
+    sent.extend(scene.pass(Duration::ZERO));
+    assert!(sent.is_empty(), "{sent:#?}");
+    assert_eq!(only(read_on(&mut scene, A), "BYE").0, A);
+}
+
+/// RFC 3261 §16.7 item 6: a proxy forwards a 503 if "it can determine that any subsequent requests
+/// it might proxy will also generate a 503". §17.1.1.3: the ACK to this response goes no further.
+#[test]
+fn a_call_is_rejected_if_no_back_end_reads() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = scene.accept(2, PHONE);
+        stall(&mut scene, phone);
+        let mut sent = scene.offer(phone, &new_call("late"));
+        sent.extend(scene.pass(Duration::ZERO));
+        let (number, rejection) = only(sent, "SIP/2.0 503");
+        assert_eq!(number, 2, "{mode:?}");
+        assert!(rejection.all("Retry-After").is_empty(), "{rejection:#?}");
+        let to = format!("To: {}", rejection.header("To"));
+        let ack = over_tcp(&request("ACK", "sip:bob@192.0.2.1", "late", 1, ""));
+        let ack = ack.replace("To: <sip:bob@example.com>", &to);
+        assert!(scene.offer(phone, &ack).is_empty(), "{mode:?}");
+        for connection in [A, B] {
+            assert!(read_on(&mut scene, connection).is_empty(), "{mode:?}");
+        }
+        assert!([A, B].contains(&connection_of(&mut scene, phone, "next")), "{mode:?}");
+    }
+}
