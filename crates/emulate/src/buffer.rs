@@ -75,6 +75,11 @@ impl Buffer {
         datagrams.max(bytes.min(1.0))
     }
 
+    /// Returns the number of datagrams.
+    pub(super) fn len(&self) -> usize {
+        self.datagrams.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.datagrams.is_empty()
     }

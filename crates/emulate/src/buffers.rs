@@ -82,6 +82,11 @@ impl Buffers {
         self.ordinary.fill().max(self.new_work.fill())
     }
 
+    /// Returns the number of datagrams in both buffers.
+    pub(super) fn len(&self) -> usize {
+        self.ordinary.len() + self.invites.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ordinary.is_empty() && self.new_work.is_empty()
     }

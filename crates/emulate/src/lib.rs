@@ -69,9 +69,10 @@
 //! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine,
 //! caches have no effect. A batch is cheaper only because the processor [wakes](Costs::wake) once
 //! for it. Messages of streams wait in the same buffers as datagrams. So unlike on a real machine, a
-//! full buffer loses them, and a message can overtake an INVITE that came before it on the same
-//! connection. A [`Disturbance`] changes the costs, or interrupts work, as a [`Quota`] does. If the
-//! real machine is slower than the emulated one, the real times apply.
+//! message can overtake an INVITE that came before it on the same connection. A full buffer loses
+//! messages of streams if the driver reads while [`reads_streams`](Host::reads_streams) is false,
+//! as the driver of sockets does. A [`Disturbance`] changes the costs, or interrupts work, as a
+//! [`Quota`] does. If the real machine is slower than the emulated one, the real times apply.
 
 mod buffer;
 mod buffers;
@@ -109,6 +110,8 @@ pub struct Host<C> {
     varying: Varying,
     catches_up: bool,
     buffers: Buffers,
+    /// Number of waiting messages up to which the server reads from streams.
+    read_ahead: usize,
     overflow: Arc<Counter>,
     /// Datagrams dropped because the buffer for new work was full.
     invite_overflow: u64,
@@ -143,12 +146,14 @@ impl<C: Core> Host<C> {
     /// several cores, a cost factor that is negative or not finite, or a background load that is
     /// not at least 0 and below 1. Callers check their configuration before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
+        let turn = settings.batch.unwrap_or(share::BURST as usize);
         Self {
             core,
             costs: settings.charged(),
             varying: Varying::new(settings.variation),
             catches_up: settings.catches_up,
             buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
+            read_ahead: turn.min(settings.buffer_max),
             overflow: Arc::default(),
             invite_overflow: 0,
             shedding: Shedding::NONE,
@@ -189,6 +194,13 @@ impl<C: Core> Host<C> {
     /// Returns the core.
     pub fn core(&self) -> &C {
         &self.core
+    }
+
+    /// Returns whether the server reads from streams now. It reads as much as it handles in a turn.
+    /// While so many messages wait, the rest stays in the kernel. When the receive window is full,
+    /// the senders have to wait.
+    pub fn reads_streams(&self) -> bool {
+        self.buffers.len() < self.read_ahead
     }
 
     /// Returns the counter of datagrams dropped at full buffers.

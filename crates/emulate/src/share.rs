@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Number of offers after which it is the turn of service, if offering is ahead. It is the number
 /// of INVITEs that the real driver takes in a turn.
-const BURST: u32 = 64;
+pub(super) const BURST: u32 = 64;
 
 /// The balance between offering and service. It counts only steps that began while a datagram and a
 /// message waited.

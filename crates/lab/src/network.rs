@@ -1,9 +1,9 @@
-//! Describes the network between callers, servers and answerers, and its faults.
+//! Describes the network between callers, servers and answerers, its buffers and its faults.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_sim::{Link, Resolution, Silence};
+use tidegate_sim::{Link, Resolution, Silence, StreamSettings};
 
 /// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +26,24 @@ pub struct Way {
     pub to: Option<Endpoint>,
     /// The link.
     pub link: Link,
+}
+
+/// The buffers of the connections, if all messages travel over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tcp {
+    /// Receive window of each connection, in bytes.
+    pub window_bytes: usize,
+    /// Send buffer of each connection in bytes, or `None` if it is as large as the window.
+    pub buffer_bytes: Option<usize>,
+}
+
+impl Tcp {
+    /// Returns the settings of the streams in a simulated network.
+    pub fn streams(self) -> StreamSettings {
+        let window = self.window_bytes;
+        let buffer = self.buffer_bytes.unwrap_or(window);
+        StreamSettings { window, buffer, ..StreamSettings::default() }
+    }
 }
 
 /// A fault with a duration.

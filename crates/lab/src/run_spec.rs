@@ -173,6 +173,7 @@ impl RunSpec {
             disturbance,
             topology,
             farm,
+            tcp,
             links,
             faults,
         } = &self.conditions;
@@ -209,6 +210,7 @@ impl RunSpec {
             "server": { "queue_max": queue_max },
             "disturbance": disturbance,
             "farm": farm,
+            "tcp": tcp,
             "nodes": topology.nodes().iter().map(node).collect::<Value>(),
             "links": **links,
             "faults": **faults,
@@ -256,6 +258,7 @@ impl RunSpec {
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
+        let transport = self.conditions.transport().name().to_ascii_lowercase();
         let obeys = if node.obeys_feedback { "obey_feedback = \"always\"\n" } else { "" };
         let targets = targets.iter().enumerate().map(|(place, target)| {
             let limits = pool.backend_toml(place);
@@ -264,7 +267,7 @@ impl RunSpec {
         format!(
             "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
              [admin]\naddress = \"127.0.0.1:0\"\n\n\
-             [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
+             [[listen]]\ntransport = \"{transport}\"\naddress = \"{listen}\"\n\n\
              [[pool]]\nname = \"app\"\nmode = \"{}\"\n{obeys}{}{}\n{}\n{}",
             node.mode.name(),
             pool.pool_toml(),

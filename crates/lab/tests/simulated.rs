@@ -126,6 +126,21 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
 }
 
 #[test]
+fn over_tcp_a_busy_server_makes_its_peers_wait_and_loses_nothing() {
+    let over_tcp = |load: &str| {
+        let workload = format!("[workload]\nload = {load}\nsources = 2\n");
+        run(&format!("[tcp]\nwindow_bytes = 4096\n{workload}{SHORT}")).0
+    };
+    let calm = over_tcp("0.5");
+    assert_eq!(calm.good, calm.offered);
+    let busy = over_tcp("3");
+    // Nothing is retransmitted, and nothing is lost in full buffers.
+    let invites = flow(&busy, "callers", "server", "INVITE");
+    assert_eq!(invites, (offered(&busy), 0));
+    assert!(busy.good as f64 > 0.7 * 1667.0, "{} in 10 s", busy.good);
+}
+
+#[test]
 fn a_partition_and_a_link_are_between_those_that_are_named() {
     let (outcome, _) = run(&format!(
         "[workload]\nload = 0.3\n{SHORT}\

@@ -274,6 +274,15 @@ impl Server {
             Self::Emulated(host) => host.core().proxy(),
         }
     }
+
+    /// Returns whether the server reads from streams now ([`Host::reads_streams`]). A core at the
+    /// speed of the machine always does.
+    pub fn reads_streams(&self) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Emulated(host) => host.reads_streams(),
+        }
+    }
 }
 
 impl Core for Server {
@@ -289,6 +298,16 @@ pub enum Connected {
     Datagrams(Server),
     /// A core with connections.
     Streams(Box<Streams<Server>>),
+}
+
+impl Connected {
+    /// Returns whether the server reads from streams now ([`Server::reads_streams`]).
+    pub fn reads_streams(&self) -> bool {
+        match self {
+            Self::Datagrams(server) => server.reads_streams(),
+            Self::Streams(streams) => streams.core().reads_streams(),
+        }
+    }
 }
 
 impl Core for Connected {

@@ -77,6 +77,8 @@ pub struct Network<N, T = ()> {
     tap: T,
     now: Timestamp,
     summary: Summary,
+    /// Whether a node with this core reads from streams now.
+    reads: fn(&N) -> bool,
 }
 
 enum Event {
@@ -103,6 +105,10 @@ enum Event {
     },
     /// A stalled node gets the processor again.
     Resumed {
+        node: NodeId,
+    },
+    /// A node has time again to read from streams.
+    ReadOn {
         node: NodeId,
     },
     /// An event on a connection.
@@ -132,6 +138,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             tap,
             now: Timestamp::ZERO,
             summary: Summary::default(),
+            reads: |_| true,
         }
     }
 
@@ -235,7 +242,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             Event::Answered { node, life, .. } => self.nodes[node.index()].life != *life,
             Event::Given { node, life, .. } => self.nodes[node.index()].life != *life,
             Event::Stream(key, _) => !self.streams.connections.contains_key(key),
-            Event::Arrival { .. } | Event::Failed { .. } => false,
+            Event::Arrival { .. } | Event::Failed { .. } | Event::ReadOn { .. } => false,
         }
     }
 
@@ -246,6 +253,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             Event::Failed { node, failure } => self.give(node, Input::Failure(failure)),
             Event::Answered { node, id, answer, .. } => self.give(node, Input::Answer(id, answer)),
             Event::Resumed { node } => self.resume(node),
+            Event::ReadOn { node } => self.read_on(node),
             Event::Stream(key, event) => self.on_stream(key, event),
             Event::Given { node, input, .. } => self.give(node, input),
         }
@@ -366,6 +374,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         // There are no other shards.
         while core.poll_handoff().is_some() {
             self.summary.handoffs += 1;
+        }
+        if node.has_unread && (self.reads)(core) {
+            node.has_unread = false;
+            self.calendar.push(self.now, Event::ReadOn { node: id });
         }
         if let Some(at) = core.poll_timeout() {
             let at = at.max(self.now).max(node.stalled_until);

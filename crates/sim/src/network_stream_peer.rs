@@ -30,6 +30,8 @@ pub(super) enum Wish {
     Raw(String),
     /// Closes the last connection.
     Close,
+    /// Reads one message, and then no more until the next such command.
+    ReadOne,
 }
 
 /// A core that opens connections, sends numbered requests within the window, and answers the
@@ -49,6 +51,8 @@ pub(super) struct Peer {
     transmits: VecDeque<Transmit>,
     connects: VecDeque<Connect>,
     closes: VecDeque<ConnectionId>,
+    /// Number of messages that it will read, or `None` if it reads everything.
+    reads: Option<usize>,
     heard: Heard,
 }
 
@@ -66,8 +70,13 @@ impl Peer {
             transmits: VecDeque::new(),
             connects: VecDeque::new(),
             closes: VecDeque::new(),
+            reads: None,
             heard: Rc::clone(heard),
         }
+    }
+
+    pub fn is_reading(&self) -> bool {
+        self.reads != Some(0)
     }
 
     fn hear(&self, now: Timestamp, what: What) {
@@ -98,6 +107,7 @@ pub(super) fn request(number: usize, body: usize) -> String {
 
 impl Core for Peer {
     fn offer(&mut self, now: Timestamp, received: Received) {
+        self.reads = self.reads.map(|reads| reads - 1);
         let text = String::from_utf8(received.bytes.to_vec()).unwrap();
         let answer = match &text[..] {
             "\r\n\r\n" => Some("\r\n"),
@@ -161,6 +171,7 @@ impl Core for Peer {
                 });
                 self.transmit(flow, rest);
             }
+            "read" => self.reads = Some(1),
             _ => self.closes.extend(self.flow.and_then(|flow| flow.connection)),
         }
     }

@@ -55,6 +55,7 @@ impl Scene {
             Wish::Send(count, body) => format!("send {count} {body}"),
             Wish::Raw(text) => format!("raw {text}"),
             Wish::Close => "close".to_owned(),
+            Wish::ReadOne => "read".to_owned(),
         };
         self.network.command(node, command.as_bytes());
     }
@@ -238,6 +239,44 @@ fn messages_to_a_stalled_node_wait_in_the_stream() {
     assert_eq!((summary.delivered, summary.missing()), (1000, 0));
     let (first, _) = &scene.heard[1].borrow()[0];
     assert_eq!(*first, 1000 * MS);
+}
+
+#[test]
+fn a_node_that_does_not_read_makes_the_sender_wait_and_loses_nothing() {
+    let mut scene = Scene::connected(1, link());
+    scene.network.read_while(Peer::is_reading);
+    scene.wish(b(), Wish::ReadOne);
+    scene.wish(a(), Wish::Send(500, 1000));
+    scene.network.run_until(at(2000));
+    assert_eq!(scene.network.summary().delivered, 2, "one, and its answer");
+    // The bytes that follow wait in the node, in the receive window and in the sender's buffer.
+    let sent = scene.network.summary().sent as usize * request(0, 1000).len();
+    assert!((2 * STREAM_WINDOW..4 * STREAM_WINDOW + 4000).contains(&sent), "{sent}");
+    for _ in 1..500 {
+        scene.wish(b(), Wish::ReadOne);
+        scene.network.run_until(scene.network.now() + 100 * MS);
+    }
+    let summary = scene.finish();
+    assert_eq!((summary.delivered, summary.missing()), (1000, 0));
+    assert_eq!(scene.results(b()).0, requests(0..500, 1000));
+}
+
+#[test]
+fn connections_take_turns_at_a_node_that_reads_little() {
+    let mut scene = Scene::connected(1, link());
+    scene.network.read_while(Peer::is_reading);
+    scene.wish(b(), Wish::ReadOne);
+    scene.wish(a(), Wish::Send(3, 100));
+    scene.wish(a(), Wish::Connect(Transport::Tcp));
+    scene.apply(200, Fault::Resolves);
+    scene.wish(a(), Wish::Send(3, 100));
+    for at_ms in 3..8 {
+        scene.apply(at_ms * 100, Fault::Resolves);
+        scene.wish(b(), Wish::ReadOne);
+    }
+    scene.finish();
+    let turns = [0, 3, 1, 4, 2, 5].map(|number| request(number, 100));
+    assert_eq!(scene.results(b()).0, turns);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tidegate_agent::{DevicesConfig, Process, Profile, Redial};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
-    Absent, Documented, Knob, List, Real, Report, Section, Shape, Whole,
+    Absent, Documented, Knob, List, Real, Report, Section, Shape, Table, Whole,
 };
+use tidegate_world::Transport;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -16,7 +17,7 @@ use super::tables;
 use super::workload::{Goodput, Hold};
 use crate::cost::{self, Capacity};
 use crate::disturbance::Disturbance;
-use crate::network::{Fault, Way};
+use crate::network::{Fault, Tcp, Way};
 use crate::topology::Topology;
 
 /// The conditions of one run.
@@ -74,6 +75,8 @@ pub struct Conditions {
     pub topology: Arc<Topology>,
     /// The farm from which the topology and some faults are made, if there is one.
     pub farm: Option<Farm>,
+    /// The use of TCP, or `None` if all messages travel over UDP.
+    pub tcp: Option<Tcp>,
     /// Links. If several links apply to the same packets, the last one counts.
     pub links: Arc<[Way]>,
     /// Faults.
@@ -96,7 +99,7 @@ enum Number {
     Whole(&'static Knob<Whole>),
 }
 
-static AXES: [Swept; 11] = [
+static AXES: [Swept; 13] = [
     Swept {
         title: "load",
         number: Number::Real(&tables::LOAD),
@@ -154,6 +157,20 @@ static AXES: [Swept; 11] = [
         number: Number::Real(&tables::PAUSE_EVERY_S),
         set: |conditions, value| conditions.change_farm(|farm| farm.pause_every_s = value),
     },
+    Swept {
+        title: "window (bytes)",
+        number: Number::Whole(&tables::WINDOW_BYTES),
+        set: |conditions, value| {
+            conditions.change_tcp(|tcp| tcp.window_bytes = value as usize);
+        },
+    },
+    Swept {
+        title: "buffer (bytes)",
+        number: Number::Whole(&tables::BUFFER_BYTES),
+        set: |conditions, value| {
+            conditions.change_tcp(|tcp| tcp.buffer_bytes = Some(value as usize));
+        },
+    },
 ];
 
 /// The maximum number of values of one axis.
@@ -164,6 +181,20 @@ impl Conditions {
         let Some(farm) = &mut self.farm else { return };
         change(farm);
         self.topology = Arc::new(farm.topology());
+    }
+
+    fn change_tcp(&mut self, change: impl FnOnce(&mut Tcp)) {
+        if let Some(tcp) = &mut self.tcp {
+            change(tcp);
+        }
+    }
+
+    /// Returns the transport of all messages.
+    pub fn transport(&self) -> Transport {
+        match self.tcp {
+            Some(_) => Transport::Tcp,
+            None => Transport::Udp,
+        }
     }
 }
 
@@ -217,9 +248,9 @@ impl Axis {
         .map(Some)
     }
 
-    /// Returns whether the condition applies only to a farm.
-    pub(super) fn is_of_farm(self) -> bool {
-        tables::FARM.names().any(|name| name == self.name())
+    /// Returns whether the condition is a key of `table`.
+    pub(super) fn is_of(self, table: &Table) -> bool {
+        table.names().any(|name| name == self.name())
     }
 
     /// Returns whether a scenario may omit the condition although it has no default, because the

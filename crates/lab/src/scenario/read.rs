@@ -23,11 +23,12 @@ use toml::Spanned;
 
 use super::tables::{
     DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX,
-    OF_BOUND_MIN, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT,
+    OF_BOUND_MIN, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TCP, TITLE, VARIANT,
     WARM_UP_S, WORKLOAD,
 };
-use super::{Axis, Conditions, Expectation, Farm, Scenario, Schedule, Variant};
+use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
 use crate::cost::Capacity;
+use crate::network::Tcp;
 use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
@@ -76,6 +77,8 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     );
     let of_farm =
         root.read_all(&FARM, |section, report| read_axes(&FARM, section, report), report).pop();
+    let of_tcp =
+        root.read_all(&TCP, |section, report| read_axes(&TCP, section, report), report).pop();
     let disturbance = root.read_one(&DISTURBANCE, disturbance::read, report);
     let links = root.read_all(&LINK, WayDraft::read, report);
     let faults = root.read_all(&FAULT, FaultDraft::read, report);
@@ -100,7 +103,9 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     let faults: Vec<_> =
         faults.iter().map(|fault| fault.as_ref()?.finish(&topology, report)).collect();
     let (sweep, schedule) = (sweep?, schedule?);
-    check_farm(&sweep, farm.as_ref(), &root, report);
+    for optional in [&FARM, &TCP] {
+        check_swept(&sweep, optional, &root, report);
+    }
     check_count(&sweep, variants.len(), schedule.repetitions, report);
 
     let emulate = emulate?;
@@ -111,6 +116,11 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         return None;
     }
     let workload = workload?;
+    if of_tcp.is_some() && workload.devices.is_some() {
+        let help = "remove `[tcp]` or `[workload.devices]`";
+        report.error(root.span(), "devices register over UDP only", "has `[tcp]`", help);
+        return None;
+    }
     let trace_load = trace_load(&workload, &topology, &emulate, &sweep, report);
     let mut conditions = Conditions {
         load: 0.0,
@@ -138,11 +148,13 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         disturbance: disturbance?,
         topology: Arc::new(topology),
         farm,
+        tcp: of_tcp.is_some().then(Tcp::default),
         links: links.into_iter().collect::<Option<_>>()?,
         faults: faults.into_iter().collect::<Option<_>>()?,
     };
-    let of_farm = of_farm.unwrap_or_else(|| Some(Vec::new()));
-    for (axis, value) in of_workload?.into_iter().chain(of_server?).chain(of_farm?) {
+    let of_optional = [of_farm, of_tcp].into_iter().flatten().collect::<Option<Vec<_>>>()?;
+    let of_optional = of_optional.into_iter().flatten();
+    for (axis, value) in of_workload?.into_iter().chain(of_server?).chain(of_optional) {
         axis.set(&mut conditions, value);
     }
     if let Some(load) = trace_load {
@@ -237,7 +249,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             report.error(
                 key.span(),
                 title,
-                "not a number of `[workload]`, `[server]` or `[farm]`",
+                "not a number of `[workload]`, `[server]`, `[farm]` or `[tcp]`",
                 help,
             );
             right = false;
@@ -349,16 +361,21 @@ fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mu
     report.error(expected.variant.clone(), title, "not the name of a variant", help);
 }
 
-fn check_farm(
+/// Reports a swept key of `optional` if the scenario does not have this table.
+fn check_swept(
     sweep: &[(Axis, Vec<f64>)],
-    farm: Option<&Farm>,
+    optional: &Table,
     root: &Section<'_, '_>,
     report: &mut Report,
 ) {
-    let swept = sweep.iter().map(|(axis, _)| *axis).find(|axis| axis.is_of_farm());
-    if let (Some(axis), None) = (swept, farm) {
-        let title = format!("`{}` is swept, but there is no `[farm]`", axis.name());
-        report.error(root.span(), title, "no `[farm]`", "add `[farm]`, or do not sweep it");
+    let swept = sweep.iter().map(|(axis, _)| *axis).find(|axis| axis.is_of(optional));
+    if let Some(axis) = swept
+        && root.names().all(|name| name != optional.name)
+    {
+        let header = optional.header;
+        let title = format!("`{}` is swept, but there is no `{header}`", axis.name());
+        let help = format!("add `{header}`, or do not sweep it");
+        report.error(root.span(), title, format!("no `{header}`"), help);
     }
 }
 

@@ -6,6 +6,7 @@ mod network;
 mod people;
 mod pool;
 mod servers;
+mod tcp;
 mod workload;
 
 use tidegate_server::config::schema::{
@@ -29,6 +30,7 @@ pub(super) use servers::{
     INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, QUEUE_MAX, SERVER,
     SHARE, SPEED, TO, UNDER_TEST,
 };
+pub(super) use tcp::{BUFFER_BYTES, TCP, WINDOW_BYTES};
 pub(super) use workload::{
     ANSWERERS, ARRIVALS, Arrivals, DEADLINE_MS, FAILOVER, GOODPUT, HOLD, HOLD_S, LOAD, OPEN_LIMIT,
     OPEN_MAX, PATIENCE_S, PROFILE, RETRANSMISSIONS, SOURCES, T1_MS, TRUNK, TRYING, WORKLOAD,
@@ -45,6 +47,7 @@ pub(super) static ROOT: Table = Table {
         &SERVER,
         &FARM,
         &NODE,
+        &TCP,
         &LINK,
         &FAULT,
         &EMULATE,
@@ -70,8 +73,8 @@ pub(super) static SWEEP: Table = Table {
     count: 0..=1,
     doc: "The conditions to vary, each with a list of values: `load`, `hold_s`, `patience_s`, \
           `deadline_ms`, `t1_ms` and `answerers` of `[workload]`, `queue_max` and `invite_to_bye` \
-          of `[server]`, and `nodes`, `pause_ms` and `pause_every_s` of `[farm]`. `lab run` runs \
-          every combination of the values.",
+          of `[server]`, `nodes`, `pause_ms` and `pause_every_s` of `[farm]`, and `window_bytes` \
+          and `buffer_bytes` of `[tcp]`. `lab run` runs every combination of the values.",
     knobs: Vec::new,
     tables: &[],
     has_free_keys: true,
@@ -266,7 +269,7 @@ mod tests {
         ] {
             check(knob);
         }
-        [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED].into_iter().for_each(check);
+        [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED, &WINDOW_BYTES].into_iter().for_each(check);
         check(&ARRIVALS);
     }
 

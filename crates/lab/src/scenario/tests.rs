@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -267,6 +268,42 @@ fn errors_in_a_farm_are_shown() {
         let said = refusal(&text);
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
+}
+
+#[test]
+fn a_scenario_over_tcp_has_buffers_that_can_be_swept() {
+    assert_eq!(parse(RIGHT).unwrap().conditions.tcp, None);
+    let text = format!("{RIGHT}[tcp]\n");
+    let buffers = |text: &str| {
+        let streams = parse(text).unwrap().conditions.tcp.unwrap().streams();
+        (streams.window, streams.buffer)
+    };
+    assert_eq!(buffers(&text), (65_536, 65_536));
+    assert_eq!(buffers(&format!("{text}window_bytes = 4096\n")), (4096, 4096));
+    assert_eq!(buffers(&format!("{text}buffer_bytes = 512\n")), (65_536, 512));
+
+    let swept = text.replace("[sweep]\n", "[sweep]\nwindow_bytes = [2048, 4096]\n");
+    let swept = runs(&parse(&swept).unwrap(), Kind::Sim);
+    let windows: BTreeSet<_> =
+        swept.iter().map(|run| run.conditions.tcp.unwrap().window_bytes).collect();
+    assert_eq!(windows, BTreeSet::from([2048, 4096]));
+    let listen = "127.0.0.1:5060".parse().unwrap();
+    let configuration = swept[0].configuration(0, None, listen, &[listen]);
+    assert!(configuration.contains("transport = \"tcp\""), "{configuration}");
+    // The name of a run depends on the transport and on the buffers.
+    let id = |text: &str| runs(&parse(text).unwrap(), Kind::Sim)[0].id("p");
+    let ids = [RIGHT, &text, &format!("{text}buffer_bytes = 512\n")].map(id);
+    assert_eq!(BTreeSet::from(ids).len(), 3);
+}
+
+#[test]
+fn errors_in_tcp_are_shown() {
+    let said = refusal(&RIGHT.replace("[sweep]\n", "[sweep]\nwindow_bytes = [2048]\n"));
+    assert!(said.contains("`window_bytes` is swept, but there is no `[tcp]`"), "{said}");
+    let said = refusal(&format!("{RIGHT}[tcp]\nwindow_bytes = 0\n"));
+    assert!(said.contains("`window_bytes` is out of bounds"), "{said}");
+    let said = refusal(&format!("{PEOPLE}[tcp]\n"));
+    assert!(said.contains("devices register over UDP only"), "{said}");
 }
 
 #[test]

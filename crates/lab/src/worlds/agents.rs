@@ -103,6 +103,7 @@ pub(super) fn caller(
             count: (f64::from(devices.count) * share).round() as u32,
             ..devices
         }),
+        transport: conditions.transport(),
         alternates: alternates.filter(|_| conditions.failover).collect(),
         ..CallerConfig::new(local, target)
     }
@@ -136,6 +137,7 @@ pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> Answer
         deadline: run.deadline(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
+        transport: conditions.transport(),
         ..AnswererConfig::new(local)
     }
 }

@@ -118,6 +118,9 @@ impl World for Loopback {
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
+    if conditions.tcp.is_some() {
+        return only("`[tcp]`");
+    }
     if conditions.links.iter().any(|way| way.link != Link::default()) {
         return only("a `[[link]]`");
     }

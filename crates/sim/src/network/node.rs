@@ -6,6 +6,7 @@ use tidegate_world::{
     CloseCause, ConnectionId, Failure, Flow, QueryAnswer, QueryId, Received, Timestamp,
 };
 
+use super::streams::Key;
 use crate::node_id::Silence;
 
 /// Number of datagrams that may wait for a stalled node: as many as fit into two buffers of a
@@ -25,6 +26,11 @@ pub(super) struct Node<N> {
     pub waiting: VecDeque<Input>,
     /// Number of datagrams in `waiting`.
     pub datagrams: usize,
+    /// Whether bytes may have arrived on streams that the node did not read, because it had to do
+    /// other work.
+    pub has_unread: bool,
+    /// The connection from which the node last read a message.
+    pub last_read: Key,
 }
 
 /// An input of a core.
@@ -48,6 +54,8 @@ impl<N> Node<N> {
             stalled_until: Timestamp::ZERO,
             waiting: VecDeque::new(),
             datagrams: 0,
+            has_unread: false,
+            last_read: 0,
         }
     }
 
@@ -68,5 +76,6 @@ impl<N> Node<N> {
         self.life += 1;
         (self.armed, self.stalled_until, self.datagrams) = (None, Timestamp::ZERO, 0);
         self.waiting.clear();
+        self.has_unread = false;
     }
 }

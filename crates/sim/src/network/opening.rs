@@ -32,6 +32,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         &mut self.streams.settings
     }
 
+    /// Lets a node read from streams only while `reads` is true of its core. Otherwise the bytes that
+    /// arrive stay in the receive window, until their senders have to wait. By default nodes read
+    /// everything at once.
+    pub fn read_while(&mut self, reads: fn(&N) -> bool) {
+        self.reads = reads;
+    }
+
     /// Returns the number of connections that are open at least at one end, or are being opened.
     pub fn connections(&self) -> usize {
         self.streams.connections.len()

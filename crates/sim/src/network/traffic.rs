@@ -137,6 +137,23 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
+    /// Lets a node read on that has had other work. Its connections take turns: the first is the one
+    /// after the connection from which it last read a message.
+    pub(super) fn read_on(&mut self, node: NodeId) {
+        let this = &mut self.nodes[node.index()];
+        this.has_unread = false;
+        let last_read = this.last_read;
+        let mut ends = self.streams.ends_of(node);
+        let next = ends.partition_point(|&(key, _)| key <= last_read);
+        ends.rotate_left(next);
+        for (key, side) in ends {
+            self.read(key, side);
+            if self.nodes[node.index()].has_unread {
+                return;
+            }
+        }
+    }
+
     /// Sends as much of an end's bytes as buffer and window allow.
     pub(super) fn pump(&mut self, key: Key, side: Side) {
         let settings = self.streams.settings;
@@ -292,14 +309,19 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     fn read_up_to(&mut self, key: Key, side: Side, most: usize) {
-        let mut budget = most;
+        let (mut budget, reads) = (most, self.reads);
         loop {
             let Some(connection) = self.streams.connections.get_mut(&key) else { return };
             let [opener, acceptor] = &mut connection.pipes;
             let pipe = if side == Side::Opener { acceptor } else { opener };
             let end = &mut connection.ends[side as usize];
             let (EndState::Open, Some(node)) = (end.state, end.node) else { return };
-            if self.now < self.nodes[node.index()].stalled_until {
+            let this = &mut self.nodes[node.index()];
+            if self.now < this.stalled_until {
+                return;
+            }
+            if this.core.as_ref().is_ok_and(|core| !reads(core)) {
+                this.has_unread = true;
                 return;
             }
             let read = end.reader.next(pipe, &self.streams.pool, &mut budget);
@@ -314,6 +336,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             }
             match read {
                 Read::Message(bytes) => {
+                    self.nodes[node.index()].last_read = key;
                     self.tap.delivered(self.now, node, seen, &bytes);
                     self.offer(node, Received::new(self.now, flow, bytes));
                 }

@@ -122,6 +122,26 @@ fn with_a_split_invites_wait_for_everything_else() {
 }
 
 #[test]
+fn a_host_reads_from_streams_while_few_messages_wait() {
+    let usual = fifo(0, 10, 0);
+    for (settings, waiting_max) in [
+        (HostSettings { batch: Some(1), ..usual.clone() }, 1),
+        (HostSettings { buffer_max: 3, ..usual.clone() }, 3),
+        (usual, 64),
+    ] {
+        let mut host = Host::new(Echo::new(), &settings);
+        let mut count = 0;
+        while host.reads_streams() {
+            host.offer(at(0), received(0, "A 0"));
+            count += 1;
+        }
+        assert_eq!(count, 1 + waiting_max, "one is in service");
+        host.handle_timeout(at(10));
+        assert!(host.reads_streams());
+    }
+}
+
+#[test]
 fn handoffs_leave_at_completion_and_arrive_when_delivered() {
     let mut host = Host::new(Echo::new(), &fifo(0, 10, 0));
     host.offer(at(0), received(0, "OVER 0"));

@@ -19,6 +19,7 @@ fn run_with(lines: &str) -> RunSpec {
 fn a_condition_that_exists_only_in_simulated_time_is_refused() {
     let fault = |keys: &str| format!("[[fault]]\nat_s = 1\nfor_s = 1\n{keys}");
     for (lines, named) in [
+        ("[tcp]\n", "`[tcp]`"),
         ("[[link]]\nloss = 0.1\n", "`[[link]]`"),
         ("[workload]\ngoodput = \"acknowledged\"\n", "acknowledged"),
         ("[workload]\nsources = 2\n", "`sources`"),

@@ -1,17 +1,28 @@
 //! The cores in a simulated network.
 
 use tidegate_agent::{Answerer, Caller};
-use tidegate_server::assembly::Server;
+use tidegate_server::assembly::Connected;
+use tidegate_transport::Streams;
 use tidegate_world::{Core, delegate};
 
 /// A core in a simulated network.
 pub(super) enum Actor {
     /// Callers of one server.
-    Caller(Box<Caller>),
+    Caller(Box<Streams<Caller>>),
     /// A server.
-    Server(Server),
+    Server(Connected),
     /// An answerer.
-    Answerer(Box<Answerer>),
+    Answerer(Box<Streams<Answerer>>),
+}
+
+impl Actor {
+    /// Returns whether it reads from streams now. Agents always do.
+    pub fn reads_streams(&self) -> bool {
+        match self {
+            Self::Server(server) => server.reads_streams(),
+            Self::Caller(_) | Self::Answerer(_) => true,
+        }
+    }
 }
 
 impl Core for Actor {

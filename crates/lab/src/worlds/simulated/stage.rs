@@ -13,7 +13,8 @@ use tidegate_server::Instruments;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
 use tidegate_sim::{Fault, Link, Network, NodeId};
-use tidegate_world::{Pool, Seed, Timestamp};
+use tidegate_transport::{ConnectionLimits, Streams};
+use tidegate_world::{Core, Pool, Seed, Timestamp, Transport};
 
 use super::actor::Actor;
 use super::agenda::{self, Action};
@@ -68,7 +69,11 @@ impl<'p> Stage<'p> {
         let names: Vec<&str> = topology.nodes().iter().map(|node| &*node.name).collect();
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
-        let mut network = Network::new(seed, link, traffic(run));
+        let mut network: Network<Actor, Traffic> = Network::new(seed, link, traffic(run));
+        network.read_while(Actor::reads_streams);
+        if let Some(tcp) = conditions.tcp {
+            *network.streams_mut() = tcp.streams();
+        }
         // All share one supply of buffers, which reuses the buffer returned last.
         let pool = Pool::new();
 
@@ -83,7 +88,8 @@ impl<'p> Stage<'p> {
             let element = agents::answerer_element(index);
             let config = agents::answerer(run, index, at);
             let answerer = Answerer::new(config, seed, element, pool.clone());
-            answerers.push(network.add(&[at], Actor::Answerer(Box::new(answerer))));
+            let answerer = Actor::Answerer(connected(answerer, &pool));
+            answerers.push(add(&mut network, at, answerer));
             network.tap_mut().name(at, names.len() + 1);
         }
         let mut servers = Vec::new();
@@ -103,7 +109,8 @@ impl<'p> Stage<'p> {
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
             };
-            server.node = network.add(&[address], server.start(seed));
+            let core = server.start(seed);
+            server.node = add(&mut network, address, core);
             network.tap_mut().name(address, place + 1);
             servers.push(server);
         }
@@ -116,7 +123,8 @@ impl<'p> Stage<'p> {
                 let element = agents::caller_element(index, source.index);
                 let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                     .map_err(|impossible| impossible.to_string())?;
-                callers.push((index, network.add(&[at], Actor::Caller(Box::new(caller)))));
+                let caller = Actor::Caller(connected(caller, &pool));
+                callers.push((index, add(&mut network, at, caller)));
                 network.tap_mut().name(at, 0);
             }
         }
@@ -181,7 +189,7 @@ impl<'p> Stage<'p> {
         let mut answered = AnswererStats::default();
         for &node in &self.answerers {
             if let Actor::Answerer(answerer) = self.network.core(node) {
-                answered.merge(&answerer.stats());
+                answered.merge(&answerer.core().stats());
             }
         }
         let outcome_of = |mut server: ServerNode| {
@@ -224,7 +232,7 @@ impl<'p> Stage<'p> {
 
     fn caller(&self, node: NodeId) -> &Caller {
         match self.network.core(node) {
-            Actor::Caller(caller) => caller,
+            Actor::Caller(caller) => caller.core(),
             _ => unreachable!("callers are where they were put"),
         }
     }
@@ -280,7 +288,7 @@ impl ServerNode {
             let host = disturbance.on(host, seed, self.place as u32);
             part = part.on(host);
         }
-        Actor::Server(part.core(self.pool.clone()))
+        Actor::Server(part.connected(self.pool.clone()))
     }
 
     /// Adds the counts of a process that has ended to [`past`](ServerNode::past).
@@ -325,6 +333,18 @@ fn caller_address(index: usize, source: usize) -> SocketAddr {
             (Ipv4Addr::new(10, entry, high, low), SIP_PORT).into()
         }
     }
+}
+
+/// Adds a core at `at`, where it also accepts connections.
+fn add(network: &mut Network<Actor, Traffic>, at: SocketAddr, core: Actor) -> NodeId {
+    let node = network.add(&[at], core);
+    network.listen(node, Transport::Tcp, at);
+    node
+}
+
+/// Wraps the core of an agent so that it can use connections.
+fn connected<C: Core>(core: C, pool: &Pool) -> Box<Streams<C>> {
+    Box::new(Streams::new(core, ConnectionLimits::default(), pool.clone()))
 }
 
 /// Returns the configuration of the server at index `place`. Its text is stored in `folder`, and is
