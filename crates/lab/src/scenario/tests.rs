@@ -143,6 +143,29 @@ fn a_variant_has_the_defaults_of_the_configuration_only_if_it_says_so() {
     assert!(said.contains("`product_defaults` has the wrong type"), "{said}");
 }
 
+/// The claims about outages speak of the default configuration.
+#[test]
+fn the_default_of_each_outage_is_that_of_the_configuration() {
+    let configured = Config::parse(Path::new("c.toml"), CONFIGURED.as_bytes()).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_outage =
+        |path: &Path| path.file_stem().unwrap().to_string_lossy().starts_with("outage-");
+    let mut count = 0;
+    for path in paths.filter(|path| is_outage(path)) {
+        let scenario = Scenario::load(&path).unwrap();
+        let mut variants = scenario.variants.iter();
+        let default = variants.find(|variant| variant.label == "default");
+        assert_eq!(default.unwrap().overload, configured.overload, "{}", path.display());
+        let tested = scenario.conditions.topology.nodes().iter().filter(|node| node.under_test);
+        for node in tested {
+            assert_eq!(node.mode, configured.pool[0].mode, "{}: {}", path.display(), node.name);
+        }
+        count += 1;
+    }
+    assert_eq!(count, 5);
+}
+
 #[test]
 fn a_capacity_without_limit_is_refused() {
     let (head, rest) = RIGHT.split_once("[emulate]").unwrap();
