@@ -111,7 +111,7 @@ class JudgedTest(Scratch):
         for show, points, options, expected in (
             (farm.Show, of_farm, {"rounds": 5, "profile": "debug"}, slow.format(3, 3)),
             # The runs in simulated time have the same generator here.
-            (outage.Show, of_outage, {"rounds": 3, "profile": "debug"}, slow.format(4, 4)),
+            (outage.Show, of_outage, {"rounds": 3, "profile": "debug"}, slow.format(6, 6)),
             (worlds.Show, of_farm, {}, slow.format(3, 3)),
         ):
             results = {"capacity_cps": 600.0, "points": points, "rows": [row]}

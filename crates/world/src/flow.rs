@@ -17,6 +17,9 @@ pub enum Transport {
     Ws,
     /// WebSocket over TLS, RFC 7118.
     Wss,
+    // SCTP (RFC 4168) would be a further variant: reliable, and with messages that keep their
+    // boundaries. `tidegate-io` would need a socket of its own for it. It is left out because the
+    // kernels on which Tidegate is tested have no SCTP (`CONFIG_IP_SCTP` is not set).
 }
 
 impl Transport {

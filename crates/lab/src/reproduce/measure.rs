@@ -242,8 +242,14 @@ fn samples(point: &Point, node: &str, quantity: &str) -> impl Iterator<Item = (f
     series(&point.folder, node, quantity).into_iter().take_while(move |(at, _)| *at <= end_s)
 }
 
+/// Returns the name of the first server under test.
+fn tested(point: &Point) -> &str {
+    let mut nodes = point.run.conditions.topology.nodes().iter();
+    nodes.find(|node| node.under_test).map_or("", |node| &node.name)
+}
+
 fn settled(point: &Point, quantity: &str) -> Vec<f64> {
-    let samples = samples(point, "server", quantity);
+    let samples = samples(point, tested(point), quantity);
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
@@ -251,7 +257,7 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
 /// without. Returns 0 if the processor was never full. Returns NaN without samples, and if the
 /// processor is full until the end, because the end of the run would decide the value.
 fn full_s(point: &Point) -> f64 {
-    let occupancy: Vec<_> = samples(point, "server", "occupancy").collect();
+    let occupancy: Vec<_> = samples(point, tested(point), "occupancy").collect();
     if occupancy.is_empty() {
         return f64::NAN;
     }

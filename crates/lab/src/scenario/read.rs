@@ -16,15 +16,15 @@ use std::time::Duration;
 use tidegate_agent::{Load, Process};
 use tidegate_server::config::schema::{
     Document, EMULATE, EmulateDraft, OVERLOAD, Report, Section, Table, alternatives, nearest,
-    quoted, read_compared,
+    quoted, read_compared, read_overload,
 };
 use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
     DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX,
-    OF_BOUND_MIN, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TCP, TITLE, VARIANT,
-    WARM_UP_S, WORKLOAD,
+    OF_BOUND_MIN, PRODUCT_DEFAULTS, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP,
+    TCP, TITLE, VARIANT, WARM_UP_S, WORKLOAD,
 };
 use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
 use crate::cost::Capacity;
@@ -277,9 +277,14 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
 
 fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
     let label = section.given(&LABEL, report).map(Spanned::into_inner);
+    let product_defaults = section.value(&PRODUCT_DEFAULTS, report).map(Spanned::into_inner);
     let pool = pool::read(section, report);
-    let overload = section.read_one(&OVERLOAD, read_compared, report)?;
-    let pool = pool?;
+    let read = |overload: &Section<'_, '_>, report: &mut Report| match product_defaults {
+        Some(true) => read_overload(overload, report),
+        _ => read_compared(overload, report),
+    };
+    let overload = section.read_one(&OVERLOAD, read, report)?;
+    let (pool, _) = (pool?, product_defaults?);
     let name = pool.as_ref().map(|pool| pool.selection.name());
     let name = name.unwrap_or(overload.gate.law.entry().name);
     let label = label.unwrap_or_else(|| name.to_owned());

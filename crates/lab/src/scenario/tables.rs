@@ -10,7 +10,7 @@ mod tcp;
 mod workload;
 
 use tidegate_server::config::schema::{
-    Absent, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
+    Absent, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
 };
 
 pub(super) use disturbance::{
@@ -90,7 +90,7 @@ pub(super) static VARIANT: Table = Table {
           nodes have. Without `pool`, servers use each node in turn, without limits. The name of a \
           variant is its label with the values of `decide` and `queue`, as in `pi (arrival, \
           class)`.",
-    knobs: || vec![&LABEL],
+    knobs: || vec![&LABEL, &PRODUCT_DEFAULTS],
     tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
 };
@@ -100,6 +100,18 @@ pub(super) static LABEL: Knob<Text<String>> = Knob {
     shape: Text::new("a line of at most 24 characters", label),
     absent: Absent::Means("the name of its policy if it has one, else of its law"),
     doc: "The label of the variant in tables and figures.",
+};
+
+pub(super) static PRODUCT_DEFAULTS: Knob<Flag> = Knob {
+    name: "product_defaults",
+    shape: Flag,
+    absent: Absent::Default("false"),
+    doc: "The values of keys that `overload` does not have. `true`: the defaults of [the \
+          configuration](configuration.md). With `mode = \"transaction\"` in `[server]`, an empty \
+          `overload` is then the default of Tidegate. `false`: the same defaults, with two \
+          exceptions, so that variants differ only in their laws. Without `disposal`, work that is \
+          not admitted gets a 503 (`reject`). Without `sources`, sources do not share the admitted \
+          work fairly (`fair = false`).",
 };
 
 pub(super) static SCHEDULE: Table = Table {
@@ -271,6 +283,7 @@ mod tests {
         }
         [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED, &WINDOW_BYTES].into_iter().for_each(check);
         check(&ARRIVALS);
+        check(&PRODUCT_DEFAULTS);
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_agent::{BackOff, Process, RegistrationLoss, Span};
-use tidegate_proxy::{Class, Mode};
+use tidegate_proxy::{Class, Disposal, Mode};
+use tidegate_server::config::Config;
 use tidegate_sim::Silence;
 
 use super::*;
@@ -119,6 +120,51 @@ fn variants_of_one_name_are_refused() {
     let twin = "[[variant]]\nlabel = \"tuned\"\noverload = { law = \"ohta\" }\n[schedule]";
     let said = refusal(&RIGHT.replace("[schedule]", twin));
     assert!(said.contains("two variants are called `tuned (arrival, class)`"), "{said}");
+}
+
+/// A file with the defaults of the configuration in every key of overload control.
+const CONFIGURED: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"192.0.2.1:5060\"\n\
+    [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:10.0.0.1\"\n";
+
+#[test]
+fn a_variant_has_the_defaults_of_the_configuration_only_if_it_says_so() {
+    let configured = Config::parse(Path::new("c.toml"), CONFIGURED.as_bytes()).unwrap().overload;
+    let read = |keys: &str| {
+        let variant = format!("[[variant]]\nlabel = \"default\"\n{keys}\n[schedule]");
+        parse(&RIGHT.replace("[schedule]", &variant)).unwrap().variants.remove(2).overload
+    };
+    assert_eq!(read("product_defaults = true"), configured);
+    assert_eq!(read("product_defaults = true\noverload = {}"), configured);
+    let compared = read("overload = {}");
+    assert_eq!((compared.disposal, compared.gate.sources.fair), (Disposal::Reject, false));
+    assert_eq!(compared, read("product_defaults = false"));
+    let told = read("product_defaults = true\noverload = { retry_after = [30, 60] }");
+    assert_eq!(told, Overload { retry_after: Some((30, 60)), ..configured });
+    let said = refusal(&RIGHT.replace("label = \"tuned\"", "product_defaults = 1"));
+    assert!(said.contains("`product_defaults` has the wrong type"), "{said}");
+}
+
+/// The claims about outages speak of the default configuration.
+#[test]
+fn the_default_of_each_outage_is_that_of_the_configuration() {
+    let configured = Config::parse(Path::new("c.toml"), CONFIGURED.as_bytes()).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_outage =
+        |path: &Path| path.file_stem().unwrap().to_string_lossy().starts_with("outage-");
+    let mut count = 0;
+    for path in paths.filter(|path| is_outage(path)) {
+        let scenario = Scenario::load(&path).unwrap();
+        let mut variants = scenario.variants.iter();
+        let default = variants.find(|variant| variant.label == "default");
+        assert_eq!(default.unwrap().overload, configured.overload, "{}", path.display());
+        let tested = scenario.conditions.topology.nodes().iter().filter(|node| node.under_test);
+        for node in tested {
+            assert_eq!(node.mode, configured.pool[0].mode, "{}: {}", path.display(), node.name);
+        }
+        count += 1;
+    }
+    assert_eq!(count, 5);
 }
 
 #[test]

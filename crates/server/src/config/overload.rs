@@ -31,7 +31,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
 
 /// Reads the table of an experiment. If it has no `disposal`, work that is not admitted gets a 503.
 /// If it has no `sources`, admitted work is not shared among sources. So an experiment compares
-/// laws, not disposals or shares.
+/// laws, not disposals or shares. An experiment with the defaults of a server uses [`read`].
 pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let mut overload = read(section, report)?;
     if section.place("disposal").is_none() {

@@ -7,7 +7,7 @@ pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};
 pub use super::keys::{Entry, Key, Keys, Only, Place, last_part};
 pub use super::knob::{Absent, Documented, Knob, Reload, Shape, Table};
-pub use super::overload::read_compared;
+pub use super::overload::{read as read_overload, read_compared};
 pub use super::reference::describe;
 pub use super::section::Section;
 pub use super::shape::{

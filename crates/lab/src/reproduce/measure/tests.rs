@@ -277,8 +277,8 @@ fn a_timeline_has_the_time_at_full_load_and_what_follows() {
         // The measured time has ended, and the load ends.
         (31, 0.0, 0),
     ] {
-        text += &format!("{at},server,occupancy,{occupancy}\n{at},callers-server,occupancy,1\n");
-        text += &format!("{at},server,waiting,{waiting}\n");
+        text += &format!("{at},re,occupancy,{occupancy}\n{at},se,occupancy,1\n");
+        text += &format!("{at},re,waiting,{waiting}\n");
     }
     fs::write(folder.path().join("timeline.csv"), text).unwrap();
     let points = points(folder.path(), |_| Outcome::default());
@@ -293,8 +293,7 @@ fn a_processor_that_is_full_until_the_end_has_no_time_at_full_load() {
     let time = |last: f64| {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
-            "t_s,node,quantity,value\n2,server,occupancy,1\n29,server,occupancy,{last}\n\
-             31,server,occupancy,0\n"
+            "t_s,node,quantity,value\n2,re,occupancy,1\n29,re,occupancy,{last}\n31,re,occupancy,0\n"
         );
         fs::write(folder.path().join("timeline.csv"), text).unwrap();
         measured("full_s", &points(folder.path(), |_| Outcome::default()))
