@@ -84,7 +84,7 @@ impl Buffers {
 
     /// Returns the number of datagrams in both buffers.
     pub(super) fn len(&self) -> usize {
-        self.ordinary.len() + self.invites.len()
+        self.ordinary.len() + self.new_work.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
