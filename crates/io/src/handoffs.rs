@@ -126,14 +126,12 @@ impl Handoffs {
     ///
     /// # Errors
     /// Returns the input.
-    #[expect(clippy::result_large_err, reason = "a full queue must not cost an allocation")]
     pub fn send(&self, handoff: Handoff) -> Result<(), HandoffInput> {
         self.send_held(handoff, None)
     }
 
     /// Hands an input to its shard, as [`send`](Self::send) does, with a membership that keeps the
     /// shards running until the input is handled.
-    #[expect(clippy::result_large_err, reason = "a full queue must not cost an allocation")]
     pub(crate) fn send_held(
         &self,
         handoff: Handoff,

@@ -114,7 +114,7 @@ impl World {
         self.next_message += 1;
         let mut text = vec![0; bytes];
         text[..8].copy_from_slice(&number.to_le_bytes());
-        let is_new_work = by == Use::Any && number % 2 == 0;
+        let is_new_work = by == Use::Any && number.is_multiple_of(2);
         let transmit = Transmit { is_new_work, ..Transmit::new(flow, self.pool.copy(&text)) };
         match self.table.send_as(self.now, transmit, by) {
             Ok(()) => assert!(self.held.insert(number)),
