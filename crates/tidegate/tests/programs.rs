@@ -100,9 +100,10 @@ fn another_program_at_the_admin_address_is_reported() {
 /// Without the laboratory the proxy works, and reports the missing program.
 #[test]
 fn the_proxy_works_alone() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let alone = folder.path().join("tidegate");
-    fs::copy(TIDEGATE, &alone).unwrap();
+    // A copy could not run while a child of another test still has it open for writing.
+    fs::hard_link(TIDEGATE, &alone).unwrap();
     let run = |args: &[&str]| {
         Command::new(&alone).args(args).env("PATH", folder.path()).output().unwrap()
     };

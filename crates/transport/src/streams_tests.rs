@@ -341,9 +341,11 @@ fn new_work_on_a_connection_of_another_shard_waits_there() {
 #[test]
 fn the_core_learns_at_once_that_a_peer_reads_too_slowly_for_new_work() {
     let mut scene = Scene::new();
-    scene.send(to(PEER), &"x".repeat(STREAM_WINDOW));
+    for _ in 0..2 {
+        scene.send(to(PEER), &"x".repeat(STREAM_WINDOW / 2));
+    }
     scene.open();
-    assert_eq!(scene.sent().len(), 1);
+    assert_eq!(scene.sent().len(), 2);
     scene.now = scene.now + Duration::from_secs(1);
     let invite = Transmit::new(to(PEER), scene.pool.copy(b"INVITE"));
     scene.streams.core.out.push_back(Transmit { is_new_work: true, ..invite });
