@@ -62,7 +62,7 @@ pub use endpoint::{AddressGeneration, Endpoint, EndpointAddress, GENERATIONS_MAX
 pub use hashing::fnv1a;
 pub use health::{AdminState, COUNT_MAX, Parties, Sources, State};
 pub use lease::{CallLease, TransactionLease};
-pub use limit::{Demand, Learning, Limits, RateLearning, WindowLearning};
+pub use limit::{Demand, Learning, Limits, RateLaw, RateLearning, WindowLaw, WindowLearning};
 pub use picker::{Assignment, NoBackend, Picker};
 pub use policy::{Key, Policies, Policy};
 pub use pool::Pool;

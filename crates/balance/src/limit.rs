@@ -12,19 +12,29 @@
 mod aimd;
 mod delay;
 mod gcra;
+mod gradient;
 mod learned;
+mod rate_law;
+mod rate_learning;
+mod retransmissions;
+mod sre;
+#[cfg(test)]
+mod tables;
 mod window;
+mod window_law;
+mod window_learning;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_world::Timestamp;
 
-pub use aimd::{DOUBLING_S, RateLearning};
-pub use delay::WindowLearning;
+pub use aimd::DOUBLING_S;
 use gcra::Gcra;
 pub use gcra::{BURST_S, RESERVE_S};
 use learned::Learned;
+pub use rate_learning::{RateLaw, RateLearning};
 use window::Window;
+pub use window_learning::{WindowLaw, WindowLearning};
 
 /// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@
 //! share. The reason for a rate instead of stopping and resuming: RFC 5390 §5.3, "The Off/On
 //! Retry-After Problem".
 
-use std::time::Duration;
+use super::rate_learning::{Interval, RateLearning};
 
 /// The growth of the rate doubles after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
@@ -31,56 +31,11 @@ pub const DOUBLING_S: f64 = 4.0;
 /// Maximum growth in a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// Minimum used share of a rate at which the rate counts as used.
-const USED: f64 = 0.9;
-
 /// Minimum share that remains after a decrease: of the rate, or of the requests a second that the
 /// back end got, if those were fewer. The first value applies after a good interval, the second
 /// after an interval with a decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
-
-/// Minimum number of requests in an interval. The second constant is how long the interval waits
-/// for them.
-const ENOUGH: u64 = 10;
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Parameters for learning the rate of a back end.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RateLearning {
-    /// Time between steps, longer if fewer than ten requests arrive.
-    pub interval: Duration,
-    /// Growth in a second, as a share of the rate.
-    pub increase: f64,
-    /// The rate after a decrease, as a share of the accepted rate.
-    pub decrease: f64,
-    /// Minimum of the learned rate, in requests a second.
-    pub rate_min_cps: f64,
-}
-
-impl Default for RateLearning {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(200),
-            increase: 0.05,
-            decrease: 0.95,
-            rate_min_cps: 1.0,
-        }
-    }
-}
-
-/// The counts of one interval.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Interval {
-    /// Time during which requests arrived.
-    pub(crate) lasted: Duration,
-    /// Requests that the back end got.
-    pub(crate) given: u64,
-    /// Requests that the back end rejected.
-    pub(crate) refused: u64,
-    /// True if the rate limit held requests back.
-    pub(crate) wanted: bool,
-}
 
 /// A learned rate, and the time of its use without a rejection.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +53,7 @@ impl Aimd {
     /// stays infinite until the first rejection.
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
-        let given_cps = interval.given as f64 / lasted_s;
+        let given_cps = interval.given_cps();
         if interval.refused > 0 {
             let given = interval.given.max(interval.refused);
             let taken = 1.0 - interval.refused as f64 / given as f64;
@@ -106,8 +61,7 @@ impl Aimd {
             let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(least);
             return Self { rate: rate.max(learning.rate_min_cps).min(cps_max), clean_s: 0.0 };
         }
-        let is_used = interval.wanted || given_cps >= USED * self.rate;
-        if self.rate.is_infinite() || !is_used {
+        if self.rate.is_infinite() || !interval.uses(self.rate) {
             return self;
         }
         let growth = learning.increase * (self.clean_s / DOUBLING_S).exp2();
@@ -116,15 +70,10 @@ impl Aimd {
     }
 }
 
-impl RateLearning {
-    /// Returns whether an interval of this length with this many requests is complete.
-    pub(crate) fn is_over(&self, lasted: Duration, given: u64) -> bool {
-        lasted >= self.interval && (given >= ENOUGH || lasted >= PATIENCE)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const NONE: f64 = f64::INFINITY;

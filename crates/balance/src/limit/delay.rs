@@ -56,12 +56,10 @@
 //! (Brakmo, Peterson, IEEE JSAC 13(8), 1995). Hong, Huang, Yan use the share of requests that have
 //! to be repeated (A Comparative Study of SIP Overload Control Algorithms, 2012).
 
-use std::time::Duration;
+use super::window_learning::{
+    FALL_MAX, FEW, GROWTH_MAX, Responses, WINDOW_MIN, WindowLearning, is_without_effect,
+};
 
-/// Maximum growth factor of the window in one interval.
-pub const GROWTH_MAX: f64 = 1.05;
-/// Minimum part of a window that remains after an interval.
-const FALL_MAX: f64 = 0.5;
 /// The share of lost requests at which the back end counts as overloaded, in addition to the share
 /// that the path loses. The first value applies without a window, the second with one.
 const LOSS_MAX: (f64, f64) = (0.15, 0.05);
@@ -72,54 +70,12 @@ const LOSS_MARGIN: f64 = 0.9;
 const WAIT_MIN_S: f64 = 0.002;
 /// The growth factor of this time in an interval without loss. The time doubles in 70 s.
 const WAIT_GROWTH: f64 = 1.001;
-/// Minimum window.
-pub const WINDOW_MIN: f64 = 10.0;
 /// Delay beyond the base at which the first window is set, as a multiple of
 /// [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such delays even
 /// below their capacity.
 const TRIP: f64 = 2.0;
-/// A smaller window counts as without effect if it has at most the first part of its earlier size,
-/// and the delay or the loss is still above the second part of its earlier value.
-const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 /// The part of the excess over the base by which the base rises in one interval.
 const DRIFT: f64 = 0.05;
-
-/// Minimum number of responses in an interval. [`PATIENCE`] is how long the interval waits for
-/// them.
-const ENOUGH: u64 = 10;
-/// Minimum number of responses, or of requests without a response, that can show overload.
-const FEW: u64 = 5;
-/// Maximum time for which an interval waits for enough responses.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Parameters for learning the window of a back end.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WindowLearning {
-    /// Time between steps, longer if fewer than ten responses arrive.
-    pub interval: Duration,
-    /// The delay beyond the base at which requests count as waiting.
-    pub delay: Duration,
-}
-
-impl Default for WindowLearning {
-    fn default() -> Self {
-        Self { interval: Duration::from_millis(100), delay: Duration::from_millis(50) }
-    }
-}
-
-/// The counts of one interval.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Responses {
-    pub(crate) lasted: Duration,
-    /// Requests with a response.
-    pub(crate) heard: u64,
-    /// The shortest time to the first response, or `None` without a response.
-    pub(crate) least: Option<Duration>,
-    /// Requests that had no response within [`FORGOTTEN`](super::window::FORGOTTEN).
-    pub(crate) lost: u64,
-    /// True if the window held requests back.
-    pub(crate) wanted: bool,
-}
 
 /// A window, and the properties of the back end without overload.
 #[derive(Clone, Copy, Debug)]
@@ -210,30 +166,6 @@ impl DelayWindow {
             (self.base_s, self.delayed) = (least_s, None);
         }
         self
-    }
-}
-
-/// Returns whether the sign of overload is nearly the same although the window is much smaller.
-/// `then` and `now` are pairs of a window and the sign of overload (delay or loss).
-fn is_without_effect(then: (f64, f64), now: (f64, f64)) -> bool {
-    let (part, effect) = WITHOUT_EFFECT;
-    now.0 <= (part * then.0).max(WINDOW_MIN) && now.1 > effect * then.1
-}
-
-impl Responses {
-    fn heard_per_s(&self) -> f64 {
-        self.heard as f64 / self.lasted.as_secs_f64()
-    }
-
-    fn share_lost(&self) -> f64 {
-        self.lost as f64 / (self.lost + self.heard).max(1) as f64
-    }
-}
-
-impl WindowLearning {
-    /// Returns whether an interval of this length with this many responses is complete.
-    pub(crate) fn is_over(&self, lasted: Duration, heard: u64) -> bool {
-        lasted >= self.interval && (heard >= ENOUGH || lasted >= PATIENCE)
     }
 }
 

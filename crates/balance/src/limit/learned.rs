@@ -1,7 +1,7 @@
 //! A rate of a back end that all shards learn together: shared counts, and a step that one shard
 //! takes at the end of each interval.
 //!
-//! The law itself is [`Aimd`]. A shard skips the step while another shard uses the record.
+//! The law is one of [`RateLaw`]. A shard skips the step while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_world::Timestamp;
 
 use super::AtomicF64;
-use super::aimd::{Aimd, Interval, RateLearning};
+use super::rate_law::LawState;
+use super::rate_learning::{Interval, RateLaw, RateLearning};
 
 /// Length of an interval whose rejections all have an unknown reason, as a multiple of
 /// [`RateLearning::interval`]. Proof that load is the reason ends the interval earlier.
@@ -44,7 +45,7 @@ pub(crate) struct Learned {
 struct Record {
     learning: Option<RateLearning>,
     began: Timestamp,
-    aimd: Aimd,
+    law: LawState,
 }
 
 impl Default for Learned {
@@ -58,7 +59,11 @@ impl Default for Learned {
             suspected: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             counts_from: AtomicU64::new(0),
-            record: Mutex::new(Record { learning: None, began: Timestamp::ZERO, aimd: Aimd::COLD }),
+            record: Mutex::new(Record {
+                learning: None,
+                began: Timestamp::ZERO,
+                law: LawState::cold(RateLaw::default()),
+            }),
         }
     }
 }
@@ -69,14 +74,14 @@ impl Learned {
     }
 
     /// Sets the parameters of learning, or stops learning. The learned rate stays if learning
-    /// continues. `apply` gets the rate before any other shard can learn another one.
+    /// continues with the same law. `apply` gets the rate before any other shard can learn another one.
     pub(crate) fn set(&self, learning: Option<RateLearning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
-        if learning.is_none() {
-            record.aimd = Aimd::COLD;
-        }
+        let law = learning.map(|learning| learning.law);
+        let is_same = self.is_on() && law == Some(record.law.law());
         record.learning = learning;
-        if learning.is_none() || !self.is_on() {
+        if !is_same {
+            record.law = LawState::cold(law.unwrap_or_default());
             self.start_interval(&mut record, Timestamp::ZERO);
         }
         self.put(&record, apply);
@@ -86,7 +91,7 @@ impl Learned {
     /// [`set`](Self::set).
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
-        record.aimd = Aimd::COLD;
+        record.law = LawState::cold(record.law.law());
         self.start_interval(&mut record, Timestamp::ZERO);
         self.put(&record, apply);
     }
@@ -137,11 +142,11 @@ impl Learned {
         // Rejections of requests sent within an interval after a decrease do not count. So an
         // interval that began in this time may not raise the rate.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
-        if interval.refused > 0 {
+        if interval.refused > 0 && record.law.needs_rest() {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
         }
         if interval.refused > 0 || !is_deaf {
-            record.aimd = record.aimd.step(&learning, &interval, cps_max);
+            record.law = record.law.step(&learning, &interval, cps_max);
         }
         self.start_interval_with(&mut record, now, has_paused.into());
         self.put(&record, apply);
@@ -178,8 +183,8 @@ impl Learned {
     }
 
     fn put(&self, record: &Record, apply: impl FnOnce(f64)) {
-        self.rate.set(record.aimd.rate);
-        apply(record.aimd.rate);
+        self.rate.set(record.law.rate());
+        apply(record.law.rate());
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {

@@ -1,7 +1,7 @@
 //! The window of a back end that all shards learn together. They share the counts of requests
 //! without a response. At the end of each interval, one shard computes the next window.
 //!
-//! The law itself is [`DelayWindow`]. Requests without a response are counted in slices of
+//! The law is one of [`WindowLaw`]. Requests without a response are counted in slices of
 //! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
 //! lost requests and silent callees use up a window only for this time, and no timer is needed. They
 //! count as lost when a request of a later time takes the place of their slice, unless it comes so
@@ -15,11 +15,8 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::AtomicF64;
-use super::delay::{DelayWindow, PATIENCE, Responses, WindowLearning};
-
-/// Time after which a request without a response no longer counts. It is T1, because after T1 the
-/// request is sent again.
-pub const FORGOTTEN: Duration = Duration::from_millis(500);
+use super::window_law::LawState;
+use super::window_learning::{FORGOTTEN, PATIENCE, Responses, WindowLaw, WindowLearning};
 
 const SLICE: Duration = Duration::from_millis(50);
 const SLICES: usize = 10;
@@ -46,6 +43,7 @@ pub(crate) struct Window {
     /// is the number of the slice, the lower half the count.
     sent: [AtomicU64; SLICES],
     heard: AtomicU64,
+    late: AtomicU64,
     least_ns: AtomicU64,
     lost: AtomicU64,
     wanted: AtomicBool,
@@ -59,7 +57,7 @@ pub(crate) struct Window {
 struct Record {
     learning: Option<WindowLearning>,
     began: Timestamp,
-    law: DelayWindow,
+    law: LawState,
 }
 
 impl Default for Window {
@@ -69,6 +67,7 @@ impl Default for Window {
             window: AtomicF64::default(),
             sent: Default::default(),
             heard: AtomicU64::new(0),
+            late: AtomicU64::new(0),
             least_ns: AtomicU64::new(NONE),
             lost: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
@@ -76,7 +75,7 @@ impl Default for Window {
             record: Mutex::new(Record {
                 learning: None,
                 began: Timestamp::ZERO,
-                law: DelayWindow::COLD,
+                law: LawState::cold(WindowLaw::default()),
             }),
         }
     }
@@ -88,30 +87,31 @@ impl Window {
     }
 
     /// Sets the parameters of learning, or stops learning. The learned window is kept while
-    /// learning goes on.
+    /// learning goes on with the same law.
     pub(crate) fn set(&self, learning: Option<WindowLearning>) {
         let mut record = self.lock();
-        if learning.is_none() {
-            record.law = DelayWindow::COLD;
-        }
-        let was_on = self.is_on();
+        let law = learning.map(|learning| learning.law);
+        let is_same = self.is_on() && law == Some(record.law.law());
         record.learning = learning;
+        if !is_same {
+            record.law = LawState::cold(law.unwrap_or_default());
+        }
         if learning.is_none() {
             self.ends_at.store(OFF, Relaxed);
-        } else if !was_on {
+        } else if !is_same {
             self.start_interval(&mut record, Timestamp::ZERO);
         }
-        self.window.set(record.law.window);
+        self.window.set(record.law.window());
     }
 
     /// Starts learning again from the beginning, because the back end may now be another server.
     pub(crate) fn forget(&self) {
         let mut record = self.lock();
-        record.law = DelayWindow::COLD;
+        record.law = LawState::cold(record.law.law());
         if record.learning.is_some() {
             self.start_interval(&mut record, Timestamp::ZERO);
         }
-        self.window.set(record.law.window);
+        self.window.set(record.law.window());
     }
 
     /// Returns the window in requests, or infinity if no window has been learned.
@@ -182,8 +182,12 @@ impl Window {
         // Requests of a forgotten slice are no longer counted.
         let _ = self.sent[slice as usize % SLICES].fetch_update(Relaxed, Relaxed, next);
         if sent.as_nanos() >= self.counts_from.load(Relaxed) {
+            let took = now.since(sent);
             self.heard.fetch_add(1, Relaxed);
-            self.least_ns.fetch_min(now.since(sent).as_nanos() as u64, Relaxed);
+            if took >= FORGOTTEN {
+                self.late.fetch_add(1, Relaxed);
+            }
+            self.least_ns.fetch_min(took.as_nanos() as u64, Relaxed);
         }
         self.step(now);
     }
@@ -207,17 +211,18 @@ impl Window {
         let seen = Responses {
             lasted,
             heard,
+            late: self.late.load(Relaxed),
             least: (least != NONE).then(|| Duration::from_nanos(least)),
             lost: self.lost.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
-        let before = record.law.window;
+        let before = record.law.window();
         record.law = record.law.step(&learning, &seen);
-        if record.law.window < before {
+        if record.law.window() < before {
             self.counts_from.store(now.as_nanos(), Relaxed);
         }
         self.start_interval(&mut record, now);
-        self.window.set(record.law.window);
+        self.window.set(record.law.window());
     }
 
     /// Starts an interval at `now`. If `now` is zero, the interval starts with the next request or
@@ -228,6 +233,7 @@ impl Window {
         let ends_at = if now == Timestamp::ZERO { 0 } else { (now + interval).as_nanos() };
         self.ends_at.store(ends_at, Relaxed);
         self.heard.store(0, Relaxed);
+        self.late.store(0, Relaxed);
         self.least_ns.store(NONE, Relaxed);
         self.lost.store(0, Relaxed);
         self.wanted.store(false, Relaxed);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_balance::{Learning, RateLearning, WindowLearning};
+use tidegate_balance::{Learning, RateLaw, RateLearning, WindowLaw, WindowLearning};
 use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
 use tidegate_world::Transport;
 
@@ -141,13 +141,21 @@ fn probed(Probe { interval, timeout, fall, rise, .. }: &Probe) -> String {
 }
 
 fn learned(Learning { rate, window }: &Learning) -> impl Iterator<Item = String> {
-    let rate = rate.as_ref().map(|RateLearning { interval, rate_min_cps, .. }| {
+    let rate = rate.as_ref().map(|RateLearning { law, interval, rate_min_cps, .. }| {
+        let by = match law {
+            RateLaw::Aimd => "",
+            RateLaw::Sre => " by `sre`",
+        };
         format!(
-            "rate limits learned from 503s every {interval:?}, {rate_min_cps} requests/s or more"
+            "rate limits learned from 503s{by} every {interval:?}, {rate_min_cps} requests/s or \
+             more"
         )
     });
-    let window = window.as_ref().map(|WindowLearning { delay, .. }| {
-        format!("limited so that requests wait for {delay:?} in an overloaded back end")
+    let window = window.as_ref().map(|WindowLearning { law, delay, .. }| match law {
+        WindowLaw::Delay => {
+            format!("limited so that requests wait for {delay:?} in an overloaded back end")
+        }
+        law => format!("unanswered requests limited by the law `{}`", law.name()),
     });
     rate.into_iter().chain(window)
 }

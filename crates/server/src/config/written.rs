@@ -154,7 +154,7 @@ pub fn queue_word(queue: Queueing) -> &'static str {
 mod tests {
     use std::path::Path;
 
-    use tidegate_balance::{RateLearning, WindowLearning};
+    use tidegate_balance::{RateLaw, RateLearning, WindowLaw, WindowLearning};
     use tidegate_proxy::Class;
 
     use super::*;
@@ -179,6 +179,7 @@ mod tests {
     #[test]
     fn learned_limits_read_back_as_written() {
         let rate = RateLearning {
+            law: RateLaw::Aimd,
             interval: std::time::Duration::from_millis(70),
             increase: 0.125,
             decrease: 0.75,
@@ -188,8 +189,11 @@ mod tests {
             delay: std::time::Duration::from_millis(30),
             ..WindowLearning::default()
         };
-        for rate in [None, Some(rate)] {
-            for window in [None, Some(window)] {
+        let sre = RateLearning { law: RateLaw::Sre, ..RateLearning::default() };
+        let by = |law| Some(WindowLearning { law, ..WindowLearning::default() });
+        let windows = [None, Some(window)].into_iter().chain(WindowLaw::ALL.map(by));
+        for window in windows {
+            for rate in [None, Some(rate), Some(sre)] {
                 let learning = Learning { rate, window };
                 let keys = format!("name = \"app\"\n{}", learning_toml(&learning));
                 let text = PLACES.replace("name = \"app\"\n", &keys);

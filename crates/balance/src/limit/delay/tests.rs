@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn ms(ms: u64) -> Duration {
@@ -6,7 +8,7 @@ fn ms(ms: u64) -> Duration {
 
 /// Returns the responses of an interval of 100 ms: 100 of them, the quickest after `least_ms`.
 fn seen(least_ms: u64, wanted: bool) -> Responses {
-    Responses { lasted: ms(100), heard: 100, least: Some(ms(least_ms)), lost: 0, wanted }
+    Responses { lasted: ms(100), heard: 100, late: 0, least: Some(ms(least_ms)), lost: 0, wanted }
 }
 
 fn step(law: DelayWindow, seen: &Responses) -> DelayWindow {

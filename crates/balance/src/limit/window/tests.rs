@@ -1,11 +1,14 @@
+mod laws;
+
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 use tidegate_world::{Purpose, Seed, Stream};
 
 use super::*;
 
 const US: u64 = 1_000;
+const T1_US: u64 = 500_000;
 
 fn at(us: u64) -> Timestamp {
     Timestamp::from_nanos(1_000_000_000 + us * US)
@@ -31,11 +34,22 @@ struct World {
     path_us: u64,
     /// Jobs that the server's queue holds. Further jobs are lost.
     room: usize,
+    /// Cost of a retransmitted INVITE as a part of the cost of an INVITE, or `None` if unanswered
+    /// INVITEs are not retransmitted.
+    repeated: Option<f64>,
     now: u64,
     busy_until: u64,
     /// Jobs in the server's queue: the time of sending, or `None` for the rest of a call.
     queue: VecDeque<Option<u64>>,
+    /// INVITEs that the server has served, by their time of sending.
+    served: HashSet<u64>,
+    /// INVITEs without a response, by their time of sending.
+    unanswered: HashSet<u64>,
     responses: BinaryHeap<Reverse<(u64, u64)>>,
+    /// Timers of retransmissions: when they fire, the INVITE, and the time since the previous copy.
+    timers: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Times to the first response, µs.
+    took_us: Vec<u64>,
 }
 
 /// The outcome of some seconds.
@@ -56,10 +70,15 @@ impl World {
             costs_us,
             path_us: 300,
             room: usize::MAX,
+            repeated: None,
             now: 0,
             busy_until: 0,
             queue: VecDeque::new(),
+            served: HashSet::new(),
+            unanswered: HashSet::new(),
             responses: BinaryHeap::new(),
+            timers: BinaryHeap::new(),
+            took_us: Vec::new(),
         }
     }
 
@@ -80,28 +99,54 @@ impl World {
         loop {
             let served = if self.queue.is_empty() { u64::MAX } else { self.busy_until };
             let response = self.responses.peek().map_or(u64::MAX, |&Reverse((due, _))| due);
-            self.now = arrival.min(served).min(response).max(self.now);
+            let timer = self.timers.peek().map_or(u64::MAX, |&Reverse((due, ..))| due);
+            self.now = arrival.min(served).min(response).min(timer).max(self.now);
             if self.now >= end {
                 return outcome;
             }
             if self.now == response {
                 let Some(Reverse((_, sent))) = self.responses.pop() else { unreachable!() };
+                if !self.unanswered.remove(&sent) {
+                    continue;
+                }
                 self.window.on_heard(at(self.now), at(sent));
                 let took = self.now - sent;
+                self.took_us.push(took);
                 *(if took <= 500_000 { &mut outcome.good } else { &mut outcome.late }) += 1;
             } else if self.now == arrival {
                 arrival += self.exponential(1e6 / cps).max(1);
                 outcome.offered += 1;
                 if self.window.conforms(at(self.now), false) {
                     self.window.on_sent(at(self.now));
+                    self.unanswered.insert(self.now);
+                    if self.repeated.is_some() {
+                        self.timers.push(Reverse((self.now + T1_US, self.now, T1_US)));
+                    }
                     self.put(Some(self.now));
                 } else {
                     outcome.rejected += 1;
                 }
+            } else if self.now == timer {
+                self.retransmit();
             } else {
                 self.serve();
             }
         }
+    }
+
+    /// RFC 3261 §17.1.1.2: timer A doubles with each retransmission, and timer B ends them after
+    /// 64·T1.
+    fn retransmit(&mut self) {
+        let Some(Reverse((due, sent, waited))) = self.timers.pop() else { return };
+        if !self.unanswered.contains(&sent) {
+            return;
+        }
+        if due - sent >= 64 * T1_US {
+            self.unanswered.remove(&sent);
+            return;
+        }
+        self.timers.push(Reverse((due + 2 * waited, sent, 2 * waited)));
+        self.put(Some(sent));
     }
 
     fn put(&mut self, job: Option<u64>) {
@@ -121,12 +166,19 @@ impl World {
         }
         if let Some(sent) = done {
             self.responses.push(Reverse((self.now + self.path_us, sent)));
-            self.put(None);
+            if self.served.insert(sent) {
+                self.put(None);
+            }
         }
     }
 
     fn cost(&mut self, job: Option<u64>) -> u64 {
-        let mean = if job.is_some() { self.costs_us.0 } else { self.costs_us.1 };
+        let (invite, rest) = self.costs_us;
+        let mean = match job {
+            Some(sent) if self.served.contains(&sent) => invite * self.repeated.unwrap_or(1.0),
+            Some(_) => invite,
+            None => rest,
+        };
         self.exponential(mean).max(1)
     }
 }
@@ -261,6 +313,12 @@ fn it_is_switched_on_and_off_and_forgets() {
         .window
         .set(Some(WindowLearning { delay: Duration::from_millis(20), ..Default::default() }));
     assert_eq!(world.window.size(), size, "other numbers, the same back end");
+    let other = WindowLearning { law: WindowLaw::Gradient, ..Default::default() };
+    world.window.set(Some(other));
+    assert!(world.window.is_on() && world.window.size().is_infinite(), "another law");
+    world.window.set(Some(WindowLearning::default()));
+    world.run(5_000.0, 5.0);
+    assert!(world.window.size().is_finite());
     world.window.forget();
     assert!(world.window.is_on() && world.window.size().is_infinite());
     world.run(5_000.0, 5.0);

@@ -1,6 +1,6 @@
 //! `[pool.limit]`.
 
-use tidegate_balance::{Learning, RateLearning, WindowLearning};
+use tidegate_balance::{Learning, RateLaw, RateLearning, WindowLaw, WindowLearning};
 use toml::Spanned;
 
 use crate::config::keys::{Only, keys};
@@ -73,6 +73,20 @@ static LEARNS_RATE: Only<Limit> = Only {
     instead: "write `learn = \"refusals\"`",
 };
 
+static USES_AIMD: Only<Limit> = Only {
+    by: "learn",
+    when: |limit| limit.learn.get_ref().learns_rate() && limit.rate.law == RateLaw::Aimd,
+    why: "no rate is learned by `aimd`",
+    instead: "write `learn = \"refusals\"` with `rate_law = \"aimd\"`",
+};
+
+static USES_DELAY: Only<Limit> = Only {
+    by: "learn",
+    when: |limit| limit.learn.get_ref().learns_window() && limit.window.law == WindowLaw::Delay,
+    why: "no limit is learned by the law `delay`",
+    instead: "write `learn = \"delay\"` with `window_law = \"delay\"`",
+};
+
 static LEARNS_WINDOW: Only<Limit> = Only {
     by: "learn",
     when: |limit| limit.learn.get_ref().learns_window(),
@@ -97,7 +111,7 @@ keys! {
     /// lowers the limit, so that a request waits there for only about `delay_ms`. Tidegate also
     /// lowers the limit if many requests get no response within half a second. The back end need
     /// not report overload. But it must send the first response itself, as a proxy with
-    /// transactions does with 100.
+    /// transactions does with 100. `window_law` selects other laws.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn
@@ -110,17 +124,49 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"off\"");
+    /// The law that computes the rate from rejections.
+    ///
+    /// `aimd`: after a rejection the rate falls to the rate that the back end accepted. Without
+    /// rejections it grows, faster and faster.
+    ///
+    /// `sre`: the back end gets at most twice as many requests as it accepted in the last 30
+    /// seconds. This is the client-side throttling of Google's book Site Reliability Engineering.
+    /// Use it only if rejections cost the back end almost nothing, because up to half of the
+    /// requests are rejected there.
+    key "rate_law" (rate.law) = Choice {
+        words: &[(RateLaw::Aimd.name(), RateLaw::Aimd), (RateLaw::Sre.name(), RateLaw::Sre)],
+        reserved: &[],
+    }, Default("\"aimd\""), only(&LEARNS_RATE);
     /// Milliseconds from one adjustment of the rate to the next. If fewer than ten requests arrive
     /// in that time, the interval grows to at most two seconds.
     key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
     /// The fraction by which the rate grows each second while requests use at least nine tenths of
     /// it. After every four such seconds without a rejection the fraction doubles, up to 1.
-    key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS_RATE);
+    key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&USES_AIMD);
     /// The limit after a rejection, as a fraction of the rate that the back end accepted.
-    key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS_RATE);
+    key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&USES_AIMD);
     /// The lowest learned rate, in requests a second.
     key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);
+    /// The law that computes how many requests may wait for their first response.
+    ///
+    /// `delay`: see `learn`.
+    ///
+    /// `gradient`: the limit shrinks while even the quickest responses are slower than their average
+    /// of the last six seconds. This is `Gradient2Limit` of Netflix concurrency-limits. The law has
+    /// no target for the delay, and it does not notice lost requests.
+    ///
+    /// `retransmissions`: a controller keeps the share of requests that have been retransmitted
+    /// although they wait in the back end at a tenth. So requests wait for about half a second. The
+    /// law does not notice lost requests.
+    key "window_law" (window.law) = Choice {
+        words: &[
+            (WindowLaw::Delay.name(), WindowLaw::Delay),
+            (WindowLaw::Gradient.name(), WindowLaw::Gradient),
+            (WindowLaw::Retransmissions.name(), WindowLaw::Retransmissions),
+        ],
+        reserved: &[],
+    }, Default("\"delay\""), only(&LEARNS_WINDOW);
     /// Milliseconds for which a request may wait in an overloaded back end, in addition to the
     /// usual time to the first response.
-    key "delay_ms" (window.delay) = millis(5..=1_000), Default("50"), only(&LEARNS_WINDOW);
+    key "delay_ms" (window.delay) = millis(5..=1_000), Default("50"), only(&USES_DELAY);
 }

@@ -1,0 +1,16 @@
+//! Comparison of a table with the committed one, for tests.
+
+/// Checks that both tables have the same rows, and agree to 0.02 or 5 %: logarithms differ in their
+/// last bit from one machine to the next, and so do the runs.
+#[track_caller]
+pub(super) fn assert_agrees(text: &str, committed: &str) {
+    assert_eq!(text.lines().count(), committed.lines().count(), "rows");
+    for (line, expected) in text.lines().zip(committed.lines()) {
+        let mut words = line.split_whitespace().zip(expected.split_whitespace());
+        let is_alike = words.all(|(now, then)| match (now.parse::<f64>(), then.parse::<f64>()) {
+            (Ok(now), Ok(then)) => (now - then).abs() <= 0.02_f64.max(0.05 * then.abs()),
+            _ => now == then,
+        });
+        assert!(is_alike, "now\n{line}\ncommitted\n{expected}");
+    }
+}

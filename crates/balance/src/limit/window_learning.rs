@@ -1,0 +1,115 @@
+//! The parameters for learning a window, and the signals of its laws.
+
+use std::time::Duration;
+
+/// Time after which a request without a response no longer counts. It is T1, because after T1 the
+/// request is sent again.
+pub const FORGOTTEN: Duration = Duration::from_millis(500);
+/// Maximum growth factor of a window in one interval.
+pub(super) const GROWTH_MAX: f64 = 1.05;
+/// Minimum part of a window that remains after an interval.
+pub(super) const FALL_MAX: f64 = 0.5;
+/// Minimum window.
+pub(super) const WINDOW_MIN: f64 = 10.0;
+/// A smaller window counts as without effect if it has at most the first part of its earlier size,
+/// and the sign of overload is still above the second part of its earlier value.
+const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
+
+/// Minimum number of responses in an interval. [`PATIENCE`] is how long the interval waits for
+/// them.
+const ENOUGH: u64 = 10;
+/// Minimum number of responses, or of requests without a response, that can show overload.
+pub(super) const FEW: u64 = 5;
+/// Maximum time for which an interval waits for enough responses.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A law that computes the window of a back end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowLaw {
+    /// The quickest response and the loss (`delay.rs`).
+    #[default]
+    Delay,
+    /// The quickest response, compared with its average (`gradient.rs`).
+    Gradient,
+    /// The share of requests that are retransmitted although the back end has them
+    /// (`retransmissions.rs`).
+    Retransmissions,
+}
+
+/// Parameters for learning the window of a back end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WindowLearning {
+    /// The law that computes the window.
+    pub law: WindowLaw,
+    /// Time between steps, longer if fewer than ten responses arrive.
+    pub interval: Duration,
+    /// The delay beyond the base at which requests count as waiting. Only [`WindowLaw::Delay`]
+    /// uses it.
+    pub delay: Duration,
+}
+
+impl Default for WindowLearning {
+    fn default() -> Self {
+        Self {
+            law: WindowLaw::default(),
+            interval: Duration::from_millis(100),
+            delay: Duration::from_millis(50),
+        }
+    }
+}
+
+/// The counts of one interval.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Responses {
+    pub(crate) lasted: Duration,
+    /// Requests with a response.
+    pub(crate) heard: u64,
+    /// The requests in `heard` whose first response came only after
+    /// [`FORGOTTEN`], so that they had been retransmitted.
+    pub(crate) late: u64,
+    /// The shortest time to the first response, or `None` without a response.
+    pub(crate) least: Option<Duration>,
+    /// Requests that had no response within [`FORGOTTEN`].
+    pub(crate) lost: u64,
+    /// True if the window held requests back.
+    pub(crate) wanted: bool,
+}
+
+impl WindowLaw {
+    /// All laws, with the default law first.
+    pub const ALL: [Self; 3] = [Self::Delay, Self::Gradient, Self::Retransmissions];
+
+    /// Returns the name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Gradient => "gradient",
+            Self::Retransmissions => "retransmissions",
+        }
+    }
+}
+
+/// Returns whether the sign of overload is nearly the same although the window is much smaller.
+/// `then` and `now` are pairs of a window and the sign of overload (delay, loss or
+/// retransmissions).
+pub(super) fn is_without_effect(then: (f64, f64), now: (f64, f64)) -> bool {
+    let (part, effect) = WITHOUT_EFFECT;
+    now.0 <= (part * then.0).max(WINDOW_MIN) && now.1 > effect * then.1
+}
+
+impl Responses {
+    pub(super) fn heard_per_s(&self) -> f64 {
+        self.heard as f64 / self.lasted.as_secs_f64()
+    }
+
+    pub(super) fn share_lost(&self) -> f64 {
+        self.lost as f64 / (self.lost + self.heard).max(1) as f64
+    }
+}
+
+impl WindowLearning {
+    /// Returns whether an interval of this length with this many responses is complete.
+    pub(crate) fn is_over(&self, lasted: Duration, heard: u64) -> bool {
+        lasted >= self.interval && (heard >= ENOUGH || lasted >= PATIENCE)
+    }
+}
