@@ -202,7 +202,7 @@ impl<T: Hashed> SlotTable<T> {
         self.chunks.iter().flatten().filter_map(|slot| slot.entry.as_ref())
     }
 
-    /// Puts an entry into a vacant slot, in no bucket yet.
+    /// Puts an entry into a vacant slot, but not yet into a bucket.
     fn fill(&mut self, entry: T) -> SlotRef {
         let number = self.free;
         if number != END {
