@@ -477,7 +477,7 @@ impl Program {
         self.branch(IF_EQUAL, SIP_, 0, 3);
         self.end_in_kind(2);
         self.branch_if_new_work(1);
-        // Over the end in the socket of new work.
+        // Jumps over the instructions that end in the socket for new work.
         self.step(GO_ON, 3);
         self.end_in_kind(1);
         self.step(FROM_X, 0);

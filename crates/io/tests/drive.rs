@@ -396,7 +396,8 @@ fn a_command_wakes_a_shard_and_several_keep_their_order() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let command = |number: u8| Seen::Command(vec![number]);
-    // No command is given before the shard is there. Then it sleeps because there is nothing to do.
+    // The command is sent after the shard has started. Then the shard sleeps, because there is
+    // nothing to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);

@@ -181,7 +181,7 @@ fn time_spent_waiting_is_not_busy() {
     let (at, load) = rest[rest.len() - 1];
     let waited = at.since(Timestamp::ZERO).saturating_sub(load.busy);
     assert!(waited >= Duration::from_millis(50), "{waited:?} of {at:?}");
-    // Nothing is read while nothing happens: a reading every 2 ms would be seventy.
+    // The load is not read while nothing happens. A reading every 2 ms would give seventy readings.
     assert!(rest.len() <= 20, "{rest:?}");
 }
 

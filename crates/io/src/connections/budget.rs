@@ -18,7 +18,7 @@ const CREDIT_MAX_NS: i64 = 2_000_000;
 pub(super) struct HandshakeBudget {
     /// True if messages wait for service. Otherwise the processor has time for all handshakes.
     is_behind: bool,
-    /// The processor time of the thread up to which time has been counted.
+    /// The CPU time of the thread at the last count.
     counted: Duration,
     credit_ns: i64,
 }

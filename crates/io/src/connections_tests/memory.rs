@@ -127,7 +127,7 @@ fn a_connection_makes_room_even_if_it_was_small_when_it_last_read() {
     caller.write_all(begun(700).as_bytes()).unwrap();
     assert_eq!(closed_for_memory(&mut scene), strangers[0].1.connection);
     assert_eq!(scene.counters.stream_held_full.get(), 1);
-    // When the others have ended, little is small again.
+    // When the other connections have ended, this one may hold 2,048 bytes again.
     drop((strangers, others));
     while scene.connections.connections.len() > 1 {
         assert!(scene.next().is_some());

@@ -452,7 +452,8 @@ fn a_short_time_limit_for_messages_applies_from_the_beginning() {
     assert_eq!((scene.counters.stream_slow.get(), scene.counters.tls_failed_slow.get()), (1, 0));
 }
 
-/// A session keeps the fragments of a handshake message. They look like session tickets.
+/// On the wire, fragments of a handshake message look like session tickets. A session keeps the
+/// fragments until the message is complete, so many records without plaintext must count.
 #[test]
 fn records_without_plaintext_count_if_they_are_many() {
     let Certified { server, client } = certified("a.example");
@@ -504,7 +505,7 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
     }
 }
 
-/// All handshakes are completed nevertheless.
+/// All handshakes are completed, although messages wait all the time.
 #[test]
 fn handshakes_wait_for_the_processor_while_messages_wait() {
     const CLIENTS: usize = 60;
