@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Signals concern the whole process, so they are one test.
+    /// Signals concern the whole process, so one test covers all of them.
     #[test]
     fn each_kind_of_signal_arrives_despite_others_and_none_after_the_drop() {
         const WAIT: Duration = Duration::from_secs(10);

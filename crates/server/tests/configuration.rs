@@ -137,7 +137,8 @@ fn right_configurations_are_read() {
     }
 }
 
-/// Back ends are reached by another listener, and origins are those that browsers send.
+/// A listener for WebSockets reaches no back ends, so the file has another listener. Origins have
+/// the form in which browsers send them.
 #[test]
 fn listeners_for_websockets_are_read() {
     let config = parse(&files("good")[0].with_file_name("websockets.toml")).unwrap();

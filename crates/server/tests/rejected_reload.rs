@@ -108,7 +108,7 @@ fn a_rejected_reload_is_reported() {
     shard.join().unwrap();
 }
 
-/// A command was executed, and nobody could see in the log who had given it.
+/// A regression: a command was executed, and nobody could see in the log who had given it.
 #[test]
 fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let dir = tempfile::tempdir().unwrap();
