@@ -501,7 +501,7 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
     sent
 }
 
-// 002 §3.1, and the bound on goodput, all from measurements at run time.
+// Costs of paper 002 §3.1, and the bound on goodput, all from measurements at run time.
 #[test]
 fn costs_of_calls_and_rejections_are_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {

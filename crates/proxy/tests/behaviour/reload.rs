@@ -181,7 +181,7 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(!relayed(&mut r, "3"), "its slot may still be reserved, but it has no call");
 }
 
-/// A token led to an address for months after its back end had been removed.
+/// A regression: a token led to an address for months after its back end had been removed.
 #[test]
 fn requests_reach_a_removed_back_end_for_a_limited_time() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);

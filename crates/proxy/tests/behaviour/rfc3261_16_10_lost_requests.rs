@@ -332,7 +332,7 @@ fn a_cancel_goes_to_no_more_than_eight_back_ends() {
     }
 }
 
-/// Cases that stay 481: no back end could match it.
+/// CANCELs that get 481, because no back end could match them.
 #[test]
 fn unmatched_cancels_are_denied() {
     // No previous process is known.

@@ -409,7 +409,7 @@ fn a_trusted_source_may_use_a_token() {
     assert_eq!(only(scene.offer(trusted, &text), "INVITE").0, phone);
 }
 
-/// Another instance sends a datagram from a shared address, so the Path names that.
+/// Another instance sends a datagram from a shared address, so the Path names this address.
 #[test]
 fn a_path_names_the_address_that_instances_share_for_datagrams() {
     let mut scene = Scene::with(Mode::Transaction, |settings| {

@@ -394,7 +394,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
     assert_eq!(sent(&calls(&mut script, "e", 20)), 20);
 }
 
-/// 002 §6.1: "The feedforward information contains the sender measured value of the current
+/// Paper 002 §6.1: "The feedforward information contains the sender measured value of the current
 /// incoming load." A request that is held back belongs to this load too.
 #[test]
 fn only_a_server_that_asks_for_the_load_is_told_it() {

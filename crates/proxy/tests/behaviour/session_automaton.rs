@@ -25,7 +25,7 @@ use tidegate_proxy::Mode;
 
 const MODES: [Mode; 2] = [Mode::Stateless, Mode::Transaction];
 
-/// w_inv and w_bye, in hundredths: 003 §IV, TLWL-1.75.
+/// The weights w_inv and w_bye of TLWL-1.75 in paper 003 §IV, in hundredths.
 const W_INV: u64 = 175;
 const W_BYE: u64 = 100;
 

@@ -185,7 +185,7 @@ fn requests_to_more_names_than_may_be_asked_at_once_wait() {
     }
 }
 
-/// Names of a domain whose name server does not answer.
+/// A domain whose name server does not answer must not take all places for queries.
 #[test]
 fn a_slow_domain_leaves_room_for_others() {
     let mut scene = Scene::with(&[Udp], Families::V4, 64).a("b.example.", &["192.0.2.1"]);
