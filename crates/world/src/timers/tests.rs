@@ -55,7 +55,7 @@ fn the_memory_of_a_peak_is_freed_after_it() {
 #[test]
 fn a_sweep_examines_a_few_epochs_and_the_next_one_continues() {
     let mut timers = Timers::new();
-    // 100 of each epoch.
+    // Each epoch gets 100 timers.
     for key in 0..100_000u32 {
         timers.push(at((u64::from(key) << EPOCH_BITS) / 100), key);
     }
