@@ -250,7 +250,7 @@ impl Connections {
                     let received = Received::new(connection.arrived, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
-                // The other connections come first.
+                // The connection gets its next turn after the other connections.
                 Step::More => {
                     connection.turn = Turn::default();
                     self.readable.pass_on();

@@ -250,7 +250,7 @@ impl Program {
         let over = self.jump_unless_new_work();
         self.store_source(family);
         for address in words {
-            // The last words differ the most.
+            // The last words of addresses differ the most, so they are compared first.
             for word in (family.first_word()..4).rev() {
                 let left = 2 * (word - family.first_word()) as u8;
                 self.step(RECALL, word as u32);

@@ -113,7 +113,7 @@ impl Record {
             if self.arrived < HEADER {
                 self.header[self.arrived..][..taken.len()].copy_from_slice(taken);
             }
-            // The last bytes of the record, which may consist of its header alone.
+            // These are the last bytes of the record, which may consist of its header alone.
             let is_whole = self.arrived >= HEADER && taken.len() == left;
             self.arrived = if is_whole { 0 } else { self.arrived + taken.len() };
             bytes = rest;

@@ -60,7 +60,8 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    // Much longer than reception may be blocked. Service lasts at least as long as reception.
+    // The core works on a datagram much longer than reception may be blocked. Service lasts at
+    // least as long as reception.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();

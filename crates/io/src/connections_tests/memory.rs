@@ -25,7 +25,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
         let filled = scene.fill(flow);
         let buffers = buffers_of_window(&mut scene, flow, size);
         assert!(buffers <= BUFFERS_MAX, "{buffers} buffers of {size} bytes");
-        // All bytes arrive once.
+        // All bytes arrive, each of them once.
         let posted = filled + STREAM_WINDOW / size * size;
         let mut read = Vec::new();
         let mut buffer = vec![0; 1 << 20];
