@@ -160,7 +160,8 @@ fn a_request_head_without_end_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
-    // At most 1 MiB. The peer closes long before, which shows as an error here.
+    // Sends 1 MiB at most. The peer closes the connection long before, which shows as an error
+    // here.
     let filler = [b'x'; 4096];
     let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
     let answer = rest(stream);

@@ -94,7 +94,7 @@ fn a_rejected_reload_is_reported() {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // As if the shard had no room at the first command.
+    // Now the counters are as if the shard had no room at the first command.
     assembly.counters()[0].proxy.in_force.last_rejected.set(1);
     write(10);
     let (status, said) = reload();
