@@ -121,7 +121,8 @@ fn the_share_of_each_class_is_published() {
         script.offer(CALLER, own("REGISTER", &format!("r{i}"), 1, "").as_bytes());
         script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
     }
-    // The gate closes at the ninth message: a quarter of nine messages is 2.25 of five REGISTERs.
+    // The gate closes at the ninth message and rejects a quarter of the messages. A quarter of nine
+    // messages is 2.25, which is the share of the five REGISTERs to reject.
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     tidegate_world::Core::on_load(&mut script.proxy, script.now, Load::default());
     let refusing = |class: Class| {
