@@ -6,7 +6,7 @@
 //!
 //! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]`
 //!
-//! At the end it prints its messages, its losses, how far it fell behind, and its CPU time.
+//! At the end it prints the numbers of its messages and of its losses, its delay, and its CPU time.
 
 use std::collections::VecDeque;
 use std::fmt::Write;

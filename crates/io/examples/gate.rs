@@ -8,8 +8,9 @@
 //!
 //! `cargo run --release --example gate -- [--datagrams N]`
 //!
-//! For each way it prints a line with the datagrams sent, received, filtered and lost at full
-//! buffers, and the nanoseconds of sending and of reading for each datagram sent.
+//! For each way to drop or answer datagrams, it prints a line with the datagrams sent, received,
+//! filtered and lost at full buffers, and the nanoseconds of sending and of reading for each
+//! datagram sent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};

@@ -83,9 +83,10 @@ pub(crate) struct Connection {
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
-    /// The bytes of memory of what is left to send, as far as the driver has counted them.
+    /// Memory of the messages that are left to send, in bytes, as the driver last counted it. It is
+    /// 0 for a connection that the core has opened.
     pub(crate) unsent: usize,
-    /// The time since which something is left to send, or `NEVER` if the driver has counted nothing.
+    /// Time since which `unsent` has been above 0, or `NEVER` if it is 0.
     pub(crate) unsent_since: Timestamp,
     out: VecDeque<Buffer>,
     /// Number of bytes of the first buffer that have been sent.

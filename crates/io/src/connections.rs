@@ -72,13 +72,14 @@ pub(crate) struct Connections {
     is_ending: bool,
     /// Number of bytes that all connections have read and not passed on yet.
     held: usize,
-    /// Accepted connections that hold more than a small part of these bytes.
+    /// Accepted connections that hold more than `small` of these bytes.
     holding: Takers,
-    /// The bytes of memory of messages that the sockets of accepted connections have not taken.
+    /// Memory of the messages that the sockets of accepted connections have not taken, in bytes.
     unsent: usize,
-    /// Accepted connections that have more than a small part of these bytes.
+    /// Accepted connections that have more than `small` of these bytes.
     unread: Takers,
-    /// The number of bytes of each kind for which no connection is closed.
+    /// A connection that takes at most this number of bytes of a memory is not closed to free the
+    /// memory.
     small: usize,
     spare: Vec<u8>,
     limits: StreamLimits,
@@ -236,9 +237,9 @@ impl Connections {
             }
             match step {
                 Step::Message(bytes) => {
-                    // A keep-alive takes a whole turn. It passes every limit of the core, so a peer
-                    // that sends nothing else on many connections could delay the messages of all
-                    // others.
+                    // A keep-alive takes a whole turn. The core has no limit for keep-alives, so a
+                    // peer that sends only keep-alives on many connections could delay the messages
+                    // of all other peers.
                     let is_keep_alive = matches!(&bytes[..], PING | PONG);
                     connection.turn.messages += if is_keep_alive { MESSAGES } else { 1 };
                     if !connection.has_fragments() {
@@ -249,7 +250,7 @@ impl Connections {
                     let received = Received::new(connection.arrived, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
-                // The other connections come first.
+                // The connection gets its next turn after the other connections.
                 Step::More => {
                     connection.turn = Turn::default();
                     self.readable.pass_on();
@@ -265,7 +266,8 @@ impl Connections {
                         self.counters.stream_garbled.add(1);
                     }
                     // An alert instead of the first message concerns the handshake. Browsers, and
-                    // servers with TLS 1.3, reject a certificate only when it is complete.
+                    // servers with TLS 1.3, reject a certificate only when the handshake is
+                    // complete.
                     if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
                     }

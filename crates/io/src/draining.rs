@@ -50,8 +50,8 @@ pub(crate) struct Draining {
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// True if datagrams may still wait at the addresses that this shard has left, or first messages
-    /// on the connections that it has accepted there last.
+    /// True if datagrams may still wait at the addresses that this shard has left, or if the first
+    /// messages may still wait on the connections that it accepted there last.
     may_hold: bool,
 }
 

@@ -69,7 +69,8 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// Whether the kernel may drop datagrams although no later datagram reports the drops.
+    /// Whether the kernel drops datagrams at the request of the core. Then drops may happen without
+    /// a later datagram that reports them.
     sheds: bool,
     draining: Option<Draining>,
     /// Whether the last turn left messages to serve.
@@ -126,7 +127,7 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Returns the driver, which from now on passes to its core the commands that are
+    /// Returns the driver with `commands`: its core gets the commands that are
     /// [given](CommandSender::give) through this handle.
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {

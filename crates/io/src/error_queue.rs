@@ -135,7 +135,8 @@ mod tests {
         sockopt::set(socket.as_fd(), level, name, 1).unwrap();
         let closed = UdpSocket::bind(any).unwrap().local_addr().unwrap();
         assert_eq!(drained(&socket, 9), (0, vec![]));
-        // Longer than the limit on quotes, and longer than the quote of a report over IPv4.
+        // This datagram is longer than the limit on quotes, and longer than the quote of a report
+        // over IPv4.
         let long: Vec<u8> = (0..=u8::MAX).cycle().take(2000).collect();
         for bytes in [b"anyone?", b"at all?", &long[..]] {
             // A later send may return the report of an earlier one.
@@ -164,7 +165,8 @@ mod tests {
         };
         set(libc::IPV6_RECVERR, 1);
         set(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO);
-        // With its headers, 48 bytes, more than the loopback's MTU of 65,536.
+        // With its headers of 48 bytes, the datagram is longer than the MTU of the loopback, which
+        // is 65,536.
         let to = socket.local_addr().unwrap();
         let error = socket.send_to(&[0; 65_500], to).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EMSGSIZE));

@@ -79,16 +79,20 @@ impl KernelGate {
         self.set(&Shedding::NONE)
     }
 
-    /// Sets the shedding for one shard, from now on. All shards should use the same key and the
-    /// same spared networks: those of the first shard that [drops by hash](Shedding::has_share)
-    /// apply to all shards. A source that one shard bans is banned for all shards, because its
-    /// ports are spread over all of them. The same applies to a hash whose datagrams are dropped,
-    /// and to a [heavy](Shedding::heavy) network: the shares of all shards that name heavy networks
-    /// apply to it. The share of a shard that names none applies to all sources whose datagrams
-    /// reach this shard. If the shards together ban more than [`Shedding::BANNED_MAX`] sources,
-    /// only the first ones in the order of the shards are banned. If they have more than
-    /// [`Shedding::MARKS_MAX`] hashes or [`Shedding::HEAVY_MAX`] heavy networks, the first ones of
-    /// each shard apply.
+    /// Sets the shedding for one shard, from now on. The ports of a source are spread over all
+    /// shards, so some settings of one shard apply to the others too:
+    ///
+    /// - The key and the spared networks of the first shard that [drops by
+    ///   hash](Shedding::has_share) apply to all shards. All shards should use the same ones.
+    /// - A source that one shard bans is banned for all shards. If the shards together ban more
+    ///   than [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are
+    ///   banned.
+    /// - A hash whose datagrams one shard drops is dropped at all shards. If the shards together
+    ///   have more than [`Shedding::MARKS_MAX`] hashes, the first ones of each shard apply.
+    /// - The share of a shard that names [heavy](Shedding::heavy) networks applies to the heavy
+    ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the first
+    ///   ones of each shard count. The share of a shard that names none applies to all sources
+    ///   whose datagrams reach this shard.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).

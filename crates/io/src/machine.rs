@@ -108,7 +108,7 @@ pub trait Machine {
 /// The state of the receive buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Buffers {
-    /// The filled part of the buffer that is the fullest, 0 to 1.
+    /// The fill level of the fullest receive buffer, from 0 (empty) to 1 (full).
     pub fill: f32,
     /// Number of datagrams since the start that were lost because a buffer for new work was full.
     pub overflow: u64,

@@ -305,8 +305,10 @@ fn refuses_gso(code: i32) -> Option<bool> {
 
 /// If the machine has lost the source of these datagrams, lets them leave from the address that the
 /// kernel selects. They are one datagram or one batch, so they have one source. Returns whether the
-/// machine has lost it. `checked` is the source that was checked last in this flush, and whether the
-/// machine has it, because peers could cause many checks of one source.
+/// machine has lost the source.
+///
+/// `checked` is the source that was checked last in this flush, and whether the machine has it. It
+/// saves repeated checks of one source, which peers could cause.
 fn forget_lost_source(
     queue: &mut [Outgoing],
     members: &[u8],

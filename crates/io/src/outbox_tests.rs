@@ -40,7 +40,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     }
     assert!(outbox.is_full());
     let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
-    // One batch from each of two senders to each of three receivers.
+    // Each of the two senders sends one batch to each of the three receivers.
     let expected_of =
         Flushed { sent: 64, bytes: 64, gso_batches: 6, in_gso_batches: 64, ..Flushed::default() };
     assert_eq!(flushed, expected_of);
@@ -170,7 +170,7 @@ fn a_batch_arrives_as_separate_datagrams() {
     for (lengths, gso_batches, in_gso_batches) in [
         (&[500; BATCH][..], 1, 64),
         (&[500, 500, 7, 500, 500, 500, 501, 1, 1][..], 3, 8),
-        // More than a datagram over IPv4 holds.
+        // Together, these are more bytes than a datagram over IPv4 holds.
         (&[1452; BATCH], 2, 64),
         (&[1453; 3], 0, 0),
         (&[10, 20, 30], 0, 0),
@@ -374,7 +374,8 @@ fn an_error_of_one_datagram_affects_only_this_datagram() {
 fn reports_about_earlier_datagrams_are_ignored() {
     let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
     assert_eq!(run(2, &script, 0).0, [SendOutcome::Sent; 2]);
-    // Even if they do not end, they do not show that a port of this peer is closed.
+    // Even if there is a report at each try, the reports do not show that a port of this peer is
+    // closed.
     let (outcomes, _) = run(2, &[Err(libc::ECONNREFUSED); TRIES], 0);
     assert_eq!(
         outcomes,

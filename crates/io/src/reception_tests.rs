@@ -5,12 +5,12 @@ use tidegate_world::Pool;
 #[test]
 fn reports_beyond_the_limit_of_a_turn_are_read_in_later_turns() {
     const SENT: usize = 20;
-    // A sink gets some of the reports too.
+    // With the gate there is a sink, which gets some of the reports too.
     let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
     let group = open(&listen).unwrap();
     let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
     for _ in 0..SENT {
-        // Each time another port, so that all sockets of the group get some.
+        // Each datagram goes to another port, so that all sockets of the group get some reports.
         let closed = UdpSocket::bind("127.0.3.5:0").unwrap().local_addr().unwrap();
         while listeners[0].ordinary().send_to(b"BYE", closed).is_err() {}
     }
@@ -22,7 +22,7 @@ fn reports_beyond_the_limit_of_a_turn_are_read_in_later_turns() {
     while reception.reports(ready, 3, |failure| failures.push(failure)).unwrap() {
         turns += 1;
         assert_eq!(failures.len(), 3 * turns);
-        // Only the entries that were left show that there are more.
+        // After the first turn, only the entries that were left show that there are more reports.
         ready = Ready::NONE;
         reception.rotate();
     }

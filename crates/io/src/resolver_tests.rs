@@ -49,7 +49,8 @@ fn response(request: &[u8]) -> Option<Vec<u8>> {
         put_record(&mut bytes, asked, 77, &data);
     }
     if negative {
-        // Root as primary server and as mailbox, four numbers, and MINIMUM.
+        // The SOA record has the root as primary server and as mailbox, then four numbers, and then
+        // MINIMUM.
         let mut soa = vec![0; 2 + 4 * 4];
         soa.extend(33u32.to_be_bytes());
         put_record(&mut bytes, 6, 44, &soa);

@@ -38,7 +38,7 @@ pub struct Sockets {
 #[derive(Clone, Copy)]
 struct Refused {
     /// Earliest time of the next attempt. Each attempt may take a tenth of the time between two
-    /// readings.
+    /// readings of the load.
     until: Timestamp,
     /// Whether a share of the new work was to be dropped.
     has_share: bool,

@@ -250,7 +250,7 @@ impl Program {
         let over = self.jump_unless_new_work();
         self.store_source(family);
         for address in words {
-            // The last words differ the most.
+            // The last words of addresses differ the most, so they are compared first.
             for word in (family.first_word()..4).rev() {
                 let left = 2 * (word - family.first_word()) as u8;
                 self.step(RECALL, word as u32);
@@ -477,7 +477,7 @@ impl Program {
         self.branch(IF_EQUAL, SIP_, 0, 3);
         self.end_in_kind(2);
         self.branch_if_new_work(1);
-        // Over the end in the socket of new work.
+        // Jumps over the instructions that end in the socket for new work.
         self.step(GO_ON, 3);
         self.end_in_kind(1);
         self.step(FROM_X, 0);

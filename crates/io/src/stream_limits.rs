@@ -31,13 +31,13 @@ pub struct StreamLimits {
     /// The time for which a closing connection may still send its unsent bytes. The default is 5 s.
     pub linger: Duration,
     /// Number of bytes of incomplete messages and handshakes that all connections of the shard may
-    /// hold. The default is 64 MiB. If they hold more, the accepted connections are closed whose
-    /// messages or handshakes are incomplete for the longest time. The same limit applies
-    /// separately to messages that the peers of accepted connections do not read. If these take
-    /// more, the connections are closed on which something is left to send for the longest time. A
-    /// connection that takes little is not closed for these reasons: at most 2 KiB, or a power of
-    /// two that is at most half of its share, which is this number divided by the number of
-    /// connections.
+    /// hold. The default is 64 MiB. If they hold more, the shard closes the accepted connections
+    /// whose messages or handshakes have been incomplete for the longest time. The same limit
+    /// applies separately to messages that the peers of accepted connections do not read. If these
+    /// take more, the shard closes the connections that have had something left to send for the
+    /// longest time. A connection that takes little is not closed for these reasons: at most 2 KiB,
+    /// or a power of two that is at most half of its share. The share is this number divided by the
+    /// number of connections.
     pub held_max: usize,
 }
 

@@ -22,8 +22,8 @@ const SEALED_TOGETHER: usize = 16 * 1024;
 /// Maximum number of bytes of a message in one record (RFC 8446 §5.1).
 const RECORD_MAX: usize = 1 << 14;
 
-/// Number of records, of those that the keys of a session may encrypt, that are kept for the end of
-/// the handshake and for alerts.
+/// Number of records that are reserved for the end of the handshake and for alerts, out of the
+/// records that the keys of a session may encrypt.
 const RECORDS_KEPT: u64 = 4;
 
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
@@ -113,7 +113,7 @@ impl Record {
             if self.arrived < HEADER {
                 self.header[self.arrived..][..taken.len()].copy_from_slice(taken);
             }
-            // The last bytes of the record, which may consist of its header alone.
+            // These are the last bytes of the record, which may consist of its header alone.
             let is_whole = self.arrived >= HEADER && taken.len() == left;
             self.arrived = if is_whole { 0 } else { self.arrived + taken.len() };
             bytes = rest;

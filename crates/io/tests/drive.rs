@@ -60,7 +60,8 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    // Much longer than reception may be blocked. Service lasts at least as long as reception.
+    // The core works on a datagram much longer than reception may be blocked. Service lasts at
+    // least as long as reception.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();
@@ -396,7 +397,8 @@ fn a_command_wakes_a_shard_and_several_keep_their_order() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let command = |number: u8| Seen::Command(vec![number]);
-    // No command is given before the shard is there. Then it sleeps because there is nothing to do.
+    // The command is sent after the shard has started. Then the shard sleeps, because there is
+    // nothing to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);

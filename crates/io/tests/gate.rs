@@ -255,7 +255,7 @@ fn requested_shedding_drops_and_counts_even_if_nothing_else_arrives() {
     // answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
-    // Longer than the time after its last datagram for which a shard looks for drops.
+    // This is longer than the time after its last datagram for which a shard looks for drops.
     thread::sleep(Duration::from_millis(300));
     for number in 0..SENT {
         let to = groups[number as usize % 2].local();

@@ -181,7 +181,7 @@ fn time_spent_waiting_is_not_busy() {
     let (at, load) = rest[rest.len() - 1];
     let waited = at.since(Timestamp::ZERO).saturating_sub(load.busy);
     assert!(waited >= Duration::from_millis(50), "{waited:?} of {at:?}");
-    // Nothing is read while nothing happens: a reading every 2 ms would be seventy.
+    // The load is not read while nothing happens. A reading every 2 ms would give seventy readings.
     assert!(rest.len() <= 20, "{rest:?}");
 }
 
@@ -212,7 +212,7 @@ fn fill_is_that_of_the_fullest_socket_while_datagrams_wait() {
 fn a_socket_that_overflows_is_full_and_no_more_than_full() {
     let group = group();
     let peer = peer("127.0.0.1");
-    // More than the buffer holds, at the INVITE socket: the other one is empty.
+    // Sends more than the buffer of the INVITE socket holds. The other socket stays empty.
     for _ in 0..500 {
         peer.send_to(b"INVITE", group.local()).unwrap();
     }

@@ -80,7 +80,7 @@ fn a_flood_of_invites_starves_neither_the_other_socket_nor_the_service() {
 #[test]
 fn a_flood_of_byes_neither_starves_responses_nor_takes_their_room() {
     const RESPONSES: usize = 300;
-    // Each socket has room for a thousand or so.
+    // Each socket has room for about a thousand messages.
     let listen = Listen { receive_buffer: 1 << 20, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
     let group = open(&listen).unwrap();
     let peer = peer("127.0.0.1");

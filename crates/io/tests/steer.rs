@@ -1,4 +1,4 @@
-//! Tests of which socket of a group a datagram comes to.
+//! Tests of the socket of a group to which each datagram comes.
 
 mod cores;
 

@@ -138,7 +138,7 @@ fn requests_on_connections_whose_handshakes_wait_are_served_before_the_end() {
     let server = TlsServer::new(server);
     let group = listen_with(Transport::Tls, true, Some(server));
     let (mut core, sight) = Echo::new();
-    // Longer than the time for which a shard reads an address that it has left.
+    // This is longer than the time for which a shard reads an address that it has left.
     core.stall = Duration::from_millis(300);
     let limits = StreamLimits { handshakes: 1, ..StreamLimits::default() };
     let running = start_over_within(core, Limits::default(), limits, vec![group.listener(0)]);

@@ -30,7 +30,8 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// The longest time between two calls.
 const INTERVAL_MAX_NS: u64 = 50_000;
 
-/// Longer than the life of a transaction after its final response: 64·T1.
+/// The time without messages at the end. It is longer than the life of a transaction after its
+/// final response, which is 64·T1.
 const SETTLES: Duration = Duration::from_secs(40);
 
 /// The number of longest passes to print.

@@ -210,7 +210,7 @@ pub(crate) struct Keys {
     pub(crate) loops: TableKey,
     /// Hash of the sources of messages.
     pub(crate) source: TableKey,
-    /// Hash of the tags of a dialog, and of what copies of an INVITE have in common.
+    /// Hash of the tags of a dialog, and of the parts that copies of an INVITE have in common.
     pub(crate) dialog: TableKey,
     /// Hash for To-tags of stateless responses.
     pub(crate) tag: Keyed,

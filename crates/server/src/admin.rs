@@ -1,6 +1,6 @@
 //! HTTP for operators. The admin interface has its own thread and runtime, so it answers even if
-//! the shards are busy, and its load does not slow the shards. Only commands and the look-up of a
-//! call are work for the shards.
+//! the shards are busy, and its load does not slow the shards. The shards only execute its commands
+//! and its look-ups of calls.
 
 mod backends;
 mod calls;

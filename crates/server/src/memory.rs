@@ -105,7 +105,7 @@ mod tests {
             ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n"),
             // A foreign group with that name: the first line is not about memory.
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576\n"),
-            // Without a limit, version 1 has this value.
+            // Without a limit, version 1 of control groups has this value.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         assert_eq!(with(&files), 1 << 30);

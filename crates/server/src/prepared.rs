@@ -52,7 +52,8 @@ impl Reading {
 
 impl Prepared {
     /// Stores the reading of the command with the number `command` for the shards. Forgets the
-    /// readings of commands that all shards have received, which `was_heard` tells by the number.
+    /// readings of commands that all shards have received. `was_heard` returns whether this is so
+    /// for a number.
     pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();

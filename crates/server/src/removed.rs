@@ -105,7 +105,7 @@ mod tests {
             gone.iter().map(SocketAddr::port).collect::<Vec<_>>()
         };
         assert_eq!(at(1000, &[1, 2, 3]), [0; 0]);
-        // It counts as removed from the time at which that is first seen.
+        // An address counts as removed from the time at which it is first missing.
         assert_eq!(at(5000, &[1]), [2, 3]);
         assert_eq!(at(5050, &[1, 3]), [2], "it is back");
         assert_eq!(at(5099, &[1]), [3, 2], "the latest is the first");

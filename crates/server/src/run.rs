@@ -100,7 +100,8 @@ pub fn run(
     };
     let resolver = match Resolver::start(&config.name_servers) {
         Ok(resolver) => Some(resolver),
-        // A machine without a DNS serves calls between addresses.
+        // Without a resolver, a process can still serve calls, because all back ends have
+        // addresses.
         Err(_) if !config.has_names() && config.name_servers.is_empty() => None,
         Err(error) => return Err(failed("resolver", error).into()),
     };
@@ -274,7 +275,8 @@ pub fn run(
             },
         }
     }
-    // No shard applies a reload any more. A reload that runs still gets into the log.
+    // No shard applies a reload any more. If a reload is running, its outcome still gets into the
+    // log.
     runtime_control.stop_waiting();
     drop(reloads);
     told.try_iter().for_each(|act| tell(Event::Acted(act)));

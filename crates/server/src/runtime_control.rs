@@ -250,8 +250,9 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has applied or rejected the command with this number. If so, the
-    /// number of the last rejected command of each shard, read from now on, is at least as new.
+    /// Returns whether every shard has applied or rejected the command with this number. If so, a
+    /// caller that afterwards reads the number of the last rejected command of a shard also sees a
+    /// rejection of this command: the number is then this one or a later one.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;

@@ -115,12 +115,12 @@ mod tests {
 
     use super::*;
 
-    /// Signals concern the whole process, so they are one test.
+    /// Signals concern the whole process, so one test covers all of them.
     #[test]
     fn each_kind_of_signal_arrives_despite_others_and_none_after_the_drop() {
         const WAIT: Duration = Duration::from_secs(10);
         let signals = Signals::catch().unwrap();
-        // A storm of one kind does not block another.
+        // Many signals of one kind do not block another kind.
         for _ in 0..50 {
             raise(SIGHUP).unwrap();
             std::thread::yield_now();

@@ -171,7 +171,7 @@ mod tests {
         (config, Tls::new(files.unwrap_or_else(|wrong| panic!("{wrong}"))))
     }
 
-    // RFC 5922 §4: the identity of a server is the domain, also beside a second domain.
+    // RFC 5922 §4: the identity of a server is its domain, even if the pool has a second domain.
     #[test]
     fn the_servers_of_each_domain_are_verified_against_their_domain() {
         let (config, tls) = configured(&[("app", &["sip:a.example", "sip:b.example"])]);
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!([name(1), name(2)], [named("a.example"), named("b.example")]);
     }
 
-    /// A BYE could not reach a back end that was removed before a restart.
+    /// A regression: a BYE could not reach a back end that was removed before a restart.
     #[test]
     fn a_removed_back_end_is_reached_with_the_settings_of_the_only_pool() {
         let removed: SocketAddr = "127.0.0.2:9".parse().unwrap();

@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn times_match_the_command_date() {
-        // As `date -u -d @N` shows them.
+        // The expected texts are those of `date -u -d @N`.
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00"),
             (951_782_399, "2000-02-28T23:59:59"),

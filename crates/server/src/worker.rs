@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&is_done), 1, "what the thread had is gone");
     }
 
-    /// A stop waited without end for a file system that did not respond.
+    /// A regression: a stop waited without end for a file system that did not respond.
     #[test]
     fn a_drop_does_not_wait_for_a_thread_that_hangs() {
         let (go_on, hanging) = bounded::<()>(0);

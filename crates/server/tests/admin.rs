@@ -89,8 +89,8 @@ fn metrics_and_status_are_read_at_each_request() {
 }
 
 /// Starts an admin interface whose page of metrics is not complete until the sender is dropped. The
-/// receiver hears when a client has asked for the page. The interface waits for its pages, so it must
-/// be dropped after the sender.
+/// receiver gets a message when a client has asked for the page. The interface waits for its pages,
+/// so it must be dropped after the sender.
 fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     let (begin, begun) = channel();
     let (end, ended) = channel::<()>();
@@ -105,7 +105,8 @@ fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     (admin, end, begun)
 }
 
-/// A balancer took a process with many back ends for dead while Prometheus read its metrics.
+/// A regression: a balancer took a process with many back ends for dead while Prometheus read its
+/// metrics.
 #[test]
 fn a_page_that_takes_long_does_not_delay_others() {
     let (admin, end, begun) = with_a_slow_page();
@@ -117,7 +118,7 @@ fn a_page_that_takes_long_does_not_delay_others() {
     assert_eq!(scrape.join().unwrap(), 200);
 }
 
-/// A stop waited without end for a page that waited for a file system.
+/// A regression: a stop waited without end for a page that waited for a file system.
 #[test]
 fn the_end_does_not_wait_for_a_page_that_hangs() {
     let (admin, end, begun) = with_a_slow_page();
@@ -159,7 +160,8 @@ fn a_request_head_without_end_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
-    // At most 1 MiB. The peer closes long before, which shows as an error here.
+    // Sends 1 MiB at most. The peer closes the connection long before, which shows as an error
+    // here.
     let filler = [b'x'; 4096];
     let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
     let answer = rest(stream);
@@ -167,7 +169,7 @@ fn a_request_head_without_end_is_cut_off() {
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
 }
 
-/// An attacker held 64 connections open, and a balancer took the process for dead.
+/// A regression: an attacker held 64 connections open, and a balancer took the process for dead.
 #[test]
 fn silent_and_slow_connections_do_not_block_others() {
     let (admin, life) = start();

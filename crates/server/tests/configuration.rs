@@ -137,7 +137,8 @@ fn right_configurations_are_read() {
     }
 }
 
-/// Back ends are reached by another listener, and origins are those that browsers send.
+/// A listener for WebSockets reaches no back ends, so the file has another listener. Origins have
+/// the form in which browsers send them.
 #[test]
 fn listeners_for_websockets_are_read() {
     let config = parse(&files("good")[0].with_file_name("websockets.toml")).unwrap();
@@ -308,7 +309,7 @@ fn a_file_that_cannot_be_read_is_named() {
     let shown = Config::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err().to_string();
     assert!(shown.contains("No such file or directory"), "{shown}");
     assert!(shown.contains("--> /nonexistent/tidegate.toml"), "{shown}");
-    // A folder opens but does not read, and an endless file must not be read to its end.
+    // A folder can be opened but not read, and an endless file must not be read to its end.
     assert!(Config::load(Path::new("/")).unwrap_err().to_string().contains("Is a directory"));
     assert!(Config::load(Path::new("/dev/zero")).unwrap_err().to_string().contains("32768 KiB"));
 }

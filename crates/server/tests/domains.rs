@@ -117,7 +117,7 @@ fn run(mode: &str, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, servers, registry, told: Found::default() };
     stage.list(&[0, 1, 2]);
     act(&mut stage);
-    // The queries would go on forever.
+    // Without the drain, the queries would go on forever.
     stage.run_until(at(900));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);

@@ -1,4 +1,4 @@
-//! Tests that `docs/configuration.md` is what the program would write today.
+//! Tests that `docs/configuration.md` is the reference that the program generates now.
 
 use std::fs;
 use std::path::Path;

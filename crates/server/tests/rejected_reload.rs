@@ -94,7 +94,7 @@ fn a_rejected_reload_is_reported() {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // As if the shard had no room at the first command.
+    // Now the counters are as if the shard had no room at the first command.
     assembly.counters()[0].proxy.in_force.last_rejected.set(1);
     write(10);
     let (status, said) = reload();
@@ -108,7 +108,7 @@ fn a_rejected_reload_is_reported() {
     shard.join().unwrap();
 }
 
-/// A command was executed, and nobody could see in the log who had given it.
+/// A regression: a command was executed, and nobody could see in the log who had given it.
 #[test]
 fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let dir = tempfile::tempdir().unwrap();

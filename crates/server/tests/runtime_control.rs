@@ -345,7 +345,7 @@ fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
 #[test]
 fn rejections_are_shown_newest_first_with_explained_reasons() {
     let running = Running::start(true);
-    // Nothing may wait behind the first: all others are rejected.
+    // No call may wait behind the first one, so all other calls are rejected.
     let closed = "[overload]\nlaw = \"clearwater\"\nparams = { rate_start = 1, rate_min = 1 }";
     running.applied(closed);
     let caller = UdpSocket::bind("127.0.0.1:0").unwrap();

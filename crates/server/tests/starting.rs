@@ -1,5 +1,6 @@
-//! Tests of errors that keep a process from starting: may the error pass, so that a service manager
-//! should start the process again, or must somebody correct something first?
+//! Tests of errors that keep a process from starting. After some errors a service manager should
+//! start the process again, because the error may pass. After others, somebody must correct
+//! something first.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -64,7 +65,7 @@ fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     assert!(error.is_lasting && error.place.ends_with(key::FILE_NAME), "{error}");
 }
 
-/// The next process took a process that had never run for its predecessor.
+/// A regression: the next process took a process that had never run for its predecessor.
 #[test]
 fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +79,8 @@ fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was(
     assert!(!dir.path().join("backends").exists());
 }
 
-/// The same, by another cause.
+/// A regression: the next process took a process that had never run for its predecessor. Here the
+/// start fails at the recording.
 #[test]
 fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -90,7 +92,8 @@ fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before()
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
 }
 
-/// Each attempt opened the listeners first. At a shared address, the kernel gave them messages.
+/// A regression: each attempt opened the listeners first. At a shared address, the kernel gave them
+/// messages.
 #[test]
 fn a_start_with_an_unusable_state_directory_opens_no_listener() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! Pooled packet buffers.
 //!
-//! A buffer is taken from the shard's pool, and filled by `recvmmsg` or by an emitter. When it is
-//! dropped, its memory returns to the pool, unless the buffer has grown. A buffer belongs to one
-//! thread. A message that is handed off to another shard is copied. Handoffs are rare.
+//! A buffer is taken from the shard's pool, and filled by `recvmmsg` or by the code that writes a
+//! message. When it is dropped, its memory returns to the pool, unless the buffer has grown. A
+//! buffer belongs to one thread. A message that is handed off to another shard is copied. Handoffs
+//! are rare.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

@@ -8,8 +8,8 @@ use crate::{Timers, Timestamp};
 
 /// Events in the order of their times. Events with equal times are in the order of insertion.
 ///
-/// Time does not go back. An event inserted for an earlier time than the last event that was taken
-/// happens immediately.
+/// Time does not go back. If an event is inserted for an earlier time than that of the last removed
+/// event, it becomes the next event.
 #[derive(Debug)]
 pub struct Calendar<E> {
     /// The slots of the events. The heap moves these small indices instead of the events. A vacated

@@ -50,7 +50,7 @@ pub enum HandoffInput {
 ///    [`poll_timeout`](Self::poll_timeout). At that time it calls `handle_timeout`. An early call
 ///    of `handle_timeout` changes nothing.
 /// 4. The driver answers a query by [`on_answer`](Self::on_answer) at most once, possibly late, and
-///    possibly never. Everything else goes on meanwhile.
+///    possibly never. The core does all other work meanwhile.
 ///
 /// # Connections
 ///
@@ -73,13 +73,13 @@ pub enum HandoffInput {
 /// 4. A connection ends with exactly one [`on_closed`](Self::on_closed), also after
 ///    [`poll_close`](Self::poll_close). Only then is its name free.
 ///
-/// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping is an `offer` or a `Transmit` of CRLF
-/// CRLF, a pong one of CRLF. The core answers a ping. The driver takes a CRLF for a pong if it has
-/// sent a ping.
+/// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping has the bytes CRLF CRLF, and a pong has
+/// the bytes CRLF. Each is an `offer` when it arrives, and a `Transmit` when it is sent. The core
+/// answers a ping. The driver takes a CRLF for a pong if it has sent a ping.
 ///
-/// The inputs are few on purpose: a record of them is a record of everything that a core can know
-/// ([`Recorder`](crate::Recorder)). A core that wraps another one, or is one of several kinds,
-/// passes them on by [`delegate`](crate::delegate).
+/// The inputs are few on purpose. A core knows nothing except its inputs, so a record of the inputs
+/// ([`Recorder`](crate::Recorder)) is enough to repeat a run. A core that wraps another one, or is
+/// one of several kinds, passes them on by [`delegate`](crate::delegate).
 pub trait Core {
     /// Takes a packet that has arrived. The core classifies it, and then queues, drops or rejects
     /// it, or hands it off. The work is bounded and cheap.
@@ -110,8 +110,8 @@ pub trait Core {
     /// [`STREAM_WINDOW`] may follow.
     fn on_writable(&mut self, _now: Timestamp, _id: ConnectionId) {}
 
-    /// Reports how busy the driver was until now, and how full its sockets are. This happens every
-    /// few milliseconds while there is anything to do.
+    /// Reports how busy the driver was until now, and how full its sockets are. The driver calls
+    /// this every few milliseconds while it has any work.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
     /// Executes an operator's command. `command` is text of at most
@@ -145,8 +145,8 @@ pub trait Core {
         None
     }
 
-    /// Returns the next connection to close, if there is one. The driver closes it after it has
-    /// sent everything that the core handed out on it before.
+    /// Returns the next connection to close, if there is one. The driver first sends everything
+    /// that the core has handed out on the connection, and then closes it.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         None
     }

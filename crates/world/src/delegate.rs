@@ -78,7 +78,7 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own is_drained $to }
     };
 
-    // A macro cannot compare two names, only recognise one.
+    // A macro cannot compare two names. It can only recognise a name that its pattern contains.
     (@unless [offer $($own:ident)*] offer $to:tt) => {};
     (@unless [serve $($own:ident)*] serve $to:tt) => {};
     (@unless [handle_timeout $($own:ident)*] handle_timeout $to:tt) => {};

@@ -7,7 +7,8 @@ use crate::{
     Transmit, Transport, Work,
 };
 
-/// A core that records which of its functions was called, and returns no default.
+/// A core that records the names of the called functions. No result of it is the default of
+/// [`Core`].
 #[derive(Default)]
 struct Noting {
     called: RefCell<Vec<&'static str>>,
@@ -117,7 +118,7 @@ impl Core for Noting {
     }
 }
 
-/// Calls everything, as a driver does that knows only the contract.
+/// Calls every function of [`Core`], like a driver that knows nothing else about the core.
 fn call_all(core: &mut impl Core) {
     let now = Timestamp::ZERO;
     core.offer(now, Received::new(now, flow(), Pool::new().copy(b"x")));

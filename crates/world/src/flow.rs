@@ -26,7 +26,8 @@ impl Transport {
     /// All transports.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Tls, Self::Ws, Self::Wss];
 
-    /// Returns whether the transport itself delivers data, or reports that it could not.
+    /// Returns whether the transport itself delivers data, or reports that it could not deliver
+    /// them.
     ///
     /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5: "Thus, client
     /// and server transactions using WebSocket for transport MUST follow the procedures and timer values for
@@ -141,6 +142,7 @@ impl ConnectionId {
     }
 
     /// Returns the number of the shard that has the connection. `any` is any shard of the process.
+    /// It supplies the number of shards.
     pub const fn shard(self, any: ShardIndex) -> u16 {
         ((self.0.get() - 1) / 2 % any.count as u32) as u16
     }

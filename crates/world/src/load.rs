@@ -13,7 +13,7 @@ pub struct Load {
     /// CPU time since the start that was spent on the handshakes of connections. It is a part of
     /// `cpu`.
     pub handshakes: Duration,
-    /// The filled part of the receive buffer that is the fullest, 0 to 1.
+    /// The fill level of the fullest receive buffer, from 0 (empty) to 1 (full).
     pub socket_fill: f32,
     /// Number of datagrams since the start that the kernel dropped before the core read them,
     /// because the core [requested](crate::Core::poll_shedding) it.

@@ -142,8 +142,9 @@ fn a_replayed_log_sends_the_same_bytes() {
     assert_eq!(lost, 0);
     assert_eq!(played(&log), live);
 
-    // The comparison can fail: a log that lacks one input gives another result. The last service
-    // and the idle poll after it are not tried, because one of them is enough.
+    // The comparison can fail: a log that lacks one input gives another result. The last two
+    // inputs, a service and the idle `serve` after it, are not removed, because one of them is
+    // enough.
     for missing in 0..log.len() - 2 {
         let without = [&log[..missing], &log[missing + 1..]].concat();
         assert_ne!(played(&without), live, "{:?}", log[missing]);

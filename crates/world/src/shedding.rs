@@ -89,14 +89,14 @@ impl Shedding {
     /// Maximum number of spared networks.
     pub const SPARED_MAX: usize = 64;
 
-    /// Maximum number of networks to which alone the share applies.
+    /// Maximum number of networks in [`heavy`](Self::heavy).
     pub const HEAVY_MAX: usize = 12;
 
     /// The beginnings of the datagrams that may be dropped.
     pub const PREFIXES: [[u8; 4]; 2] = [*b"INVI", *b"REGI"];
 
-    /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of a call to an emergency service, to which
-    /// the share does not apply, in lower case: ` urn:service:sos` (RFC 5031 §4.2).
+    /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of an INVITE to an emergency service, in
+    /// lower case: ` urn:service:sos` (RFC 5031 §4.2). The share does not apply to such an INVITE.
     pub const EMERGENCY: [u32; 4] = [
         u32::from_be_bytes(*b" urn"),
         u32::from_be_bytes(*b":ser"),
@@ -207,9 +207,8 @@ impl Shedding {
         &self.marks[..self.marks.len().min(Self::MARKS_MAX)]
     }
 
-    /// Returns whether a datagram with this content from `source` is dropped if its hash is one of
-    /// [`marks`](Self::marks). The same is true for the share if the source is
-    /// [heavy](Self::is_heavy).
+    /// Returns whether [`marks`](Self::marks) apply to a datagram with this content from `source`.
+    /// The share applies to the same datagrams if their source is [heavy](Self::is_heavy).
     pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
         Self::may_be_dropped(bytes) && !is_emergency(bytes) && !contain(self.spared(), source)
     }
@@ -416,7 +415,7 @@ mod tests {
         ] {
             assert_eq!(shedding.drops(ip(source), b"INVITE sip:a"), dropped, "{source}");
         }
-        // A hash whose datagrams are dropped counts for all sources.
+        // A mark applies to datagrams of all sources, even if they are not heavy.
         let mark = shedding.hash(ip("192.0.2.6"), b"INVITE sip:a");
         let marked = Shedding { marks: vec![mark], ..shedding };
         assert!(marked.drops(ip("192.0.2.6"), b"INVITE sip:a"));

@@ -202,7 +202,7 @@ impl<T: Hashed> SlotTable<T> {
         self.chunks.iter().flatten().filter_map(|slot| slot.entry.as_ref())
     }
 
-    /// Puts an entry into a vacant slot, in no bucket yet.
+    /// Puts an entry into a vacant slot, but not yet into a bucket.
     fn fill(&mut self, entry: T) -> SlotRef {
         let number = self.free;
         if number != END {
@@ -244,7 +244,8 @@ impl<T: Hashed> SlotTable<T> {
         self.buckets += 1;
         let mut at = std::mem::replace(self.bucket_mut(old), END);
         let mask = self.mask;
-        // The last slot of the entries that stay, and of those that move.
+        // The last slot of the entries that stay in this bucket, and of those that move to the new
+        // one.
         let mut lasts = [END; 2];
         while at != END {
             let slot = self.slot_mut(at);

@@ -56,8 +56,8 @@ impl Connection {
         self.failed(counters, HandshakeFailure::Closed, UpgradeFailure::Closed)
     }
 
-    /// Returns the counter of a failure: that of `tls` during the TLS handshake, and that of
-    /// `upgrade` during the handshake of a WebSocket.
+    /// Returns the counter of a failure: the counter of `tls` during the TLS handshake, and the
+    /// counter of `upgrade` during the handshake of a WebSocket.
     fn failed<'c>(
         &self,
         counters: &'c Counters,
@@ -99,7 +99,7 @@ impl Connection {
                 }
             }
         }
-        // The messages before an error after the handshake are still read.
+        // Messages that arrived after the handshake and before the error are still read.
         if let Err(Unfilled::Tls(error)) = &filled {
             self.fail(error);
         }
@@ -114,8 +114,8 @@ impl Connection {
             Ok(()) | Err(Unfilled::Empty) => Shaken::Nothing,
             Err(Unfilled::Tls(error)) => {
                 // The alert tells the peer the reason. A peer that takes no bytes now does not get
-                // it. With TLS 1.3, the alert of a client that rejects our certificate follows the
-                // handshake.
+                // the alert. With TLS 1.3, the alert of a client that rejects our certificate
+                // follows the handshake.
                 let _ = self.send();
                 Shaken::Failed(HandshakeFailure::from(&error))
             }

@@ -75,7 +75,7 @@ impl Connection {
         match self.fill(now, quiet_until) {
             Ok(()) => self.frame(pool).unwrap_or(Step::More),
             Err(Unfilled::Empty) => self.nothing(spare),
-            // A peer does not repeat the messages before the error.
+            // A peer does not repeat the messages before the error, so they are still read.
             Err(Unfilled::Tls(error)) => {
                 let cause = self.fail(&error);
                 self.frame(pool).unwrap_or(Step::End(cause))
@@ -128,7 +128,8 @@ impl Connection {
         match stream_read::read(self.stream.as_fd(), &mut bytes[..wanted]) {
             Ok(([], _)) => Err(ended()),
             Ok((bytes, stamp)) => {
-                // Fewer bytes than there was room for mean that the socket is empty.
+                // If the call returned fewer bytes than there was room for, the socket is empty
+                // now.
                 self.is_readable = bytes.len() >= wanted;
                 let received = Stamps::at(now).arrived(stamp).max(quiet_until);
                 self.record_read(now, bytes.len(), received);
@@ -151,9 +152,13 @@ impl Connection {
     }
 
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
-    /// socket. `received` is the time at which the kernel received the last of these bytes, because a
-    /// shard with much work learns late that a connection has bytes. It is not before the shard last
-    /// found nothing to read: a peer can send the end of a message long before its beginning.
+    /// socket.
+    ///
+    /// `received` is the time at which the kernel received the last of these bytes. The present
+    /// time would be too late, because a busy shard learns late that a connection has bytes. But
+    /// `received` is never before the time at which the shard last found nothing to read. The
+    /// kernel can receive the end of a message long before its beginning, and then its own time is
+    /// that of the end.
     ///
     /// The bytes left in the socket have arrived by now. If several further system calls are needed
     /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing

@@ -141,8 +141,8 @@ impl Connection {
     }
 
     /// Tells the peer of a TLS connection that nothing more follows, if the peer does not know it
-    /// yet. Makes one attempt, because the connection ends now: a peer that takes no bytes now does
-    /// not get it.
+    /// yet. The connection ends now, so there is only one attempt. A peer that takes no bytes now
+    /// does not get the announcement.
     pub(crate) fn announce_end(&mut self) {
         let is_possible = self.failure.is_none() && !self.has_tls_handshake();
         let Some(tls) = self.tls.as_mut().filter(|_| is_possible) else { return };

@@ -27,8 +27,9 @@ pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 /// a small quota of CPU time may accept nothing for a large part of a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 
-/// Maximum number of connections closed in one turn because they have waited too long, for each one
-/// that may be accepted. Closing costs far less than serving.
+/// Maximum number of connections that one turn closes because they have waited too long, as a
+/// multiple of [`StreamLimits::accepts`](crate::StreamLimits::accepts). Closing costs far less than
+/// serving.
 const LATE_FOR_EACH: usize = 8;
 
 /// Maximum number of turns in which the connections that wait are accepted before the shard leaves an
@@ -213,7 +214,7 @@ pub(super) enum Queue {
 pub(super) struct Late {
     /// Time of the first connection that had waited too long.
     since: Timestamp,
-    /// Time of the last one.
+    /// Time of the last connection that had waited too long.
     seen: Timestamp,
 }
 

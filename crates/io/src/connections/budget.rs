@@ -18,7 +18,7 @@ const CREDIT_MAX_NS: i64 = 2_000_000;
 pub(super) struct HandshakeBudget {
     /// True if messages wait for service. Otherwise the processor has time for all handshakes.
     is_behind: bool,
-    /// The processor time of the thread up to which time has been counted.
+    /// The CPU time of the thread at the last count.
     counted: Duration,
     credit_ns: i64,
 }
@@ -33,7 +33,7 @@ impl HandshakeBudget {
         !self.is_behind || self.credit_ns > 0
     }
 
-    /// Earns credit from other work. `cpu` is the processor time of the thread until now.
+    /// Earns credit from other work. `cpu` is the CPU time of the thread until now.
     pub(super) fn earn(&mut self, cpu: Duration) {
         let earned = nanoseconds(self.passed(cpu)) / OTHERS;
         self.credit_ns = self.credit_ns.saturating_add(earned).min(CREDIT_MAX_NS);

@@ -7,16 +7,17 @@ use tidegate_world::{CloseCause, ConnectionId, STREAM_WINDOW, Timestamp};
 use super::Connections;
 use crate::connection::{Connection, READ, State};
 
-/// Maximum number of bytes for which no connection is closed, unless half of its share is less.
+/// Number of bytes of a memory that a connection may take without being closed to free the memory.
+/// If half of its share is less, the number is at most half of its share.
 pub(super) const SMALL: usize = 2048;
 
-/// The number of bytes for which no connection is closed grows only when it can be at least this
-/// many times as large. So it does not change all the time while connections come and go.
+/// The number of bytes that a connection may take grows only if it can grow at least by this
+/// factor. So it does not change all the time while connections come and go.
 const LARGER: usize = 4;
 
-/// The accepted connections that take more of a memory than a small part, each with the time since
-/// which it takes some of it. An entry may be outdated. It stays until it is the oldest, or until
-/// most entries are outdated.
+/// The accepted connections that take more than a small part of a memory. Each entry has the time
+/// since which its connection takes some of this memory. An entry may be outdated. It stays until
+/// it is the oldest, or until most entries are outdated.
 #[derive(Debug, Default)]
 pub(super) struct Takers(BTreeSet<(Timestamp, ConnectionId)>);
 
@@ -36,7 +37,8 @@ impl Takers {
         }
     }
 
-    /// Returns the connection that takes more than a small part for the longest time.
+    /// Returns the connection that has taken more than a small part of the memory for the longest
+    /// time.
     fn oldest(&mut self, takes: impl Fn(Timestamp, ConnectionId) -> bool) -> Option<ConnectionId> {
         while let Some(&(since, id)) = self.0.first() {
             if takes(since, id) {
@@ -52,10 +54,10 @@ impl Connections {
     /// Limits the memory for messages and handshakes that have arrived in part, after a connection
     /// has read some bytes.
     ///
-    /// If the memory is full, closes the connections whose messages or handshakes are incomplete for
-    /// the longest time, until as many bytes are free as one system call reads. So a peer that fills
-    /// the memory and completes nothing loses its own connections, also if each of them takes no
-    /// more than its share.
+    /// If the memory is full, closes the connections whose messages or handshakes have been
+    /// incomplete for the longest time, until as many bytes are free as one system call reads. So a
+    /// peer that fills the memory and completes nothing loses its own connections, even if each of
+    /// them takes no more than its share.
     pub(super) fn limit_held(&mut self, id: ConnectionId) {
         let (max, share, small) = (self.limits.held_max, self.share(), self.small());
         let Some(connection) = self.connections.get(&id) else { return };
@@ -83,7 +85,7 @@ impl Connections {
     /// Limits the memory for messages that peers do not read, after a connection could not send all
     /// of its bytes.
     ///
-    /// If the memory is full, closes the connections on which something is left to send for the
+    /// If the memory is full, closes the connections that have had something left to send for the
     /// longest time, until as many bytes are free as the core hands out at once.
     pub(super) fn limit_unsent(&mut self, id: ConnectionId) {
         let (max, small) = (self.limits.held_max, self.small());
@@ -110,12 +112,13 @@ impl Connections {
         self.limits.held_max / self.connections.len().max(1)
     }
 
-    /// Returns the part of the memory for which no connection is closed. It is at most half of a
-    /// share. So while the memory is full, connections that take more take at least half of it.
+    /// Returns the number of bytes that a connection may take without being closed to free the
+    /// memory. It is at most half of a share. So while the memory is full, the connections that
+    /// take more than this number take at least half of the memory.
     ///
-    /// With more connections, the part becomes smaller. Then connections that were not listed
-    /// before may take more than the part, and may never read or send again. So this function lists
-    /// all connections again. The part is a power of two, so this rarely happens.
+    /// With more connections, the number becomes smaller. Then connections that were not listed
+    /// before may take more than the number, and may never read or send again. So this function
+    /// lists all connections again. The number is a power of two, so this rarely happens.
     fn small(&mut self) -> usize {
         let half = SMALL.min(self.share() / 2);
         let small = half.checked_ilog2().map_or(0, |bits| 1 << bits);
@@ -141,8 +144,9 @@ impl Connections {
     }
 }
 
-/// Counts what is left to send on a connection, and updates the `total`. The window of the core is
-/// the only limit for a connection that the core has opened.
+/// Counts the memory of the messages that are left to send on a connection, and updates the
+/// `total`. A connection that the core has opened counts as 0, because only the window of the core
+/// limits it.
 pub(super) fn count_unsent(
     total: &mut usize,
     now: Timestamp,
@@ -178,7 +182,8 @@ fn holds(connection: &Connection, small: usize) -> bool {
     waits && connection.held() > small
 }
 
-/// Returns whether a connection [holds](holds) something that has been incomplete since `since`.
+/// Returns whether a connection [holds](holds) a message or a handshake that has been incomplete
+/// since `since`.
 fn is_holder(
     connections: &HashMap<ConnectionId, Connection>,
     small: usize,

@@ -147,7 +147,8 @@ impl Connections {
                 self.limit_held(id);
             }
             Shaken::Failed(failure) => {
-                // Later failures are none of TLS. Its handshake is counted as completed already.
+                // A later failure is not one of the TLS handshake, which is already counted as
+                // completed.
                 let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
                 let counter = match is_of_tls {
                     true => failure.counter(&self.counters),

@@ -12,7 +12,7 @@ use tidegate_world::ConnectionId;
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
-    /// True if a connection that a peer has opened had the last turn that ended.
+    /// True if the last turn that ended was that of an accepted connection.
     opened_is_next: bool,
 }
 
@@ -112,7 +112,7 @@ mod tests {
     fn opened_connections_have_every_second_turn() {
         let mut queue = ReadQueue::default();
         let id = |number| ConnectionId::new(number).unwrap();
-        // Odd numbers are opened.
+        // Connections with odd numbers are those that the core opens.
         for number in [2, 4, 6, 8, 1, 3] {
             queue.push_back(id(number));
         }

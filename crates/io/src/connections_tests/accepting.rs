@@ -199,7 +199,8 @@ fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
     assert!(is_read);
 }
 
-/// The gate measures how long new calls have waited, also while they wait with their connection.
+/// The gate measures how long new calls have waited. This includes the time for which their
+/// connection waits to be accepted.
 #[test]
 fn a_message_that_waited_with_its_connection_has_arrived_before() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -90,7 +90,7 @@ fn a_closing_connection_that_was_queued_for_reading_still_has_a_time_limit() {
         std::thread::sleep(Duration::from_millis(20));
         scene.connections.poll(scene.now).unwrap();
         if has_begun {
-            // It holds the beginning of a message, and more has come.
+            // The connection holds the beginning of a message, and more bytes of it arrive.
             assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
             client.write_all(b"P").unwrap();
             std::thread::sleep(Duration::from_millis(20));

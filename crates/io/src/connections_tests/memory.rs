@@ -25,7 +25,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
         let filled = scene.fill(flow);
         let buffers = buffers_of_window(&mut scene, flow, size);
         assert!(buffers <= BUFFERS_MAX, "{buffers} buffers of {size} bytes");
-        // All bytes arrive once.
+        // All bytes arrive, each of them once.
         let posted = filled + STREAM_WINDOW / size * size;
         let mut read = Vec::new();
         let mut buffer = vec![0; 1 << 20];
@@ -127,7 +127,7 @@ fn a_connection_makes_room_even_if_it_was_small_when_it_last_read() {
     caller.write_all(begun(700).as_bytes()).unwrap();
     assert_eq!(closed_for_memory(&mut scene), strangers[0].1.connection);
     assert_eq!(scene.counters.stream_held_full.get(), 1);
-    // When the others have ended, little is small again.
+    // When the other connections have ended, this one may hold 2,048 bytes again.
     drop((strangers, others));
     while scene.connections.connections.len() > 1 {
         assert!(scene.next().is_some());

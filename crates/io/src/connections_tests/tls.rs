@@ -47,7 +47,7 @@ fn messages_travel_over_tls_and_the_close_is_announced() {
         stream.write_all(&MESSAGE[..10]).unwrap();
         stream.write_all(&[&MESSAGE[10..], MESSAGE].concat()).unwrap();
         let mut read = Vec::new();
-        // Without `close_notify` this is an error.
+        // If the server sent no `close_notify`, this read would return an error.
         stream.read_to_end(&mut read).unwrap();
         read
     });
@@ -79,7 +79,7 @@ fn an_end_that_the_core_did_not_ask_for_is_announced_too() {
                 stream.conn.send_close_notify();
                 stream.flush().unwrap();
             }
-            // Without `close_notify` this is an error.
+            // If the server sent no `close_notify`, this read would return an error.
             stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
         });
         let Some(StreamEvent::Connected(_)) = scene.next() else { panic!("not accepted") };
@@ -110,7 +110,7 @@ fn a_connection_ends_before_its_keys_have_encrypted_too_much() {
     let peer = client(scene.local, config, |stream| {
         stream.write_all(MESSAGE).unwrap();
         let mut read = Vec::new();
-        // Without `close_notify` this is an error.
+        // If the server sent no `close_notify`, this read would return an error.
         stream.read_to_end(&mut read).unwrap();
         read
     });
@@ -270,7 +270,7 @@ fn a_server_that_rejects_us_after_the_handshake_is_counted() {
         while session.wants_write() {
             session.write_tls(&mut socket).unwrap();
         }
-        // Until the other side closes.
+        // Waits until the other side closes the connection.
         let _ = socket.read(&mut [0]);
     });
     let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
@@ -452,7 +452,8 @@ fn a_short_time_limit_for_messages_applies_from_the_beginning() {
     assert_eq!((scene.counters.stream_slow.get(), scene.counters.tls_failed_slow.get()), (1, 0));
 }
 
-/// A session keeps the fragments of a handshake message. They look like session tickets.
+/// On the wire, fragments of a handshake message look like session tickets. A session keeps the
+/// fragments until the message is complete, so many records without plaintext must count.
 #[test]
 fn records_without_plaintext_count_if_they_are_many() {
     let Certified { server, client } = certified("a.example");
@@ -467,7 +468,7 @@ fn records_without_plaintext_count_if_they_are_many() {
         let mut read = [0; MESSAGE.len()];
         stream.read_exact(&mut read).unwrap();
         stream.write_all(&read).unwrap();
-        // Until the other side closes.
+        // Waits until the other side closes the connection.
         let _ = stream.read(&mut read);
     });
     let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
@@ -504,7 +505,7 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
     }
 }
 
-/// All handshakes are completed nevertheless.
+/// All handshakes are completed, although messages wait all the time.
 #[test]
 fn handshakes_wait_for_the_processor_while_messages_wait() {
     const CLIENTS: usize = 60;
@@ -567,7 +568,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             let mut read = [0; MESSAGE.len()];
             if stream.read_exact(&mut read).is_ok() {
                 stream.write_all(&read).unwrap();
-                // Until the other side closes.
+                // Waits until the other side closes the connection.
                 let _ = stream.read(&mut read);
             }
         }

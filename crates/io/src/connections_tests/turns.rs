@@ -103,7 +103,8 @@ fn at(s: u32) -> Timestamp {
     Timestamp::ZERO + s * Duration::from_secs(1)
 }
 
-/// The gate measures how long new calls have waited, also while they wait in a socket.
+/// The gate measures how long new calls have waited. This includes the time for which they wait in
+/// a socket.
 #[test]
 fn a_message_arrives_when_its_connection_becomes_readable() {
     let mut scene = Scene::new(StreamLimits::default());

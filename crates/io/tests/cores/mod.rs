@@ -33,15 +33,15 @@ pub struct Echo {
     pub pass_to: Option<u16>,
     /// The next timer.
     pub timer: Option<Timestamp>,
-    /// Time for which its thread is blocked with each offered packet.
+    /// Time for which the thread of the core is blocked with each offered packet.
     pub stall: Duration,
     /// Cost of each service, in rounds of arithmetic.
     pub work: u32,
-    /// Whether it reports that it has drained.
+    /// Whether the core reports that it has drained.
     pub drains: Arc<AtomicBool>,
-    /// Datagrams that it wants shed.
+    /// Datagrams that the core wants shed.
     pub shedding: Shedding,
-    /// The last load that it got.
+    /// The last load that the core got.
     pub load: Arc<Mutex<Load>>,
 }
 

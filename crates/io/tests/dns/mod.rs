@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The domain whose names the server knows. It denies any other name in it.
+/// The domain of the records. The server denies every other name in this domain.
 pub const DOMAIN: &str = "test";
 
 /// Time to live of all records, in seconds.
@@ -30,13 +30,13 @@ impl NameServer {
         (0..5).find_map(|_| Self::start_at(free(ip), records)).expect("a port stays free")
     }
 
-    /// Address at which it is asked, over UDP and TCP.
+    /// Returns the address of the server, for queries over UDP and TCP.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     fn start_at(address: SocketAddr, records: &[&str]) -> Option<Self> {
-        // Debian has it in /usr/sbin, which is not in the path of every user.
+        // Debian installs dnsmasq in /usr/sbin, which is not in the path of every user.
         let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
         let child = Command::new("dnsmasq")
             .env("PATH", path)
@@ -67,7 +67,7 @@ impl NameServer {
 
 impl Drop for NameServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

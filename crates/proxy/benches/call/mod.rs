@@ -80,8 +80,8 @@ impl Bench {
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
-    /// Passes one message to the proxy. Returns the last message that the proxy sends. A profiler
-    /// finds the work of the proxy by this function.
+    /// Passes one message to the proxy. Returns the last message that the proxy sends. In a
+    /// profile, this function contains the work of the proxy.
     #[inline(never)]
     pub fn pass(&mut self, received: Received) -> Option<Transmit> {
         self.proxy.offer(self.now, received);

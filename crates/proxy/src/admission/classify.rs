@@ -105,7 +105,7 @@ pub(crate) fn read<'a>(
         _ => {}
     }
     // The outline contains the scan, and the lines that a rejection of the INVITE copies. It takes
-    // half as long again as a scan alone.
+    // one and a half times as long as a scan alone.
     let is_invite = matches!(start, None | Some(ScanStart::Request { method: Method::Invite, .. }));
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);

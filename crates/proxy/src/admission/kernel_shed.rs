@@ -28,8 +28,8 @@ pub(crate) struct KernelShed {
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies, by their marks. The kernel
-    /// has probably dropped earlier copies of a late message.
+    /// Messages to which the [share](Shedding::share) of drops applies. Their marks divide them
+    /// into fresh and late ones. The kernel has probably dropped earlier copies of a late message.
     fresh: Counter,
     late: Counter,
     /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
@@ -47,7 +47,7 @@ pub(crate) struct Droppable {
     mark: Option<u32>,
     /// True if no earlier copy of the message was dropped recently.
     is_fresh: bool,
-    /// The messages that it represents.
+    /// The arrived messages that this read message represents.
     pub(crate) arrived: Arrived,
 }
 

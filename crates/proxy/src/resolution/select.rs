@@ -205,8 +205,8 @@ mod tests {
             names.sort();
             names.dedup();
             prop_assert_eq!(names.len(), servers.len());
-            // Only for a server with weight above 0: the share of weight 0 depends on the number of
-            // such servers.
+            // This is checked only for a server with weight above 0, because the share of weight 0
+            // depends on the number of such servers.
             let gone = servers.remove(removed.index(servers.len()));
             if gone.weight > 0 {
                 let rest: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();

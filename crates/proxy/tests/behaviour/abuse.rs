@@ -33,8 +33,8 @@ fn rule(methods: &[&str], to: usize) -> Rule {
     }
 }
 
-/// The token of one call and the table entry of another, with one Call-ID, in pools of different
-/// sizes.
+/// A request has the token of one call and matches the table entry of another call with the same
+/// Call-ID. Their pools have different sizes.
 #[test]
 fn a_token_and_an_entry_that_disagree_do_no_harm() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -76,8 +76,8 @@ fn invites_with_the_call_id_of_an_answered_request_are_new_work() {
     assert_eq!(counters.replied(503).get(), 5, "one place in the queue of new INVITEs");
 }
 
-/// The CSeq of a known call with new branches: each is a transaction at the back end, so each is
-/// new work here.
+/// Requests with the CSeq of a known call have new branches. Each is a transaction at the back end,
+/// so each is new work here.
 #[test]
 fn another_branch_is_another_transaction() {
     let mut script = Script::new();

@@ -176,7 +176,7 @@ fn an_address_that_only_began_before_the_caller_is_not_verified() {
     }
 }
 
-/// The BYE for a call goes to who began the call, not to the sender of an earlier request.
+/// The BYE for a call goes to the caller that began it, not to the sender of an earlier request.
 #[test]
 fn a_bye_to_the_forged_source_of_a_call_is_sent_twice_whoever_used_its_call_id_before() {
     let mut s = Script::stateful();

@@ -112,7 +112,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     let again = script.one(CALLER, &invite("a"));
     assert_eq!(again.to, address(BACKEND_B));
     assert_eq!(counts(&script), [(0, 0), (1, 175)]);
-    // It stays there, as do all messages of that call.
+    // The call stays at this back end, and so do all its messages.
     script.pass(Duration::from_secs(10));
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_B));
     script.one(BACKEND_B, &again.answer("200 OK"));

@@ -94,7 +94,7 @@ fn only_the_challenged_caller_may_answer_with_credentials_and_in_time() {
             assert!(forwarded(&mut script, from, &text).is_none(), "{mode:?} {text}");
         }
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 6)).is_some());
-        // Each challenge has one answer.
+        // Only one request with credentials may follow each challenge.
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 7)).is_none());
         let mut script = challenged();
         script.pass(Duration::from_secs(65));
@@ -141,7 +141,7 @@ fn no_other_response_lets_a_request_pass() {
         let text = first.answer("407 No").replace(first.branch(), &invented);
         script.send(&first.to.to_string(), &text);
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 2)).is_none());
-        // Another final response of the back end.
+        // Another final response of the back end is not a challenge either.
         let mut script = closed(SCHEMES[0], mode);
         let first = forwarded(&mut script, CALLER, &asked("INVITE", "a", 1)).unwrap();
         script.send(&first.to.to_string(), &first.answer("403 Forbidden"));

@@ -35,7 +35,7 @@ fn is_503(sent: &[Sent]) -> bool {
     matches!(sent, [one] if one.start().contains(" 503 "))
 }
 
-// 000 §6.6: all packets are treated alike. A message that cannot be answered is dropped.
+// Paper 000 §6.6: all packets are treated alike. A message that cannot be answered is dropped.
 #[test]
 fn in_a_single_class_nothing_passes_a_closed_gate() {
     for scheme in SCHEMES {
@@ -89,7 +89,7 @@ fn other_shed_classes_are_disposed_of_like_new_work() {
     assert_eq!(script.counters.shed(Class::Bye).get(), 1);
 }
 
-// 000 §2.3.2: REGISTER can be shed alone. So can purely informational messages.
+// Paper 000 §2.3.2: REGISTER can be shed alone. So can purely informational messages.
 #[test]
 fn only_the_classes_in_order_are_shed() {
     for scheme in SCHEMES {
@@ -121,7 +121,8 @@ fn the_share_of_each_class_is_published() {
         script.offer(CALLER, own("REGISTER", &format!("r{i}"), 1, "").as_bytes());
         script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
     }
-    // The gate closes at the ninth message: a quarter of nine messages is 2.25 of five REGISTERs.
+    // The gate closes at the ninth message and rejects a quarter of the messages. A quarter of nine
+    // messages is 2.25, which is the share of the five REGISTERs to reject.
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     tidegate_world::Core::on_load(&mut script.proxy, script.now, Load::default());
     let refusing = |class: Class| {
@@ -131,7 +132,7 @@ fn the_share_of_each_class_is_published() {
     assert_eq!((refusing(Class::Invite), refusing(Class::Bye)), (0.0, 0.0));
 }
 
-// 000's simplified scheme has every INVITE in its first class.
+// The simplified scheme of paper 000 has every INVITE in its first class.
 #[test]
 fn invites_within_a_call_are_judged_if_asked_for() {
     for scheme in SCHEMES {

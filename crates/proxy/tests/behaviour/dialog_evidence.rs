@@ -361,7 +361,7 @@ fn a_token_of_yesterday_opens_nothing_by_itself() {
     assert_eq!(s.one(CALLER, &info(3)).to, there.to);
 }
 
-// At most two calls in total: a stranger's INVITEs with the Call-ID of a call do not displace it.
+// An INVITE of a stranger with the Call-ID of a call does not displace the call.
 #[test]
 fn a_call_ends_although_others_have_its_call_id() {
     for mode in MODES {

@@ -108,7 +108,7 @@ fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
     assert!(matches!(state(&s, 0), State::Suspect | State::Up), "{:?}", state(&s, 0));
     pass(&mut s, ms(2000), only_b);
     assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
-    // Neither time nor responses to other requests bring it back.
+    // Neither time nor responses to other requests bring the back end up again.
     pass(&mut s, ms(60_000), only_b);
     assert_eq!(state(&s, 0), State::Down);
     for call in ["1", "2", "3"] {
@@ -184,7 +184,8 @@ fn a_response_from_elsewhere_or_with_a_forged_branch_answers_no_probe() {
     while s.now < end {
         s.pass(ms(10));
         for sent in s.sent() {
-            // From an address that was not probed, and with a branch that we did not make.
+            // One response comes from an address that was not probed. The other has a branch that
+            // we did not make.
             s.send(CALLER, &sent.answer("200 OK"));
             let forged = sent.answer("200 OK").replace("z9hG4bKM", "z9hG4bKN");
             s.send(&sent.to.to_string(), &forged);
@@ -346,7 +347,7 @@ fn a_drained_back_end_finishes_its_calls_and_gets_no_new_ones() {
         let held = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().clone();
         assert_eq!(held.to, address(BACKEND_A));
         s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
-        // Its INVITE, retransmitted because the response is late, stays at the first back end.
+        // The INVITE is retransmitted because the response is late. It stays at the first back end.
         s.pass(ms(100));
         let again = s.send(CALLER, &invite("held"));
         assert!(again.iter().all(|sent| sent.to != address(BACKEND_B)), "{mode:?}");

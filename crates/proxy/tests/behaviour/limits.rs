@@ -24,8 +24,8 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
         assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
-        // Its retransmission gets the same response, whatever has ended meanwhile. Another call
-        // does not.
+        // A retransmission of the rejected INVITE gets the same response, whatever has ended
+        // meanwhile. Another call does not.
         end(&mut s, "1");
         assert_eq!(s.held(), [1, 1]);
         assert_eq!(s.status(CALLER, &invite("4")), 503);
@@ -204,7 +204,7 @@ fn a_call_that_begins_again_counts_again() {
         call(&mut s, "2");
         call(&mut s, "3");
         assert_eq!(s.held(), [1, 1]);
-        // With credentials and the same Call-ID.
+        // The caller repeats the INVITE with credentials and the same Call-ID.
         let again = request("INVITE", "sip:bob@192.0.2.1", "1", 2, "");
         assert_eq!(s.status(CALLER, &again), 503, "{mode:?}");
         // The other back end has room, and takes the call.
@@ -246,7 +246,7 @@ fn a_pool_without_an_available_back_end_is_not_full() {
 fn work_rejected_at_service_counts_as_rejected() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     call(&mut s, "1");
-    // Both find headroom at admission.
+    // Both calls find headroom at admission.
     for name in ["2", "3"] {
         s.offer(CALLER, invite(name).as_bytes());
     }

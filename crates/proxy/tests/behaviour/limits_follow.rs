@@ -109,7 +109,7 @@ fn a_repetition_of_an_ended_call_stays_at_its_back_end_or_counts_again() {
     let mut s = refused();
     s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
     assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_A));
-    // With credentials it is a new call.
+    // The repeated INVITE with credentials is a new call.
     assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
     // A retransmission of the first call does not move the second: they are different calls.

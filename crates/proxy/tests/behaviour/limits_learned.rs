@@ -95,10 +95,10 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             if name < 20 - silent {
                 s.send(BACKEND_A, &there.answer("486 Busy Here"));
             }
-            // This is longer than the second after which silence counts.
+            // All pauses together are longer than the second after which silence counts.
             s.pass(ms(100));
         }
-        // For `failover_after_ms`, and to the end of Timer B. Then the back end is up again.
+        // Waits for `failover_after_ms` and for the end of Timer B. Then the back end is up again.
         s.pass(ms(60_000));
         s.sent();
         assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());

@@ -135,7 +135,8 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
         script.proxy.on_load(script.now, load(busy));
     }
     assert_eq!(script.proxy.poll_shedding().share, 0.0);
-    // They are rejected first while others wait. Nothing is served here, and the law admits nearly everything.
+    // INVITEs whose earlier copies the kernel would have dropped are rejected first while others
+    // wait. Nothing is served here, and the law admits nearly everything.
     script.proxy.switch(script.now, law(&[("share", 0.99)]), None);
     let (before, mut expected) = (late(&script), 0);
     for call in 0..50 {
@@ -501,7 +502,7 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
     sent
 }
 
-// 002 §3.1, and the bound on goodput, all from measurements at run time.
+// Costs of paper 002 §3.1, and the bound on goodput, all from measurements at run time.
 #[test]
 fn costs_of_calls_and_rejections_are_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
@@ -575,10 +576,10 @@ fn waiting_work_is_published_in_calls() {
             let bye = own("BYE", &format!("b{i}"), 1, "Totag\r\n");
             script.offer(CALLER, bye.as_bytes());
         }
-        // The last of them was offered after the backlog was read.
+        // The last BYE was offered after the backlog was read.
         script.proxy.on_load(script.now, load(Duration::ZERO));
         let waiting = script.counters.overload.sessions_waiting.get() as f64 / 1e3;
-        // Three calls, and eleven messages of calls with seven.
+        // The backlog is three calls, and eleven messages of calls that have seven messages each.
         assert!((waiting - (3.0 + 11.0 / 6.0)).abs() < 0.01, "{scheme:?}: {waiting}");
         // Nothing waits after all has been served.
         for _ in 0..10 {

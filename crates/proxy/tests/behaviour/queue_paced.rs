@@ -201,7 +201,7 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     for call in ["b", "c"] {
         script.offer(CALLER, invite(call).as_bytes());
     }
-    // One call is held back and one waits behind it. The remaining room is for other messages.
+    // One call is held back, and another waits behind it. The remaining room is for other messages.
     assert_eq!(script.sent()[0].header("Call-ID"), "c");
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     assert_eq!(script.serve().len(), 1);
@@ -211,7 +211,8 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
 
 #[test]
 fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
-    // ohta rejects from four on: all waiting messages count in the single queue.
+    // The law `ohta` rejects if at least four messages wait. In the single queue, all waiting
+    // messages count.
     let ohta = |scheme| {
         adjusted(scheme, &[], |settings| {
             let marks = [("hi_wm", 4.0), ("lo_wm", 1.0), ("buffer", 4.0)];
@@ -226,7 +227,8 @@ fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
         script.offer(CALLER, invite("a").as_bytes());
         assert_eq!(script.sent().len(), refused, "{queueing:?}");
     }
-    // With pacing only held-back messages count: here one, and not the six behind it.
+    // With pacing, only messages that are held back count. Here this is one message, and not the
+    // six behind it.
     let mut script = under((Queueing::Fifo, Decide::Arrival), SLOW);
     script.send(CALLER, &invite("a"));
     for call in ["r", "s", "t", "u", "v", "w"] {

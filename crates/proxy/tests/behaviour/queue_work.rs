@@ -60,7 +60,7 @@ fn a_message_is_looked_at_and_refused() {
     }
 }
 
-// The rejection of a call takes three messages: INVITE, 503 and this one.
+// The rejection of a call takes three messages: INVITE, 503 and this ACK.
 #[test]
 fn the_ack_to_a_refusal_is_looked_at() {
     let mut script = closed_after(SCHEMES[0], 0);

@@ -181,7 +181,7 @@ fn a_removed_back_end_is_trusted_while_it_has_calls() {
     assert!(!relayed(&mut r, "3"), "its slot may still be reserved, but it has no call");
 }
 
-/// A token led to an address for months after its back end had been removed.
+/// A regression: a token led to an address for months after its back end had been removed.
 #[test]
 fn requests_reach_a_removed_back_end_for_a_limited_time() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
@@ -407,7 +407,7 @@ fn a_server_that_leaves_one_of_its_pools_gets_new_calls_only_in_the_other() {
         assert_eq!(r.calls(), calls(2, 3), "{mode:?}");
         assert_eq!(r.hang_up("1"), BACKEND_A, "{mode:?}");
         assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
-        // The same when a whole pool goes, and its call is still there.
+        // The same when a whole pool is removed while it still has a call.
         r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
         assert_eq!(r.calls(), [(BACKEND_A.to_owned(), 1), (BACKEND_B.to_owned(), 3)], "{mode:?}");
         assert_eq!(r.hang_up("5"), BACKEND_A, "{mode:?}");

@@ -325,14 +325,14 @@ fn a_cancel_goes_to_no_more_than_eight_back_ends() {
             let sent = after.send(CALLER, &cancel("c1"));
             let to: BTreeSet<_> = sent.iter().map(|sent| sent.to).collect();
             assert_eq!((sent.len(), to.len()), (8, 8), "{mode:?} of {count}");
-            // In adaptive mode, the INVITE may have either kind of branch. While there is time, it
-            // has a transaction.
+            // In adaptive mode, the INVITE may have either kind of branch. While enough processor
+            // time is left, it has a transaction.
             assert!(sent.iter().any(|sent| is_of(sent, &out)), "{mode:?} of {count}");
         }
     }
 }
 
-/// Cases that stay 481: no back end could match it.
+/// CANCELs that get 481, because no back end could match them.
 #[test]
 fn unmatched_cancels_are_denied() {
     // No previous process is known.

@@ -40,10 +40,10 @@ fn changes_by_a_strict_router_are_undone() {
     assert_eq!(out.to.to_string(), BACKEND_A);
     assert_eq!(out.start(), "BYE sip:bob@10.0.0.1:5070 SIP/2.0");
     assert_eq!(out.all("Route"), [""; 0]);
-    // Its retransmission is equal.
+    // The retransmission is equal.
     s.pass(std::time::Duration::from_millis(500));
     assert_eq!(s.sent(), std::slice::from_ref(&out));
-    // Without the call entry the token from the Request-URI leads there.
+    // Without the call entry, the token from the Request-URI leads to the same back end.
     let mut other = Script::stateful();
     let routes = "Route: <sip:next.example.com;lr>, <sip:bob@10.0.0.1:5070>\r\n";
     let out = other.one(CALLER, &bye(&ours, routes));

@@ -56,7 +56,7 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
     );
     // The other back end answered at the same moment, so the caller has both calls now.
     assert_eq!(starts(&s.send(BACKEND_C, &c.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
-    // The losing branch is acknowledged and its response not forwarded.
+    // The response of the losing branch is acknowledged, but not forwarded.
     let sent = s.send(BACKEND_A, &a.answer("487 Request Terminated"));
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("180 Ringing"))), []);
@@ -269,7 +269,7 @@ fn a_503_goes_up_as_500() {
     let up = s.send(BACKEND_A, &sent[1].answer("503 Service Unavailable")).remove(1);
     assert_eq!(up.start(), "SIP/2.0 500 Server Internal Error");
     assert!(!up.header("To").contains("tag=callee"), "it is ours");
-    // RFC 3261 §17.2.1: it is repeated until its ACK comes.
+    // RFC 3261 §17.2.1: the response is repeated until its ACK arrives.
     s.pass(Duration::from_millis(1600));
     assert_eq!(s.sent(), [up.clone(), up.clone()]);
     let tag = up.header("To").split_once(";tag=").unwrap().1;

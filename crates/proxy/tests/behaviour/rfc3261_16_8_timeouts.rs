@@ -69,7 +69,7 @@ fn a_callee_that_rings_for_ever_is_cancelled_by_timer_c() {
         starts(&sent),
         [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"), (CALLER, "SIP/2.0 408 Request Timeout"),]
     );
-    // Its response is acknowledged here.
+    // The proxy itself acknowledges the response to the cancelled INVITE.
     let sent = s.send(BACKEND_A, &out.answer("487 Request Terminated"));
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
 }

@@ -115,7 +115,8 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let kept = script.counters.refusals.list();
         let is_explained = |kept: &Refusal| kept.cause.contains("too many header fields");
         assert!(kept.iter().any(is_explained), "{kept:?}");
-        // As many as a datagram holds. An ACK gets no response.
+        // The next request has as many header fields as a datagram holds. The one after it is an
+        // ACK, which gets no response.
         assert_eq!(script.status(CALLER, &with("c3", 8000)), 513);
         assert!(script.send(CALLER, &with("c4", 2000).replace("INVITE", "ACK")).is_empty());
     }
@@ -187,7 +188,7 @@ fn a_request_that_must_not_be_forwarded_is_answered() {
     let reply = script.one(CALLER, &asked);
     assert_eq!(reply.start(), "SIP/2.0 420 Bad Extension");
     assert_eq!(reply.header("Unsupported"), "privacy, foo");
-    // None of them took room or counted.
+    // None of these requests has a call entry, or counts as assigned to a back end.
     assert_eq!(script.counters.calls.get(), 0);
     assert!(script.backends.backends().iter().all(|b| b.assigned() == 0));
 }
@@ -353,7 +354,7 @@ fn a_response_that_is_not_ours_goes_nowhere() {
     assert!(script.send(BACKEND_A, &forged).is_empty());
     let foreign = sent.answer("200 OK").replace(sent.branch(), "z9hG4bK1");
     assert!(script.send(BACKEND_A, &foreign).is_empty());
-    // With only our Via it has no target.
+    // A response with only our Via has no target.
     let lone: String =
         sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
@@ -457,7 +458,7 @@ fn options_to_ourselves_is_answered() {
             assert!(!reply.all("Accept").is_empty() && !reply.all("Allow").is_empty());
         }
     }
-    // One for a user goes to the pool.
+    // An OPTIONS for a user goes to the pool.
     assert_eq!(
         script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, "")).to,
         address(BACKEND_A)

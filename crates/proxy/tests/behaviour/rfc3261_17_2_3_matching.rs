@@ -67,13 +67,13 @@ fn responses_to_requests_from_before_a_restart_go_back() {
     assert_eq!((ok.to.to_string().as_str(), ok.all("Via").len()), (CALLER, 1));
     assert_eq!(ok.header("Call-ID"), "c1");
     assert_eq!(after.live(), (1, 1), "only the second call has transactions");
-    // With another key it is foreign.
+    // For a process with another key, the response is foreign.
     let mut foreign = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         settings.secret = secret(2);
     });
     assert_eq!(foreign.send(BACKEND_A, &old.answer("200 OK")), []);
-    // It goes only to the target of the original Via, not to that of a changed one.
+    // The response goes only to the target of the original Via, not to the target of a changed one.
     let redirected = old.answer("200 OK").replace("198.51.100.7:5060", ELSEWHERE);
     assert_eq!(after.send(BACKEND_A, &redirected), []);
 }

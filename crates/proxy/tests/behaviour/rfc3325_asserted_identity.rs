@@ -60,8 +60,8 @@ fn many_assertions_are_removed_as_one_is() {
     }
 }
 
-/// A bare CR was part of the value of a header here. PJSIP and Sofia-SIP end a line there, so the
-/// back end read an assertion that nobody had checked.
+/// A regression: a bare CR was part of the value of a header here. PJSIP and Sofia-SIP end a line
+/// there, so the back end read an assertion that nobody had checked.
 #[test]
 fn no_line_end_but_crlf_hides_an_assertion() {
     for mut s in proxies() {

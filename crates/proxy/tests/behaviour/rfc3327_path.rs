@@ -140,7 +140,8 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
                 scene.register(phone, &format!("{SUPPORTED}Path: <sip:p.test;lr>\r\n"));
             let paths = registered.all("Path");
             assert_eq!(paths.len(), 2, "{}", registered.text);
-            // It names the listener on the side of the registrar, which has no other transport.
+            // The Path names the listener on the side of the registrar, which has no other
+            // transport.
             assert!(paths[0].starts_with("<sip:") && paths[0].ends_with("@192.0.2.1:5060;lr>"));
             assert!(!paths[0].contains("203") && paths[1] == "<sip:p.test;lr>");
             // RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field
@@ -409,7 +410,7 @@ fn a_trusted_source_may_use_a_token() {
     assert_eq!(only(scene.offer(trusted, &text), "INVITE").0, phone);
 }
 
-/// Another instance sends a datagram from a shared address, so the Path names that.
+/// Another instance sends a datagram from a shared address, so the Path names this address.
 #[test]
 fn a_path_names_the_address_that_instances_share_for_datagrams() {
     let mut scene = Scene::with(Mode::Transaction, |settings| {

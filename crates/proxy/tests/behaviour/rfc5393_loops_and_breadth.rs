@@ -152,7 +152,8 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
     // A back end sends it back: its routing differs from that of the stranger's request.
     let second = s.send(BACKEND_A, &forwarded_request(&first, BACKEND_A)).remove(1);
     assert_eq!((second.to.to_string().as_str(), second.all("Via").len()), (BACKEND_B, 4));
-    // The other back end sends it back too, then the first again: nothing has changed since.
+    // The other back end also sends the request back, and then the first one again. Nothing has
+    // changed since the first time, so this is a loop.
     let third = s.send(BACKEND_B, &forwarded_request(&second, BACKEND_B)).remove(1);
     assert_eq!(third.to.to_string(), BACKEND_A);
     assert_eq!(s.status(BACKEND_A, &forwarded_request(&third, BACKEND_A)), 482);

@@ -75,7 +75,7 @@ fn a_caller_whose_router_changes_only_the_port_is_reached_on_its_flow() {
     let (nat, contact) = ("203.0.113.9:40123", "sip:alice@203.0.113.9:5060");
     goes_to(nat, "203.0.113.9:5060;rport", contact, nat);
     goes_to(nat, "203.0.113.9;rport", contact, nat);
-    // Its responses go there as well.
+    // Without `rport`, requests go to the same address as the responses.
     goes_to(nat, "203.0.113.9:5060", contact, "203.0.113.9:5060");
     // Another host may be reached although the caller is behind address translation.
     goes_to(nat, "203.0.113.9:5060;rport", "sip:alice@203.0.113.5", "203.0.113.5:5060");

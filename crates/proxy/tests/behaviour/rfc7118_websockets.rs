@@ -188,7 +188,8 @@ fn the_preloaded_route_of_a_browser_names_us() {
 /// Only streams without WebSockets may come from a back end: a browser at its address has no rights.
 #[test]
 fn a_websocket_from_the_address_of_a_back_end_counts_as_a_stranger() {
-    // Also if its port is by chance that of the back end. Then its call got 404.
+    // A regression: if the port of the browser was by chance that of the back end, the call got
+    // 404.
     for remote in ["10.0.0.1:40123", BACKEND_A] {
         let mut scene = Scene::before(Transport::Tcp, Mode::Transaction);
         let browser = scene.accept(Transport::Ws, remote);

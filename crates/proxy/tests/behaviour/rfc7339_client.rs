@@ -185,7 +185,7 @@ fn a_request_that_is_held_back_does_not_use_up_the_rate_of_the_back_end() {
         let told = telling(&call, "486 Busy Here", &value("loss", 50, 1));
         script.send(&call.to.to_string(), &told);
     }
-    // Each back end gets half of 100 calls a second. Its rate allows 60.
+    // Each back end gets half of 100 calls a second, and its rate allows 60.
     let mut sent = 0;
     for call in 0..400 {
         script.pass(Duration::from_millis(5));
@@ -262,7 +262,7 @@ fn the_excess_goes_elsewhere_only_if_that_server_is_known_to_have_room() {
     let room = ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1.1";
     script.send(&other.to.to_string(), &telling(&other, "180 Ringing", room));
     assert_eq!(sent(&calls(&mut script, "c", 20)), 20);
-    // It was overloaded when it gave its last value, which has expired.
+    // The second back end was overloaded when it gave its last value, which has expired.
     let half = ";oc=50;oc-algo=\"loss\";oc-validity=500;oc-seq=2.0";
     script.send(&other.to.to_string(), &telling(&other, "180 Ringing", half));
     script.pass(Duration::from_millis(600));
@@ -373,7 +373,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
     let forged = forged.replacen(branch, &format!("{branch}{}", value("loss", 100, 9)), 1);
     script.send(&invite.to.to_string(), &forged);
     assert_eq!(sent(&calls(&mut script, "b", 20)), 20);
-    // Each back end is probed within the interval, and answers for itself.
+    // Each back end is probed within the interval, and its response applies only to itself.
     script.pass(Duration::from_secs(1));
     for probe in &last_two(script.sent()) {
         assert!(probe.header("Via").ends_with(OFFER), "{}", probe.text);
@@ -394,7 +394,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
     assert_eq!(sent(&calls(&mut script, "e", 20)), 20);
 }
 
-/// 002 §6.1: "The feedforward information contains the sender measured value of the current
+/// Paper 002 §6.1: "The feedforward information contains the sender measured value of the current
 /// incoming load." A request that is held back belongs to this load too.
 #[test]
 fn only_a_server_that_asks_for_the_load_is_told_it() {
@@ -451,7 +451,7 @@ fn feedback_from_elsewhere_is_ignored() {
         script.send(from, &told);
         assert_eq!(sent(&calls(&mut script, from, 10)), 10, "{from}");
     }
-    // Another branch than ours.
+    // A response whose branch is not ours.
     let forged = told.replacen(invite.branch(), "z9hG4bKforged", 1);
     script.send(&invite.to.to_string(), &forged);
     assert_eq!(sent(&calls(&mut script, "b", 10)), 10);

@@ -263,8 +263,8 @@ fn a_peer_that_takes_no_part_is_rejected_without_retry_after() {
     assert!(!reply.text.contains(";oc"));
 }
 
-/// 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms, we
-/// introduce a new feedforward loop in the existing feedback architecture." Only this fairness
+/// Paper 002 §6.1: "To achieve user-centric fairness in absolute rate and window-based mechanisms,
+/// we introduce a new feedforward loop in the existing feedback architecture." Only this fairness
 /// needs it.
 #[test]
 fn user_centric_fairness_alone_asks_peers_for_their_load_and_believes_it() {

@@ -21,7 +21,7 @@ fn a_rate_is_not_exceeded() {
         script.pass(Duration::from_millis(100));
         all += sent(&calls(&mut script, &format!("b{tenth}-"), 10));
     }
-    // Two back ends for 10 s, and a burst each.
+    // Each of the two back ends gets 10 requests a second for 10 s, and a burst.
     assert!((190..=212).contains(&all), "{all}");
 }
 
@@ -51,7 +51,7 @@ fn the_acks_of_failed_calls_count_in_the_rate() {
                 all += 1 + sent.iter().filter(|sent| sent.start().starts_with("ACK")).count();
             }
         }
-        // Two back ends for 10 s, and a burst each.
+        // Each of the two back ends gets 10 requests a second for 10 s, and a burst.
         assert!((180..=225).contains(&all), "{mode:?}: {all}");
     }
 }

@@ -25,7 +25,7 @@ use tidegate_proxy::Mode;
 
 const MODES: [Mode; 2] = [Mode::Stateless, Mode::Transaction];
 
-/// w_inv and w_bye, in hundredths: 003 §IV, TLWL-1.75.
+/// The weights w_inv and w_bye of TLWL-1.75 in paper 003 §IV, in hundredths.
 const W_INV: u64 = 175;
 const W_BYE: u64 = 100;
 
@@ -74,7 +74,7 @@ fn within(method: &str, cseq: u32) -> String {
 #[test]
 fn miscount_1_a_retransmitted_200_to_a_bye_decrements_again() {
     for mut balancer in MODES.map(Balancer::with_call) {
-        // Another call, whose counts would be decremented too much.
+        // The automaton of the paper would decrement the counts of this other call too.
         let other = balancer.request(&invite("b"));
         let bye = balancer.request(&within("BYE", 2));
         assert_eq!(balancer.counted(), (2, W_INV + W_BYE));
@@ -145,7 +145,7 @@ fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
         balancer.answer(&bye, "200 OK");
         assert_eq!(balancer.counted(), (0, 0));
     }
-    // No response at all. RFC 3261 §17.1.2.2: Timer F, 64·T1.
+    // The BYE gets no response, so Timer F fires after 64·T1 (RFC 3261 §17.1.2.2).
     for mut balancer in MODES.map(Balancer::with_call) {
         balancer.request(&within("BYE", 2));
         balancer.0.pass(Duration::from_secs(32));

@@ -76,8 +76,8 @@ fn priority_calls_beyond_the_cap_are_ordinary() {
     }
 }
 
-// RFC 7339 §5.10.2 lets a server reject calls of a client that takes no part in overload control. An
-// emergency call is none of them.
+// RFC 7339 §5.10.2 lets a server reject calls of a client that takes no part in overload control.
+// It must not reject an emergency call for this reason.
 #[test]
 fn priority_does_not_need_a_share_of_its_peer() {
     let mut script = adjusted(SCHEMES[0], &[("share", 0.3)], |settings| {

@@ -169,8 +169,7 @@ fn an_ended_transaction_leaves_its_place_to_the_next_at_once() {
         settings.transactions_max = 1;
     });
     let uri = "sip:bob@192.0.2.1";
-    // A 2xx to an INVITE, another final response to one, and one to another request: each stays
-    // for 64*T1.
+    // Each of these responses keeps its transaction for 64*T1.
     for (i, (method, status)) in
         [("INVITE", "200 OK"), ("INVITE", "486 Busy Here"), ("MESSAGE", "200 OK")]
             .iter()

@@ -65,7 +65,7 @@ fn unverified_messages_wait_behind_verified_ones_and_new_work() {
         ] {
             script.offer(CALLER, text.as_bytes());
         }
-        // As many as arrived before each had to be verified.
+        // Serves as many messages as arrived before each had to be verified.
         for _ in 0..64 + 6 {
             assert!(script.proxy.serve(script.now), "{kind}");
         }
@@ -123,7 +123,7 @@ fn many_unverified_messages_are_verified_on_arrival_even_if_few_wait() {
     let sent = script.serve();
     let order: Vec<_> = sent.iter().map(|sent| sent.start()[..3].to_owned()).collect();
     assert_eq!(order[2], "SIP", "{order:?}");
-    // One second without such messages ends it.
+    // Early verification ends after one second without such messages.
     script.pass(Duration::from_secs(2));
     script.offer(STRANGER, claim("BYE", 65).as_bytes());
     script.offer(CALLER, invite("c").as_bytes());
@@ -280,7 +280,7 @@ fn an_ack_proves_only_the_address_that_got_the_responses() {
         let call = script.send(CALLER, &invite("a")).pop().unwrap();
         let ok = script.one(&call.to.to_string(), &call.answer("200 OK"));
         let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
-        // With the Call-ID alone, with the tags of the dialog, and with the route token.
+        // The ACKs have only the Call-ID, then the tags of the dialog, and then the route token.
         for (cseq, more) in [(9, ""), (1, "Totag\r\n"), (1, &*route)] {
             let strays = script.counters.strays.get();
             let ack = request("ACK", BOB, "a", cseq, more);

@@ -77,7 +77,7 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     s.pass(ms(1));
     assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
     assert_eq!(s.backends.backends()[0].probes(), (1, 1));
-    // Without regular probes it is tried again after a pause.
+    // Without regular probes, the back end is up again after a pause, but suspect.
     s.pass(ms(5000));
     assert_eq!(state(&s, 0), State::Suspect);
     assert!(s.backends.backends()[0].is_up(s.now));
@@ -180,7 +180,7 @@ fn a_forged_icmp_takes_no_back_end_down() {
             assert_eq!(state(&s, 0), State::Up, "{quote}");
         }
         assert_eq!(falls(&s), 0);
-        // At once, and again for reports that arrive after the response.
+        // Probes are sent at once, and again for reports that arrive after the response.
         assert!((6..=12).contains(&asked), "{asked} probes for 600 reports");
     }
 }

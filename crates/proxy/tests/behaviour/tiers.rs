@@ -93,7 +93,7 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
     loaded.full(4);
     let s = &mut loaded.script;
     s.sent();
-    // It gets no 100 from us, and no state of it is kept.
+    // The proxy sends no 100 for call b, and keeps no state of it.
     assert_eq!(s.one(CALLER, &invite("b")).start(), "INVITE sip:bob@192.0.2.1 SIP/2.0");
     assert_eq!(s.live(), (1, 1), "only call a has transactions");
     // RFC 3261 §17.2.1: a retransmission gets the last provisional response, and is not forwarded.
@@ -250,7 +250,7 @@ fn the_work_says_whether_it_was_stateless() {
         assert_eq!(work(s, CALLER, &invite("a")), served(Class::InDialog, stateless));
         let end = out.answer("486 Busy Here");
         assert_eq!(work(s, &backend, &end), served(Class::Final, stateless));
-        // Its call is forgotten after half a minute.
+        // The call is forgotten after half a minute.
         loaded.script.pass(SECOND * 60);
         loaded.script.sent();
         loaded.full(5);

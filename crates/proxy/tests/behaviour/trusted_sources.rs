@@ -198,7 +198,7 @@ fn a_trusted_source_may_reach_addresses() {
         address(BACKEND_A)
     );
     assert_eq!(script.status(CALLER, &there.replace("t1", "t4")), 403);
-    // Its request within a foreign dialog follows its Route too.
+    // A request of the trusted source within a foreign dialog follows its Route too.
     let more = "Totag\r\nRoute: <sip:198.51.100.9;lr>\r\n";
     let bye = request("BYE", "sip:bob@192.0.2.1", "t5", 2, more);
     assert_eq!(script.one(PEER, &bye).to, address("198.51.100.9:5060"));
@@ -222,7 +222,7 @@ fn a_target_that_is_no_single_host_gets_404() {
         "[ff02::1]",
         "[2001:db8::7]:0",
         "[::ffff:224.0.1.75]",
-        // It leads back to us.
+        // This address leads back to us.
         "[::ffff:192.0.2.1]",
     ];
     for (i, host) in hosts.into_iter().enumerate() {
@@ -402,8 +402,8 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     }
 }
 
-// With several shards the token names the shard that counts the call. Without a token the others
-// are tried in turn.
+// With several shards, the token names the shard that counts the call. Without a token, the request
+// passes to each of the other shards in turn.
 #[test]
 fn messages_of_another_shard_are_handed_off() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 3));
@@ -425,7 +425,8 @@ fn messages_of_another_shard_are_handed_off() {
     assert!(second.serve().is_empty());
     assert_eq!(second.handoff(), Some(0));
 
-    // Without Route and unknown: once around all shards, then 481.
+    // A request that has no Route and that no shard knows passes all shards once, and then gets
+    // 481.
     let bare = request("BYE", "sip:bob@192.0.2.1", "zzz", 2, "Totag\r\n");
     assert_eq!(cross(&mut first, &bare, 0), (vec![], Some(1)));
     assert_eq!(cross(&mut second, &bare, 1), (vec![], Some(2)));
@@ -508,7 +509,7 @@ fn a_back_end_that_sends_from_another_port_may_reach_the_same_targets() {
         assert_eq!(strict.status(from, &outward(i)), 403, "{from}");
         let sent = script.one(from, &outward(i));
         assert_eq!(sent.to, address("203.0.113.9:5060"), "{from}");
-        // Its call belongs to that back end: a BYE with the token goes outside again.
+        // The call belongs to that back end: a BYE with the token goes outside again.
         let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
         let bye = request("BYE", "sip:carol@203.0.113.9", &format!("s{i}"), 2, &more);
         assert_eq!(script.one(from, &bye).to, address("203.0.113.9:5060"), "{from}");
@@ -540,7 +541,7 @@ fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
     assert_eq!(after.one(CALLER, &bye("sip:bob@10.0.0.1:5070")).to, address(BACKEND_A));
     let sent = after.one(BACKEND_A, &bye("sip:alice@198.51.100.7:5060"));
     assert_eq!(sent.to, address(CALLER));
-    // It may end its dialogs and start nothing new.
+    // The removed back end may end its dialogs, but may start nothing new.
     let outward = request("INVITE", "sip:carol@203.0.113.9", "r2", 1, "");
     assert_eq!(after.status(BACKEND_A, &outward), 403);
     after.pass(Duration::from_secs(2));

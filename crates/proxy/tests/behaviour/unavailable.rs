@@ -60,7 +60,7 @@ fn while_all_back_ends_are_down_the_503_says_until_when() {
             [ReplyReason::Work(Reason::PoolDown); 2]
         );
         assert_eq!((s.counters.calls.get(), s.live().0), (0, 0), "nothing is kept of it");
-        // The first back end is back.
+        // The first back end is up again.
         s.pass(ms(1000));
         assert_eq!(s.send(CALLER, &invite("3")).last().unwrap().to, address(BACKEND_A));
     }

@@ -86,14 +86,14 @@ mod tests {
     use crate::audit::AuditLog;
     use crate::testing::{SMALL, load};
 
-    /// The third of three reloads at the same time was rejected.
+    /// A regression: the third of three reloads at the same time was rejected.
     #[test]
     fn reloads_wait_for_their_turn_and_are_rejected_only_if_many_wait() {
         let dir = tempfile::tempdir().unwrap();
         let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
         let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
-        // As if a shard had applied all commands at once.
+        // The counter shows that the shard has applied all commands.
         assembly.counters()[0].proxy.in_force.commands.set(RELOADS_MAX as u64);
         let (audit_log, told) = AuditLog::channel();
         let controls = Controls {
@@ -114,7 +114,7 @@ mod tests {
         let hanging = control.hang();
         let (waiting, further) = runtime.block_on(async {
             let waiting: Vec<_> = (0..RELOADS_MAX).map(|_| tokio::spawn(reload())).collect();
-            // Each task gets its place.
+            // Lets each task take its place among the waiting reloads.
             sleep(Duration::from_millis(20)).await;
             (waiting, reload().await.unwrap().status())
         });

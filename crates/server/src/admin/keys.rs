@@ -91,7 +91,8 @@ mod tests {
         request.body(Body::empty()).unwrap()
     }
 
-    /// While the file system of the state directory hung, one `GET /keys` blocked all pages.
+    /// A regression: while the file system of the state directory hung, one `GET /keys` blocked all
+    /// pages.
     #[test]
     fn pages_are_served_while_the_keys_wait_for_their_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -118,8 +119,8 @@ mod tests {
         }
     }
 
-    /// While the file system hung, rotations took the turns of all commands, so that no back end
-    /// could be drained.
+    /// A regression: while the file system hung, rotations took the turns of all commands, so that
+    /// no back end could be drained.
     #[test]
     fn rotations_that_wait_for_the_file_leave_turns_for_other_commands() {
         let dir = tempfile::tempdir().unwrap();

@@ -2,9 +2,10 @@
 //!
 //! The interface has no password, so anyone who can reach its address may use it. The author of a
 //! web page may not be able to reach it. But the script of the page runs in the browser of a user
-//! who can. There are two attacks. In the first, the script sends a request to our origin. Then the
-//! browser adds `Origin`. In the second, the author makes the host name of the page resolve to our
-//! address after the page was loaded (DNS rebinding). Then `Host` contains this name.
+//! who can reach it. There are two attacks. In the first, the script sends a request to our origin.
+//! Then the browser adds `Origin`. In the second, the author makes the host name of the page
+//! resolve to our address after the page was loaded (DNS rebinding). Then `Host` contains this
+//! name.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Every body that could not be read was called too long.
+    /// A regression: every body that could not be read was called too long.
     #[test]
     fn only_a_body_above_the_limit_is_too_long() {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -1,4 +1,4 @@
-//! Backup pools: checks which pool replaces which.
+//! Checks the key `backup` of the pools.
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::pool;

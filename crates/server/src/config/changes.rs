@@ -90,7 +90,7 @@ mod tests {
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             (
-                // The limit on kernel drops, `refusing_max`, has no effect then either.
+                // With `drop`, `refusing_max` has no effect, so its value changes too.
                 "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
                 &["[overload] disposal", "[overload] refusing_max"],
             ),

@@ -3,7 +3,7 @@
 //!
 //! There are five kinds, which the reader distinguishes by their tables:
 //!
-//! - a whole configuration, of which only pools and routes are applied;
+//! - a whole configuration. The shards apply only its pools and routes;
 //! - `[duty]`, the administrative state of a back end;
 //! - `[call]`, a query for a call;
 //! - `found`, the servers of domains;

@@ -105,12 +105,13 @@ fn the_servers_of_a_domain_have_different_names() {
     };
     let all = names(&[other.clone(), usual.clone()]);
     assert_eq!(all, ["app:example.com:5070", "app"]);
-    // Neither the order nor another server changes a name, which would make it another back end.
+    // A server with another name would be another back end. So neither the order of the servers nor
+    // another server may change a name.
     assert_eq!(names(&[usual, other.clone()]), ["app", "app:example.com:5070"]);
     assert_eq!(names(&[other]), all[..1]);
 }
 
-/// Commands reached only the first of two back ends of one name.
+/// A regression: commands reached only the first of two back ends of one name.
 #[test]
 fn a_server_does_not_get_the_name_of_another_back_end() {
     let config = config(&[(
@@ -123,8 +124,8 @@ fn a_server_does_not_get_the_name_of_another_back_end() {
     assert_eq!(names, ["example.com:a.example.com:5070", "a.example.com:5070"]);
 }
 
-/// A server got the name of a back end with a host name, because only the names of back ends with
-/// an address were taken into account.
+/// A regression: a server got the name of a back end with a host name, because only the names of
+/// back ends with an address were taken into account.
 #[test]
 fn a_server_does_not_get_the_name_of_a_back_end_with_a_host_name() {
     let config = config(&[(

@@ -380,7 +380,8 @@ mod tests {
         report.into_diagnostics(Path::new("f"), text).to_string()
     }
 
-    /// `nan` and an integer below every 128-bit integer counted as more than the maximum.
+    /// A regression: `nan` and an integer below every 128-bit integer counted as more than the
+    /// maximum.
     #[test]
     fn the_error_says_on_which_side_of_the_bounds_a_number_is() {
         let high = "9".repeat(50);

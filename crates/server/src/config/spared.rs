@@ -71,7 +71,8 @@ mod tests {
             told.contains("this file has 65 networks") && told.contains("at most 64"),
             "{told}"
         );
-        // Nothing is dropped, or one network contains all others.
+        // In these cases there is no warning: nothing is dropped, or one network contains all
+        // others.
         assert_eq!(warning(32, 33, "[overload]\ndisposal = \"reject\"\n"), None);
         let all = "[overload.sources]\nnever_ban = [\"10.0.0.0/8\"]\n";
         assert_eq!(warning(32, 33, all), None);

@@ -134,8 +134,8 @@ impl Keeper {
         self.tell(&mut state, now);
     }
 
-    /// Returns a line for the log if the result of the last check of the file is not the one that
-    /// the previous call has seen. Does not wait for a check that is running.
+    /// Returns a line for the log if the result of the last check of the file differs from the
+    /// result at the previous call of this function. Does not wait for a check that is running.
     pub fn changed_trouble(&self) -> Option<String> {
         let mut trouble = self.trouble();
         let Trouble { last, told } = &mut *trouble;
@@ -168,7 +168,7 @@ impl Keeper {
     fn rotate_in(&self, state: &mut State, now: UnixTime) -> Result<(), NotKept> {
         let key = random().map_err(|error| NotKept::Entropy(error.to_string()))?;
         state.ring = change(&self.state_dir, |ring| {
-            // The current content of the file counts.
+            // The new key follows the keys that the file has now.
             ring.rotated(now, self.rotation.settle, key)
         })?;
         Ok(())
@@ -261,8 +261,8 @@ mod tests {
     use super::super::load_or_create;
     use super::*;
 
-    /// The thread that handles signals reads the trouble, so signals had no effect while the file
-    /// system hung.
+    /// A regression: the thread that handles signals reads the trouble, so signals had no effect
+    /// while the file system hung.
     #[test]
     fn readers_of_the_trouble_do_not_wait_for_the_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
     for n in 1..KEYS_MAX as u64 {
         ring = ring.rotated(at(100 * n), SETTLE, [n as u8 + 1; 32]).unwrap();
     }
-    // The second was made at 100 and in use from 160 on.
+    // The second key was made at 100 and was in use from 160 on.
     let gone = at(160) + 24 * HOUR;
     let left = Duration::from_secs(1);
     let early = ring.rotated(gone - left, SETTLE, [9; 32]).unwrap_err();
@@ -80,8 +80,8 @@ fn every_rotation_at_the_shortest_interval_succeeds() {
     }
 }
 
-/// After a rotation by a clock that was ahead, the next rotation was rejected for as long as the
-/// clock had been ahead.
+/// A regression: after a rotation by a clock that was ahead, the next rotation was rejected for as
+/// long as the clock had been ahead.
 #[test]
 fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
     let decades = 30 * 365 * 24 * HOUR;
@@ -92,7 +92,7 @@ fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
             assert!(ring.is_due(far, HOUR));
             ring = ring.rotated(far, SETTLE, [n as u8; 32]).unwrap();
         }
-        // The clock is right again. The last key that has settled by it is used.
+        // The clock is right again. The newest key that has settled by this clock is used.
         assert!(ring.is_due(at(500), HOUR), "or no key were made for decades");
         let ring = ring.rotated(at(500), SETTLE, [77; 32]).unwrap();
         assert!(!ring.is_due(at(501), HOUR));
@@ -131,8 +131,8 @@ fn a_clock_that_was_not_set_makes_no_keys() {
     assert!(!ring.is_due(hours, HOUR));
 }
 
-/// Only a file edited by hand has such versions. A rotation once wrote a version that could not be
-/// read.
+/// A regression: a rotation wrote a version that could not be read. Only a file that was edited by
+/// hand has such versions.
 #[test]
 fn after_the_highest_version_comes_the_lowest_with_the_same_mark() {
     let key = "0a".repeat(32);

@@ -153,7 +153,7 @@ impl Slot {
             let mut header = [0; HEADER];
             read_exact_at(file, &mut header, at)?;
             let last = slot.blocks.last().map(|(_, last): &Placed| last.number);
-            // No number follows the highest one.
+            // No number follows the highest number that is possible.
             let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
                 // This is the end, unless a later block follows.

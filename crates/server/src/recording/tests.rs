@@ -136,7 +136,7 @@ fn recorded_inputs_are_replayed_exactly() {
     assert_eq!(other.difference, Some(difference));
 }
 
-/// The recorder wrote such a file, but no reader opened it.
+/// A regression: the recorder wrote such a file, but no reader opened it.
 #[test]
 fn a_recording_with_the_longest_configuration_opens() {
     let dir = tempfile::tempdir().unwrap();
@@ -324,7 +324,7 @@ fn inputs_not_written_in_time_are_lost_and_counted() {
         }
     };
     note(&mut journal, 3500);
-    // One waits, two were dropped, the rest is under construction.
+    // One block waits, two blocks were dropped, and one block is under construction.
     assert_eq!(tally.overrun.get(), 2000);
     assert_eq!(to_write.recv().unwrap().count, 1000);
     drop(journal);

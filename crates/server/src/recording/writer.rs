@@ -124,7 +124,7 @@ fn header(number: u64, draft: &Draft) -> Header {
 mod tests {
     use super::*;
 
-    /// A stop waited without end for a file system that did not respond.
+    /// A regression: a stop waited without end for a file system that did not respond.
     #[test]
     fn the_end_does_not_wait_for_a_disk_that_does_not_respond() {
         let (hanging, ended) = bounded(1);

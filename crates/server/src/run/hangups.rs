@@ -69,7 +69,8 @@ mod tests {
         (dir, control, assembly.counters()[0].clone())
     }
 
-    /// The log said `done` as soon as the reload had been sent, even if a shard rejected it later.
+    /// A regression: the log said `done` as soon as the reload had been sent, even if a shard
+    /// rejected it later.
     #[test]
     fn the_outcome_of_a_reload_is_that_of_the_shards() {
         let (_dir, control, shard) = control();
@@ -91,7 +92,8 @@ mod tests {
         assert_eq!(reload(), Outcome::Not(ControlError::Unsettled.to_string()));
     }
 
-    /// Signals to stop had no effect while the configuration was on a file system that hung.
+    /// A regression: signals to stop had no effect while the configuration was on a file system
+    /// that hung.
     #[test]
     fn a_reload_that_hangs_does_not_delay_the_end() {
         let (_dir, control, _shard) = control();

@@ -34,8 +34,8 @@ impl Stopping {
 mod tests {
     use super::*;
 
-    /// Each failed shard made a request, and the second request cut off the calls of the third
-    /// shard.
+    /// A regression: each failed shard made a request, and the second request cut off the calls of
+    /// the third shard.
     #[test]
     fn two_failed_shards_are_one_request() {
         let stop = Stop::new();

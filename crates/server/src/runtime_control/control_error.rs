@@ -34,9 +34,9 @@ pub enum ControlError {
     State(std::path::PathBuf, std::io::Error),
     /// A shard has no room for the new pools and back ends.
     NoRoom,
-    /// A reload is running, and as many others wait as may wait.
+    /// A reload is running, and the maximum number of further reloads already waits.
     Reloading,
-    /// A shard has neither applied nor rejected the reload before.
+    /// A shard has neither applied nor rejected the previous reload.
     Unsettled,
     /// A shard could not be reached.
     CommandError(CommandError),

@@ -21,18 +21,18 @@ impl RuntimeControl {
     /// replaced if the file changes them. Then waits two seconds at most until the shards have
     /// applied or rejected the reload. Returns whether all have applied it.
     ///
-    /// A reload begins when the one before has ended. It may wait for the file system, so it has a
-    /// thread of its own.
+    /// A reload begins when the previous one has ended. It may wait for the file system, so it has
+    /// a thread of its own.
     ///
     /// # Errors
     /// Returns an error if the configuration is invalid or needs a restart, if a command cannot be
-    /// sent, if a shard rejects the reload, or if a shard has not applied the reload before. Pools
-    /// and routes are unchanged in this case, but the first of the two commands, which changes the
-    /// laws, may have been sent.
+    /// sent, if a shard rejects the reload, or if a shard has not applied the previous reload.
+    /// Pools and routes are unchanged in this case, but the first of the two commands, which
+    /// changes the laws, may have been sent.
     pub fn reload(&self) -> Result<bool, ControlError> {
         let _turn = self.reload_turn();
-        // Only the last rejected command of a shard is known. So the outcome of the reload before
-        // must be known before the next one is sent.
+        // Only the last rejected command of a shard is known. So the outcome of the previous reload
+        // must be known before the next reload is sent.
         let last = self.wanted().replaced.as_ref().map(|replaced| replaced.command);
         if last.is_some_and(|last| !self.await_heard(last)) {
             return Err(ControlError::Unsettled);
@@ -154,8 +154,9 @@ impl RuntimeControl {
     }
 
     /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
-    /// warnings for the log if all shards have applied it. The caller has the turn. Returns whether
-    /// the reload was put back now.
+    /// warnings for the log if all shards have applied it. The caller must hold the lock of
+    /// [`reload_turn`](Self::reload_turn). Returns whether this call has restored the earlier
+    /// settings.
     fn settle_in_turn(&self) -> bool {
         let mut wanted = self.wanted();
         let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));

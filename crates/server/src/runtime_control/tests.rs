@@ -51,7 +51,7 @@ fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     assert!(has_settings());
 }
 
-/// After a restart, requests of calls at this back end got 481.
+/// A regression: after a restart, requests of calls at this back end got 481.
 #[test]
 fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -85,7 +85,7 @@ fn with_domain() -> Config {
     Config::parse(Path::new("f"), text.as_bytes()).unwrap()
 }
 
-/// The new servers of a domain got no calls until the DNS changed again.
+/// A regression: the new servers of a domain got no calls until the DNS changed again.
 #[test]
 fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     let config = with_domain();
@@ -107,7 +107,7 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     assert_eq!([sent(start + FOUND_PAUSE), sent(start + 2 * FOUND_PAUSE)], [0, 0]);
 }
 
-/// The log called the list of servers a configuration, and advised a restart.
+/// A regression: the log called the list of servers a configuration, and advised a restart.
 #[test]
 fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
     let config = with_domain();
@@ -123,7 +123,8 @@ fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
     assert!(control.follow_domains(Timestamp::ZERO).unwrap().is_empty());
 }
 
-/// Only the last rejected command of a shard is known, so the servers counted as sent.
+/// A regression: the servers counted as sent, because only the last rejected command of a shard is
+/// known.
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     let config = with_domain();
@@ -161,7 +162,7 @@ fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     assert_eq!([3_u32, 4].map(|pauses| given(start + pauses * FOUND_PAUSE)), [6, 6]);
 }
 
-/// The warnings were logged even if a shard then rejected the reload.
+/// A regression: the warnings were logged even if a shard then rejected the reload.
 #[test]
 fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,8 +190,8 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     assert!(taken().is_empty());
 }
 
-/// If a shard rejected a reload and then the servers, only the servers counted as rejected. The
-/// configuration of the reload counted as applied.
+/// A regression: if a shard rejected a reload and then the servers, only the servers counted as
+/// rejected. The configuration of the reload counted as applied.
 #[test]
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
@@ -216,8 +217,9 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
 }
 
-/// Only the last rejected command of a shard is known. So if a shard rejected two reloads at once,
-/// the operator of the first was told that it was done, and its configuration counted as applied.
+/// A regression: if a shard rejected two reloads at once, the operator of the first was told that
+/// it was done, and its configuration counted as applied. The reason is that only the last rejected
+/// command of a shard is known.
 #[test]
 fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
@@ -253,7 +255,7 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
-    // As after `APPLY_WAIT`.
+    // The reload returns without waiting, as after `APPLY_WAIT`.
     control.stop_waiting();
     assert!(matches!(control.reload(), Ok(false)));
     let second = control.reload();
@@ -269,8 +271,9 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Only the last rejected command of a shard is known. The operator was told that the reload was
-/// done if a shard rejected another command while the state directory was slow.
+/// A regression: the operator was told that the reload was done if a shard rejected another command
+/// while the state directory was slow. The reason is that only the last rejected command of a shard
+/// is known.
 #[test]
 fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
     let dir = tempfile::tempdir().unwrap();
@@ -301,7 +304,7 @@ fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
     assert!(matches!(reloaded, Err(ControlError::NoRoom)), "{reloaded:?}");
 }
 
-/// All commands, and the signals to stop, waited for the state directory.
+/// A regression: all commands, and the signals to stop, waited for the state directory.
 #[test]
 fn other_commands_do_not_wait_for_the_files_of_a_reload() {
     let dir = tempfile::tempdir().unwrap();

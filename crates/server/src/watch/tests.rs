@@ -276,7 +276,7 @@ fn a_ban_is_logged_once_and_many_are_sampled() {
     }
     assert_eq!(watched.look(750).len(), 4);
     assert_eq!(watched.look(10_250), ["14 more sources were banned in the last few seconds"]);
-    // The first one has ended, and starts again.
+    // The first ban has ended, and the source is banned again.
     assert_eq!(watched.look(95_000), [""; 0]);
     watched.bans.ban(at(95_100), ban(1, 100));
     assert_eq!(watched.look(95_250), ["source 192.0.2.1 is banned for 5 s: limit"]);

@@ -47,7 +47,8 @@ impl Tap for Sent {
     }
 }
 
-/// All peers at once: sends their packets at the recorded times, and ignores everything.
+/// All peers in one node. It sends their packets at the recorded times, and ignores all packets
+/// that it receives.
 struct Player {
     arrivals: VecDeque<Arrival>,
     due: VecDeque<Transmit>,

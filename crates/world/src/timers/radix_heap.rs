@@ -8,7 +8,8 @@ use crate::Timestamp;
 /// Number of buckets in addition to that of the expired timers: one for each bit of a time.
 pub(super) const BUCKETS: usize = u64::BITS as usize;
 
-/// An emptied bucket keeps capacity for at least twice this number of timers, if it had it.
+/// An emptied bucket keeps capacity for at least twice this number of timers, or all its capacity
+/// if it has less.
 pub(super) const ROOM_MIN: usize = 64;
 
 /// A heap of the timers up to the present epoch, or of all timers while they are few. A push or a
@@ -165,8 +166,9 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Frees the capacity beyond twice the number of timers that the bucket held, so that a peak
-    /// does not keep memory forever.
+    /// Reduces the capacity to twice the number of timers that the bucket `held`, and to at least
+    /// twice [`ROOM_MIN`], if the capacity is more than twice as large. So a peak does not keep
+    /// memory forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {

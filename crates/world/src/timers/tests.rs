@@ -55,7 +55,7 @@ fn the_memory_of_a_peak_is_freed_after_it() {
 #[test]
 fn a_sweep_examines_a_few_epochs_and_the_next_one_continues() {
     let mut timers = Timers::new();
-    // 100 of each epoch.
+    // Each epoch gets 100 timers.
     for key in 0..100_000u32 {
         timers.push(at((u64::from(key) << EPOCH_BITS) / 100), key);
     }
@@ -101,7 +101,7 @@ fn no_more_than_an_epoch_enters_the_heap() {
     assert!(timers.far.is_empty() && room(&timers) <= BUCKETS * 4 * ROOM_MIN);
 }
 
-/// After a peak, timers that reach far ahead do not cost one list each.
+/// After a peak, a few timers with very different times do not need a list each.
 #[test]
 fn the_last_timers_of_a_peak_return_to_the_heap() {
     let mut timers = Timers::new();
@@ -127,14 +127,14 @@ enum Step {
     Fire {
         after: u64,
     },
-    /// Drops keys that are not multiples of this.
+    /// Drops the keys that are not multiples of `divisor`.
     Retain {
         divisor: usize,
     },
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Of every magnitude, and often equal.
+    // Delays of every magnitude, many of them equal.
     let after = || prop_oneof![0..4u64, (0..40u32, 0..4u64).prop_map(|(bits, x)| x << bits)];
     prop_oneof![
         6 => after().prop_map(|after| Step::Push { after }),
@@ -144,7 +144,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Compares with a list sorted by (time, number), at any time.
+    /// Compares with a list sorted by time, and then by the order of insertion.
     #[test]
     fn the_order_is_that_of_time_and_entry(
         begin in prop_oneof![Just(0), any::<u32>().prop_map(u64::from)],

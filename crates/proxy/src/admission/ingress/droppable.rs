@@ -41,7 +41,7 @@ impl Ingress {
         if !is_droppable(received) {
             return;
         }
-        // The fingerprint is needed only to distinguish the two.
+        // The fingerprint is needed only to distinguish these two kinds of requests.
         let is_counted = self.gate.counts_droppable();
         let fingerprint = if is_counted { view.fingerprint_of(&received.bytes) } else { None };
         let recalled = self.gate.recall(now, fingerprint);
@@ -73,8 +73,8 @@ impl Ingress {
         self.watchman.on_message(now, &received.flow, addresses)
     }
 
-    /// Counts a message for its source, which represents the messages `arrived`. `repeats` is true
-    /// if it repeats a decided message. Returns whether the source is heavy.
+    /// Counts a message for its source. The message represents the messages in `arrived`. `repeats`
+    /// is true if it repeats a decided message. Returns whether the source is heavy.
     fn count_for_source(
         &mut self,
         now: Timestamp,

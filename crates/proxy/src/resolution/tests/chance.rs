@@ -118,7 +118,7 @@ proptest! {
             prop_assert!(scene.resolution.poll_timeout().is_none_or(|due| due > scene.now));
             out.extend(std::iter::from_fn(|| scene.resolution.poll_query()).map(|query| query.id));
             let outstanding = scene.counters.outstanding.get();
-            // At most sixteen are outstanding for each query that may be sent at once.
+            // At most sixteen queries are outstanding for each query that may be sent at once.
             prop_assert!(outstanding <= 16 * questions_max as u64);
             // A query is outstanding for each waiting request.
             prop_assert!(waiting.len() as u64 <= outstanding);

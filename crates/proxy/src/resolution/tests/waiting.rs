@@ -87,7 +87,7 @@ fn a_dead_dns_never_delays_requests_to_a_name_in_use() {
     // Four names, each with cycles of 8 s until the query is abandoned and a pause of 32 s.
     assert!(asked < 4 * 7200 / 40 + 40, "{asked}");
     assert!(scene.counters.stale.get() > 0 && scene.counters.given_up.get() > 600);
-    // The DNS is back.
+    // The DNS answers again.
     scene.pass(40_000);
     scene.resolution.handle_timeout(scene.now);
     scene.try_locate("sip:user@example.com", 0);
@@ -185,7 +185,7 @@ fn requests_to_more_names_than_may_be_asked_at_once_wait() {
     }
 }
 
-/// Names of a domain whose name server does not answer.
+/// A domain whose name server does not answer must not take all places for queries.
 #[test]
 fn a_slow_domain_leaves_room_for_others() {
     let mut scene = Scene::with(&[Udp], Families::V4, 64).a("b.example.", &["192.0.2.1"]);

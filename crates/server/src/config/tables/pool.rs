@@ -220,7 +220,7 @@ table! {
     /// The share of calls that the back end gets, relative to the weights of the other back ends.
     weight: u32 = Positive {
         most: 1000,
-        zero: "to keep new calls away, leave the weight and run `tidegate ctl drain NAME`; write an \
+        zero: "to stop new calls, keep the weight and run `tidegate ctl drain NAME`; write an \
                integer from 1 to 1000",
     }, Default("1");
     /// Calls go to the back ends with the lowest number. A back end with a higher number gets calls

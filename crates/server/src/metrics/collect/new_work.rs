@@ -216,7 +216,7 @@ mod tests {
             add(&shard, [100, 25, 75, 25 * step]);
         }
         let calls = recent.to_json()["calls"].take();
-        // Of the last four intervals, with 175 to 250 drops each.
+        // These are the drops of the last four intervals, with 175 to 250 drops in each.
         assert_eq!(calls["dropped_in_kernel"], 25.0 * f64::from(7 + 8 + 9 + 10));
         let rates = ["offered", "admitted", "rejected"].map(|name| calls[name].as_f64());
         assert_eq!(rates, [Some(400.0), Some(100.0), Some(300.0)]);

@@ -103,7 +103,7 @@ fn every_ending_releases_the_counts() {
     t.pass(TRANSACTION_MAX);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // Both sides vanish.
+    // Both parties of the call fall silent.
     t.established(6);
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.counts(), (1, 0, 0));
