@@ -142,10 +142,18 @@ impl ConnectionTable {
             Ok(id) => id,
             Err(why) => return Err(Unsent { transmit, why }),
         };
-        if id.is_opened() && transmit.flow.connection.is_some() && is_request(&transmit.bytes) {
-            self.use_for_requests(id);
-        }
         let connection = self.connections.get_mut(&id).expect("it was found");
+        // A request waits for its response, so from now on the connection is not closed earlier than
+        // others to make room. A request from the peer changes nothing, because its responses may use
+        // another connection. Otherwise the peer could take any number of connections, and not only
+        // those for responses.
+        if connection.is_for_responses
+            && by == Use::Any
+            && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
+        {
+            connection.is_for_responses = false;
+            self.for_responses.remove(id);
+        }
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
         if goes_at_once {
@@ -380,18 +388,6 @@ impl ConnectionTable {
             self.forget_use(id);
             self.closes.push_back(id);
             self.give_up(id, cause);
-        }
-    }
-
-    /// Records that a request is sent on a connection. The request waits for its response, so from
-    /// now on the connection is not closed earlier than others to make room.
-    ///
-    /// A request from the peer changes nothing, because its responses may use another connection.
-    /// Otherwise the peer could take any number of connections, and not only those for responses.
-    fn use_for_requests(&mut self, id: ConnectionId) {
-        self.for_responses.remove(id);
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.is_for_responses = false;
         }
     }
 
