@@ -182,11 +182,14 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Lets the ladder make its next decision without a new reading, if that is due.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
+    /// Lets the ladder make its next decision without a new reading, if that is due. Returns whether
+    /// it was due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
+        let is_due = self.ladder.poll_timeout().is_some_and(|due| due <= now);
+        if is_due {
             self.ladder.on_reading(now, self.tally);
         }
+        is_due
     }
 
     /// Writes the share of requests to drop, and the hashes whose requests are dropped, into
