@@ -28,10 +28,10 @@ impl Ingress {
             return false;
         };
         let repeats = recalled.is_repetition();
-        let droppable = kernel_shed.examine(received, view.shedding);
+        let droppable = kernel_shed.examine(now, received, view.shedding);
         let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
         kernel_shed.count(&droppable, repeats && !is_heavy);
-        !repeats && droppable.is_late()
+        !repeats && droppable.is_late
     }
 
     /// Counts a request within a call, or a retransmission of a request that was served, if the
