@@ -207,6 +207,10 @@ impl ConnectionTable {
     /// Messages that were handed out on it may be lost. Returns its flow, with the address of the
     /// listener, and whether other shards have sent requests on it. Returns `None` if the
     /// connection is unknown, or if no message was ever handed to the driver on it.
+    ///
+    /// If the table closes a connection on which no message arrived, but the driver reports that a
+    /// message had begun ([`TimedOut`](CloseCause::TimedOut)), the connection was not idle, and the
+    /// driver counts it.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
@@ -218,6 +222,9 @@ impl ConnectionTable {
         }
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
+        if connection.is_idle && cause != CloseCause::TimedOut {
+            self.counters.idle.add(1);
+        }
         self.opened -= usize::from(id.is_opened());
         self.forget_use(id);
         if connection.opens_for_response {
@@ -296,13 +303,21 @@ impl ConnectionTable {
                 self.arm(id);
                 continue;
             }
-            let (counter, cause) = match connection.state {
-                ConnectionState::Connecting => (&self.counters.failed, CloseCause::TimedOut),
-                ConnectionState::BackedUp => (&self.counters.stalled, CloseCause::TimedOut),
-                ConnectionState::Open => (&self.counters.idle, CloseCause::Asked),
+            let cause = match connection.state {
+                ConnectionState::Connecting => {
+                    self.counters.failed.add(1);
+                    CloseCause::TimedOut
+                }
+                ConnectionState::BackedUp => {
+                    self.counters.stalled.add(1);
+                    CloseCause::TimedOut
+                }
+                ConnectionState::Open => {
+                    connection.is_idle = true;
+                    CloseCause::Asked
+                }
                 ConnectionState::Closing => continue,
             };
-            counter.add(1);
             self.close_because(id, cause);
         }
     }
