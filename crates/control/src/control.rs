@@ -101,6 +101,10 @@ impl Control {
 
     /// Returns whether work of `bucket` that is taken from the queue after `sojourn` has waited too
     /// long.
+    ///
+    /// Only a session can wait too long, because its caller waits for it. The client of another
+    /// request accepts the response for 64·T1 (RFC 3261 §17.1.2.2, Timer F), and the copies that it
+    /// sends meanwhile are absorbed. So serving the request late is better than rejecting it.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }

@@ -102,7 +102,8 @@
 //! recently are *late*: the [gate](crate::Gate) admits them only while few others wait, and rejects
 //! them otherwise. The rejection ends their retransmissions. A mark that was dropped for a time is
 //! late for this time plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy
-//! is at most T1 longer than the time since the first copy).
+//! is at most T1 longer than the time since the first copy). A REGISTER is late for at most 4 s,
+//! because its copies come at least every T2 (§17.1.2.2).
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
 //! the required level if an eighth less should pass, and rejecting takes more than the budget or
@@ -418,10 +419,15 @@ impl Ladder {
         self.dropped.fresh() < 1.0
     }
 
-    /// Returns whether no copy of a packet with this mark was dropped recently. Otherwise the
-    /// packet is late: its caller has probably sent it before.
+    /// Returns whether no copy of a packet with this mark was dropped recently.
     pub fn is_fresh(&self, mark: u32) -> bool {
         self.dropped.is_fresh(mark)
+    }
+
+    /// Returns whether a request with this mark is late: its caller has probably sent it before.
+    /// The copies of an INVITE come in longer intervals than those of other requests.
+    pub fn is_late(&self, now: Timestamp, mark: u32, is_invite: bool) -> bool {
+        self.dropped.is_late(now, mark, is_invite)
     }
 
     /// Records the mark of a packet that was read. To be called for each packet while [marks

@@ -137,9 +137,9 @@ impl Reason {
                  allows."
             }
             Self::Late => {
-                "The kernel dropped new calls until a moment ago, and probably earlier copies of \
-                 this request. So this request is late, and would take the place of a call that is \
-                 in time."
+                "The kernel dropped INVITEs and REGISTERs until a moment ago, and probably earlier \
+                 copies of this request. So this request is late, and would take the place of one \
+                 that is in time."
             }
             Self::QueueFull => {
                 "The queue of new calls is full, or has as many calls as the law allows."

@@ -296,8 +296,20 @@ impl Connections {
     }
 
     /// Closes a connection after everything that was handed out on it is sent.
+    ///
+    /// The core closes an accepted connection on which no message arrives in time. If one has begun,
+    /// its sender is too slow, whichever time limit passes first: that of the core for the first
+    /// message, or that of this driver for the rest of a message.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        let is_within_message = connection.state == State::Open
+            && !connection.is_silent()
+            && !connection.is_between_messages();
+        if is_within_message && !id.is_opened() && connection.unsent_bytes() == 0 && !self.is_ending
+        {
+            self.counters.stream_slow.add(1);
+            return self.end(id, CloseCause::TimedOut);
+        }
         if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
             // The core limits the time for opening a connection.
             let is_late = connection.state == State::Handshaking && id.is_opened();

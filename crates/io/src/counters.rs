@@ -86,7 +86,8 @@ counters! {
     stream_unconnected,
     /// Connections closed because their bytes could not be cut into messages.
     stream_garbled,
-    /// Connections closed because a message did not arrive completely in time.
+    /// Connections closed because a message did not arrive completely in time, or because the first
+    /// message had begun and was not complete in the core's time limit for it.
     stream_slow,
     /// Connections closed because incomplete messages and handshakes, or messages that peers do not
     /// read, used all the memory for them.

@@ -90,8 +90,8 @@ impl KernelGate {
     /// - A hash whose datagrams one shard drops is dropped at all shards. If the shards together
     ///   have more than [`Shedding::MARKS_MAX`] hashes, the first ones of each shard apply.
     /// - The share of a shard that names [heavy](Shedding::heavy) networks applies to the heavy
-    ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the first
-    ///   ones of each shard count. The share of a shard that names none applies to all sources
+    ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the
+    ///   shards with the longest lists count as shards that name none. The share of a shard that names none applies to all sources
     ///   whose datagrams reach this shard.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl KernelGate {
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
-        let (heavy, untargeted) = (heavy(&wishes), untargeted(&wishes));
+        let (heavy, untargeted) = targets(&wishes);
         let share = Share { key, thresholds, marks: marks(&wishes), heavy, untargeted };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
@@ -155,19 +155,30 @@ fn marks(wishes: &[Shedding]) -> Vec<u32> {
     in_turn(wishes.iter().map(Shedding::marks), Shedding::MARKS_MAX)
 }
 
-/// Returns the heavy networks of all shards with a share. If a shard names heavy networks, its
-/// share applies only to the networks of this list, because the ports of a source are spread over
-/// all shards.
-fn heavy(wishes: &[Shedding]) -> Vec<Network> {
-    let shares = wishes.iter().filter(|wish| wish.threshold() > 0);
-    in_turn(shares.map(Shedding::heavy), Shedding::HEAVY_MAX)
-}
-
-/// Returns the shards whose share applies to all sources, because they name no heavy network.
-fn untargeted(wishes: &[Shedding]) -> Vec<u16> {
-    let shards = (0..).zip(wishes);
-    let is_untargeted = |wish: &Shedding| wish.threshold() > 0 && wish.heavy().is_empty();
-    shards.filter(|(_, wish)| is_untargeted(wish)).map(|(shard, _)| shard).collect()
+/// Returns the heavy networks to which the shares apply, and the shards whose share applies to all
+/// sources. If a shard names heavy networks, its share applies only to the networks of this list,
+/// because the ports of a source are spread over all shards.
+///
+/// A list that does not fit is left out as a whole, and the share of its shard applies to all
+/// sources. If only some of its networks were left out, nothing of them would be dropped. The
+/// shortest lists come first, so that most shares apply to heavy networks only.
+fn targets(wishes: &[Shedding]) -> (Vec<Network>, Vec<u16>) {
+    let shares = (0..).zip(wishes).filter(|(_, wish)| wish.threshold() > 0);
+    let mut lists: Vec<(u16, &[Network])> =
+        shares.map(|(shard, wish)| (shard, wish.heavy())).collect();
+    lists.sort_by_key(|(_, list)| list.len());
+    let mut networks: Vec<Network> = Vec::new();
+    let mut untargeted = Vec::new();
+    for (shard, list) in lists {
+        let joined = distinct(networks.iter().chain(list).copied(), usize::MAX);
+        if list.is_empty() || joined.len() > Shedding::HEAVY_MAX {
+            untargeted.push(shard);
+        } else {
+            networks = joined;
+        }
+    }
+    untargeted.sort_unstable();
+    (networks, untargeted)
 }
 
 /// Returns at most `max` different items: the first one of each list, then the second one of each,
@@ -228,8 +239,9 @@ mod tests {
                 IpAddr::V4(address) => address.octets()[3],
                 IpAddr::V6(_) => panic!("{network:?}"),
             };
-            let hosts: Vec<u8> = heavy(wishes).into_iter().map(host).collect();
-            (hosts, untargeted(wishes))
+            let (networks, untargeted) = targets(wishes);
+            let hosts: Vec<u8> = networks.into_iter().map(host).collect();
+            (hosts, untargeted)
         };
         let wishes = [wish(0.5, &[1, 2]), wish(0.0, &[4]), wish(0.1, &[2, 3])];
         assert_eq!(applied(&wishes), (vec![1, 2, 3], vec![]));
@@ -237,10 +249,17 @@ mod tests {
         assert_eq!(applied(&[wish(0.5, &[1]), marked]), (vec![1], vec![]), "only marks");
         let wishes = [wish(0.1, &[]), wish(0.5, &[1, 2]), wish(0.1, &[])];
         assert_eq!(applied(&wishes), (vec![1, 2], vec![0, 2]), "two shards name none");
-        let many: Vec<u8> = (0..20).collect();
-        let (hosts, untargeted) = applied(&[wish(0.5, &many[..10]), wish(0.5, &many[10..])]);
-        assert_eq!((hosts, untargeted), (vec![0, 10, 1, 11, 2, 12, 3, 13, 4, 14, 5, 15], vec![]));
         assert_eq!(applied(&[]), (vec![], vec![]));
+        // A heavy network that is left out must not escape at a shard that names it.
+        let many: Vec<u8> = (0..20).collect();
+        let wishes = [wish(0.5, &many[..10]), wish(0.5, &many[10..])];
+        assert_eq!(applied(&wishes), (many[..10].to_vec(), vec![1]), "more than there is room for");
+        let wishes = [wish(0.5, &many[..12]), wish(0.5, &many[10..14]), wish(0.5, &[13, 12])];
+        assert_eq!(applied(&wishes), (vec![13, 12, 10, 11], vec![0]), "the shortest lists fit");
+        let wishes = [wish(0.5, &many[..12]), wish(0.5, &many[..12])];
+        assert_eq!(applied(&wishes), (many[..12].to_vec(), vec![]), "the same networks");
+        let wishes = [wish(0.5, &many[..13]), wish(0.5, &[1])];
+        assert_eq!(applied(&wishes), (vec![1], vec![0]), "one shard has too many");
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub(crate) struct Connection {
     pub(crate) is_for_responses: bool,
     /// True if the connection has received a message.
     pub(crate) has_spoken: bool,
+    /// True if the connection is being closed because no message came in time.
+    pub(crate) is_idle: bool,
     /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
     /// True if a message was handed to the driver on this connection.
@@ -101,6 +103,7 @@ impl Connection {
             opens_for_response: false,
             is_for_responses: false,
             has_spoken: false,
+            is_idle: false,
             serves_others: false,
             has_carried: false,
             handed_out: 0,

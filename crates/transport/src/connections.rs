@@ -142,10 +142,18 @@ impl ConnectionTable {
             Ok(id) => id,
             Err(why) => return Err(Unsent { transmit, why }),
         };
-        if id.is_opened() && transmit.flow.connection.is_some() && is_request(&transmit.bytes) {
-            self.use_for_requests(id);
-        }
         let connection = self.connections.get_mut(&id).expect("it was found");
+        // A request waits for its response, so from now on the connection is not closed earlier than
+        // others to make room. A request from the peer changes nothing, because its responses may use
+        // another connection. Otherwise the peer could take any number of connections, and not only
+        // those for responses.
+        if connection.is_for_responses
+            && by == Use::Any
+            && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
+        {
+            connection.is_for_responses = false;
+            self.for_responses.remove(id);
+        }
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
         if goes_at_once {
@@ -199,6 +207,10 @@ impl ConnectionTable {
     /// Messages that were handed out on it may be lost. Returns its flow, with the address of the
     /// listener, and whether other shards have sent requests on it. Returns `None` if the
     /// connection is unknown, or if no message was ever handed to the driver on it.
+    ///
+    /// If the table closes a connection on which no message arrived, but the driver reports that a
+    /// message had begun ([`TimedOut`](CloseCause::TimedOut)), the connection was not idle, and the
+    /// driver counts it.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
@@ -210,6 +222,9 @@ impl ConnectionTable {
         }
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
+        if connection.is_idle && cause != CloseCause::TimedOut {
+            self.counters.idle.add(1);
+        }
         self.opened -= usize::from(id.is_opened());
         self.forget_use(id);
         if connection.opens_for_response {
@@ -288,13 +303,21 @@ impl ConnectionTable {
                 self.arm(id);
                 continue;
             }
-            let (counter, cause) = match connection.state {
-                ConnectionState::Connecting => (&self.counters.failed, CloseCause::TimedOut),
-                ConnectionState::BackedUp => (&self.counters.stalled, CloseCause::TimedOut),
-                ConnectionState::Open => (&self.counters.idle, CloseCause::Asked),
+            let cause = match connection.state {
+                ConnectionState::Connecting => {
+                    self.counters.failed.add(1);
+                    CloseCause::TimedOut
+                }
+                ConnectionState::BackedUp => {
+                    self.counters.stalled.add(1);
+                    CloseCause::TimedOut
+                }
+                ConnectionState::Open => {
+                    connection.is_idle = true;
+                    CloseCause::Asked
+                }
                 ConnectionState::Closing => continue,
             };
-            counter.add(1);
             self.close_because(id, cause);
         }
     }
@@ -380,18 +403,6 @@ impl ConnectionTable {
             self.forget_use(id);
             self.closes.push_back(id);
             self.give_up(id, cause);
-        }
-    }
-
-    /// Records that a request is sent on a connection. The request waits for its response, so from
-    /// now on the connection is not closed earlier than others to make room.
-    ///
-    /// A request from the peer changes nothing, because its responses may use another connection.
-    /// Otherwise the peer could take any number of connections, and not only those for responses.
-    fn use_for_requests(&mut self, id: ConnectionId) {
-        self.for_responses.remove(id);
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.is_for_responses = false;
         }
     }
 

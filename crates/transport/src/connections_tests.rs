@@ -271,11 +271,30 @@ fn an_idle_connection_is_closed() {
         scene.fire();
     }
     assert_eq!(scene.now, later + limits.idle);
-    assert_eq!(scene.table.counters().idle.get(), 2);
     for flow in [silent, talking] {
         scene.table.on_closed(flow.connection.unwrap(), CloseCause::Asked);
     }
+    assert_eq!(scene.table.counters().idle.get(), 2);
     assert_eq!(scene.table.len(), 0);
+}
+
+/// By default, the limits for the first message and for the rest of a message are equal.
+#[test]
+fn a_connection_that_was_closed_within_its_first_message_does_not_count_as_idle() {
+    let mut scene = scene();
+    let peers = [2, 4, 6].map(|id| scene.accepted(id, "198.51.100.7:1"));
+    assert_eq!(scene.fire(), ConnectionLimits::default().first);
+    assert_eq!(scene.closes().len(), 3);
+    let causes = [CloseCause::TimedOut, CloseCause::Asked, CloseCause::Ended];
+    for (flow, cause) in peers.into_iter().zip(causes) {
+        scene.table.on_closed(flow.connection.unwrap(), cause);
+    }
+    assert_eq!(scene.table.counters().idle.get(), 2);
+    // Other connections are closed for other reasons.
+    let asked = scene.accepted(2, "198.51.100.7:1").connection.unwrap();
+    scene.table.close(asked);
+    scene.table.on_closed(asked, CloseCause::Asked);
+    assert_eq!(scene.table.counters().idle.get(), 2);
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub struct ConnectionCounters {
     /// reached.
     pub excess: Counter,
     /// Connections closed because of [`idle`](ConnectionLimits::idle) or
-    /// [`first`](ConnectionLimits::first).
+    /// [`first`](ConnectionLimits::first), unless a message had begun. They are counted at their end.
     pub idle: Counter,
     /// Idle connections evicted because others had to be opened.
     pub evicted: Counter,

@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_limit_until_half_of_the_requests_are_rejected() {
-        assert_eq!(run(Sre::COLD, 60, 40, 20).rate, NONE);
+    fn there_is_no_limit_until_more_than_half_of_the_requests_are_rejected() {
+        assert_eq!(run(Sre::COLD, 60, 40, 19).rate, NONE);
         // 200 requests a second, of which 95 are accepted.
         assert!((run(Sre::COLD, 60, 40, 21).rate - 190.0).abs() < 1e-6);
         assert_eq!(run(Sre::COLD, 60, 40, 40).rate, 1.0, "the minimum");

@@ -16,9 +16,15 @@ const STEP: f64 = 0.9;
 /// the load.
 pub(super) const LEVELS: usize = 65;
 
-/// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits after T1, 2·T1, and so on, and fails
-/// after 64·T1. So the longest time between two copies of a request is 32·T1.
+/// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits an INVITE after T1, 2·T1, and so on,
+/// and fails after 64·T1. So the longest time between two copies of an INVITE is 32·T1.
 const LATE_MAX: Duration = Duration::from_secs(16);
+
+/// The longest time between two copies of any other request: T2.
+///
+/// RFC 3261 §17.1.2.2: "This process continues so that retransmissions occur with an exponentially
+/// increasing interval that caps at T2. The default value of T2 is 4s".
+const LATE_MAX_NON_INVITE: Duration = Duration::from_secs(4);
 
 /// State of the marks between two adjacent levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,8 +33,8 @@ enum Band {
     Fresh,
     /// Packets are dropped.
     Dropped { since: Timestamp },
-    /// Packets with these marks pass, but some were dropped recently.
-    Late { until: Timestamp },
+    /// Packets with these marks pass since `since`, but some were dropped recently.
+    Late { since: Timestamp, until: Timestamp },
 }
 
 /// The marks whose packets are dropped now, and the marks whose packets were dropped recently. At
@@ -65,28 +71,46 @@ impl Dropped {
 
     /// Returns whether packets with this mark are neither dropped nor late.
     pub(super) fn is_fresh(&self, mark: u32) -> bool {
+        self.band(mark).is_none_or(|band| *band == Band::Fresh)
+    }
+
+    /// Returns whether the sender of a request with this mark has probably sent it before, and is
+    /// still in the time in which it sends the next copy.
+    pub(super) fn is_late(&self, now: Timestamp, mark: u32, is_invite: bool) -> bool {
+        match self.band(mark) {
+            None | Some(Band::Fresh) => false,
+            Some(Band::Late { since, .. }) => is_invite || now < *since + LATE_MAX_NON_INVITE,
+            Some(Band::Dropped { .. }) => true,
+        }
+    }
+
+    /// Returns the band of a mark, or `None` if its packets are never dropped.
+    fn band(&self, mark: u32) -> Option<&Band> {
         // Band n begins at mark 1 - 0.9^n.
         let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
         let band = ((1.0 - part).ln() / STEP.ln()) as usize;
-        self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
+        self.bands.get(band)
     }
 
     /// Changes the level. Marks whose packets pass again are late for as long as their packets were
     /// dropped, plus T1, but at most for [`LATE_MAX`]. A caller whose packets were dropped sends
-    /// its next copy within this time.
+    /// its next copy within this time. A mark does not show the method of a request, so the marks
+    /// of all requests count as not fresh for this time. But requests other than INVITEs are
+    /// [late](Self::is_late) for at most [`LATE_MAX_NON_INVITE`].
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
             *band = match *band {
                 Band::Fresh => Band::Dropped { since: now },
                 // When these marks pass again, they are late for at least the time that was left.
-                Band::Late { until } => Band::Dropped { since: now - until.since(now) },
+                Band::Late { until, .. } => Band::Dropped { since: now - until.since(now) },
                 dropped @ Band::Dropped { .. } => dropped,
             };
         }
         for band in &mut self.bands[level..] {
             if let Band::Dropped { since } = *band {
-                *band = Band::Late { until: now + (now.since(since) + T1).min(LATE_MAX) };
+                let until = now + (now.since(since) + T1).min(LATE_MAX);
+                *band = Band::Late { since: now, until };
             }
         }
         self.level = level;
@@ -98,7 +122,7 @@ impl Dropped {
         let mut other = 0.0;
         for (number, band) in self.bands.iter_mut().enumerate() {
             match *band {
-                Band::Late { until } if until <= now => *band = Band::Fresh,
+                Band::Late { until, .. } if until <= now => *band = Band::Fresh,
                 Band::Late { .. } | Band::Dropped { .. } => {
                     other += passing_at(number) - passing_at(number + 1);
                 }
@@ -169,6 +193,30 @@ mod tests {
         dropped.expire(at(116_000));
         assert!(dropped.is_fresh(mark(0.5)));
         assert_eq!(dropped.fresh(), 1.0);
+    }
+
+    // RFC 3261 §17.1.2.2: "retransmissions occur with an exponentially increasing interval that caps at
+    // T2".
+    #[test]
+    fn a_request_other_than_an_invite_is_late_for_at_most_t2() {
+        let mut dropped = Dropped::new();
+        let late_at = |dropped: &mut Dropped, ms| {
+            dropped.expire(at(ms));
+            [true, false].map(|is_invite| dropped.is_late(at(ms), mark(0.5), is_invite))
+        };
+        assert_eq!(late_at(&mut dropped, 0), [false, false]);
+        dropped.set_level(at(0), 10);
+        assert_eq!(late_at(&mut dropped, 10_000), [true, true]);
+        dropped.set_level(at(10_000), 0);
+        assert_eq!(late_at(&mut dropped, 13_999), [true, true]);
+        assert_eq!(late_at(&mut dropped, 14_000), [true, false]);
+        assert!(!dropped.is_fresh(mark(0.5)), "the mark may be that of an INVITE");
+        assert_eq!(late_at(&mut dropped, 20_500), [false, false]);
+        // After a short time of drops, the next copy of each request comes soon.
+        dropped.set_level(at(30_000), 10);
+        dropped.set_level(at(31_000), 0);
+        assert_eq!(late_at(&mut dropped, 32_499), [true, true]);
+        assert_eq!(late_at(&mut dropped, 32_500), [false, false]);
     }
 
     #[test]

@@ -39,6 +39,27 @@ fn a_busy_connection_is_not_slow_although_each_read_ends_within_a_message() {
     assert_eq!((scene.now, scene.closed()), (due, CloseCause::TimedOut));
 }
 
+/// The core closes a connection on which no message arrives in time. Its limit for the first message
+/// may pass shortly before the limit for the rest of a message, or at the same time.
+#[test]
+fn a_connection_that_the_core_closes_within_a_message_is_slow() {
+    for (start, cause, slow) in [
+        (&b"O"[..], CloseCause::TimedOut, 1),
+        (b"\r\n", CloseCause::Asked, 0),
+        (b"", CloseCause::Asked, 0),
+    ] {
+        let mut scene = Scene::new(StreamLimits::default());
+        let (mut client, flow) = scene.accept();
+        client.write_all(start).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        scene.connections.poll(scene.now).unwrap();
+        assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+        scene.connections.close(flow.connection.unwrap());
+        assert_eq!(scene.closed(), cause, "{start:?}");
+        assert_eq!(scene.counters.stream_slow.get(), slow, "{start:?}");
+    }
+}
+
 /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
 /// CRLF appearing before the start-line".
 #[test]

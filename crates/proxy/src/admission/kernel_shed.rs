@@ -47,16 +47,11 @@ pub(crate) struct Droppable {
     mark: Option<u32>,
     /// True if no earlier copy of the message was dropped recently.
     is_fresh: bool,
+    /// True if the kernel has probably dropped earlier copies of the message. On a stream there are
+    /// no copies.
+    pub(crate) is_late: bool,
     /// The arrived messages that this read message represents.
     pub(crate) arrived: Arrived,
-}
-
-impl Droppable {
-    /// Returns whether the kernel has probably dropped earlier copies of the message. On a stream
-    /// there are no copies.
-    pub(crate) fn is_late(&self) -> bool {
-        self.is_subject && self.is_datagram && !self.is_fresh
-    }
 }
 
 /// Returns whether a message begins like an INVITE or a REGISTER, so that the kernel can drop it
@@ -89,7 +84,12 @@ impl KernelShed {
     }
 
     /// Examines a [droppable](is_droppable) message.
-    pub(crate) fn examine(&self, received: &Received, shedding: &Shedding) -> Droppable {
+    pub(crate) fn examine(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        shedding: &Shedding,
+    ) -> Droppable {
         let source = received.flow.remote.ip();
         let is_datagram = received.flow.transport == Transport::Udp;
         let may_be_marked = shedding.applies(source, &received.bytes);
@@ -99,6 +99,11 @@ impl KernelShed {
         let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
         let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
         let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(mark));
+        let is_invite = Class::of_droppable(&received.bytes) == Class::Invite;
+        let is_late = is_subject
+            && is_datagram
+            && !is_fresh
+            && mark.is_some_and(|mark| self.ladder.is_late(now, mark, is_invite));
         // A stream is read without losses.
         let mut arrived = Arrived::ONE;
         if is_datagram {
@@ -111,7 +116,7 @@ impl KernelShed {
                 arrived.per_passing = if is_dropped { 0.0 } else { 1.0 / passing };
             }
         }
-        Droppable { is_datagram, is_subject, mark, is_fresh, arrived }
+        Droppable { is_datagram, is_subject, mark, is_fresh, is_late, arrived }
     }
 
     /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
@@ -182,11 +187,14 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Lets the ladder make its next decision without a new reading, if that is due.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
-        if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
+    /// Lets the ladder make its next decision without a new reading, if that is due. Returns whether
+    /// it was due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
+        let is_due = self.ladder.poll_timeout().is_some_and(|due| due <= now);
+        if is_due {
             self.ladder.on_reading(now, self.tally);
         }
+        is_due
     }
 
     /// Writes the share of requests to drop, and the hashes whose requests are dropped, into

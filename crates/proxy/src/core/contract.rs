@@ -75,10 +75,10 @@ impl Core for Proxy {
             let upstream = self.ingress.upstream();
             self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         }
-        if let Some(kernel_shed) = &mut self.kernel_shed {
-            kernel_shed.handle_timeout(now);
+        // Many timers fire while the ladder has nothing to decide.
+        if self.kernel_shed.as_mut().is_some_and(|kernel_shed| kernel_shed.handle_timeout(now)) {
+            self.apply_ladder(now);
         }
-        self.apply_ladder(now);
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
         // A due timer of a transaction may continue its call: at Timer B another back end is tried.
         fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);

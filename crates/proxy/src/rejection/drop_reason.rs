@@ -42,7 +42,8 @@ pub enum DropReason {
     /// A STUN message that is not a valid binding request, or a binding request whose response
     /// would be too long for an unverified address or would go to port 0.
     Stun,
-    /// An INVITE over a stream, dropped because rejections would take too much of the processor.
+    /// An INVITE or a REGISTER over a stream, dropped because rejections would take too much of the
+    /// processor.
     Thinned,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::fixed::law;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_control::Per;
+use tidegate_control::{Per, Scheme};
 use tidegate_proxy::{Disposal, Excess, Settings, SourceLimit, network_of};
 use tidegate_world::{Core, Load, Shedding};
 
@@ -207,6 +207,24 @@ fn in_a_flood_of_registers_only_the_stranger_is_heavy() {
     let heavy = heavy_beside(of(15, "known"), 0.1, |_| {}, of(400, "flood"));
     // Later the flood is dropped, and this law rejects nine tenths of what the other source sends.
     assert_eq!(heavy[..2], [[address(STRANGER).ip()], [address(STRANGER).ip()]]);
+}
+
+/// If messages within a call counted as served although the law sheds them, the other source would
+/// seem to be below its share of what is served. But nothing is served.
+#[test]
+fn messages_within_a_call_count_as_served_only_if_they_are_admitted() {
+    let known = |period: u32| (0..20).map(|n| invite(&format!("call-{period}-{n}"))).collect();
+    let within = |cseq: u32| request("INVITE", "sip:bob@192.0.2.1", "known", cseq, "Totag\r\n");
+    let flood = |period: u32| (0..400).map(|n| within(2 + 400 * period + n)).collect();
+    for (scheme, is_other_heavy) in
+        [(Scheme::Simplified { scaled: false }, false), (Scheme::Single, true)]
+    {
+        let settings = |settings: &mut Settings| settings.overload.gate.scheme = scheme.clone();
+        let heavy = heavy_beside(known, 0.0, settings, flood);
+        assert!(heavy[2].contains(&address(STRANGER).ip()), "{scheme:?}: {heavy:?}");
+        let is_heavy = heavy[2].contains(&address(CALLER).ip());
+        assert_eq!(is_heavy, is_other_heavy, "{scheme:?}: {heavy:?}");
+    }
 }
 
 #[test]

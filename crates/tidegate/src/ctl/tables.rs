@@ -16,6 +16,10 @@ pub(super) use rejections::{call, rejections};
 /// Width to which texts are wrapped if there is no terminal.
 const WIDTH: u16 = 100;
 
+/// The methods of dropped requests. The kernel does not count them separately.
+const DROPPED: &str =
+    "arrived and kernel drops of the calls include the REGISTERs that were dropped\n";
+
 /// Formats the process, its pools and its shards.
 pub(super) fn status(status: &Value) -> String {
     let listeners: Vec<_> =
@@ -72,7 +76,14 @@ pub(super) fn status(status: &Value) -> String {
     };
     out += "\n";
     out += &table(&heads, &[1], items(&status["shards"]).enumerate().map(row));
+    out += note_on_drops(items(&status["shards"]).map(|shard| &shard["new_calls"]));
     out
+}
+
+/// Returns an explanation of the counts or rates of new calls if some requests were dropped.
+fn note_on_drops<'a>(mut new_calls: impl Iterator<Item = &'a Value>) -> &'static str {
+    let some = |calls: &Value| calls["dropped_in_kernel"].as_f64().is_some_and(|drops| drops > 0.0);
+    if new_calls.any(some) { DROPPED } else { "" }
 }
 
 /// Formats how many back ends of a pool take new calls.
@@ -308,6 +319,7 @@ mod tests {
         assert!(rows.contains(&vec!["0", "9", "31", "2", "-", "-", "8"]), "{shown}");
         let counts = ["0", "since", "the", "start", "571", "7", "450", "114", "56", "53"].to_vec();
         assert!(rows.contains(&counts), "{shown}");
+        assert!(shown.ends_with(DROPPED), "{shown}");
     }
 
     #[test]

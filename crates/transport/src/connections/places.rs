@@ -49,9 +49,6 @@ impl ConnectionTable {
     ) -> Result<ConnectionId, WhyUnsent> {
         let target = Target::of(flow);
         if let Some(&id) = self.by_target.get(&target) {
-            if by == Use::Any {
-                self.use_for_requests(id);
-            }
             return Ok(id);
         }
         // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".

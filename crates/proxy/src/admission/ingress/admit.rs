@@ -102,6 +102,7 @@ impl Ingress {
         let decided = |decision| Decided { class: Some(class), read: when, decision };
         let outline = outline.as_ref();
         let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
+        let mut is_new_droppable = false;
         let is_unverified = bucket.is_none() && self.is_unverified(&arrival);
         if is_unverified && self.on_stray(now, &received.flow, view) {
             return decided(Decision::Drop(DropReason::Banned));
@@ -110,7 +111,7 @@ impl Ingress {
             // The law neither sees such a message nor decides on it.
             None if is_unverified => Ok(None),
             None => {
-                self.count_ongoing(now, &received, view);
+                is_new_droppable = self.count_ongoing(now, &received, view);
                 if let Some(category) = category_of_ongoing(class) {
                     self.record_for_peer(now, &received, category, view);
                 }
@@ -125,15 +126,22 @@ impl Ingress {
             }
             Err(Unadmitted::Because(cause)) => return decided(self.turn_away(&arrival, cause)),
         };
+        if let Some(ticket) = &ticket {
+            is_new_droppable = !ticket.is_again() && is_droppable(&received);
+        }
         let queue_class = match &ticket {
             Some(ticket) if ticket.bucket() == Bucket::Priority => QueueClass::Priority,
             _ if is_unverified => QueueClass::Unverified,
             _ => queue_class,
         };
-        decided(push(
+        let decision = push(
             self,
             Waiting { received: Box::new(received), class, ticket, cancels, queue_class, hashes },
-        ))
+        );
+        if is_new_droppable && matches!(decision, Decision::Queued) {
+            self.gate.on_droppable_served(now);
+        }
+        decided(decision)
     }
 
     /// Records a request that belongs to existing work, if any peer takes part in overload
@@ -201,12 +209,7 @@ impl Ingress {
         let has_room = has_room(self, queue_class) && self.large.has_room(received, true);
         let number = class as u8;
         match self.gate.judge(now, &sender, bucket, number, recalled, has_room) {
-            Verdict::Admit(ticket) => {
-                if !recalled.is_repetition() && is_droppable(received) {
-                    self.gate.on_droppable_served(now);
-                }
-                Ok(ticket)
-            }
+            Verdict::Admit(ticket) => Ok(ticket),
             Verdict::Refuse(Reason::SourceLimit)
                 if let Some(limit) = sender.limit
                     && self.watchman.on_excess(now, &received.flow, addresses, limit)

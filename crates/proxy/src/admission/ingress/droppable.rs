@@ -28,27 +28,30 @@ impl Ingress {
             return false;
         };
         let repeats = recalled.is_repetition();
-        let droppable = kernel_shed.examine(received, view.shedding);
+        let droppable = kernel_shed.examine(now, received, view.shedding);
         let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
         kernel_shed.count(&droppable, repeats && !is_heavy);
-        !repeats && droppable.is_late()
+        !repeats && droppable.is_late
     }
 
     /// Counts a request within a call, or a retransmission of a request that was served, if the
-    /// kernel could have dropped it.
+    /// kernel could have dropped it. Returns whether it could have, and repeats no decided message.
     #[inline]
-    pub(super) fn count_ongoing(&mut self, now: Timestamp, received: &Received, view: View<'_>) {
+    pub(super) fn count_ongoing(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        view: View<'_>,
+    ) -> bool {
         if !is_droppable(received) {
-            return;
+            return false;
         }
         // The fingerprint is needed only to distinguish these two kinds of requests.
         let is_counted = self.gate.counts_droppable();
         let fingerprint = if is_counted { view.fingerprint_of(&received.bytes) } else { None };
         let recalled = self.gate.recall(now, fingerprint);
         self.count_droppable(now, received, view, recalled);
-        if !recalled.is_repetition() {
-            self.gate.on_droppable_served(now);
-        }
+        !recalled.is_repetition()
     }
 
     /// Handles an INVITE or a REGISTER that came on a stream and is dropped in place of the kernel.

@@ -52,7 +52,8 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     samples.push_each(&ALONE, &[("shard", shard)], counters);
 }
 
-static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
+static UDP_RECEIVED: Family =
+    Family::counter("udp_received", "Datagrams received, by socket. invite: INVITEs and REGISTERs");
 static UDP_LOST: Family =
     Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
 static LIMITED: Family = Family::counter(
@@ -91,8 +92,7 @@ static ALONE: [Number<Counters>; 18] = [
     (
         Family::counter(
             "udp_filtered",
-            "Datagrams that the kernel dropped because Tidegate asked for \
-                                      it",
+            "INVITEs and REGISTERs that the kernel dropped because Tidegate asked for it",
         ),
         |c| c.filtered.get().into(),
     ),

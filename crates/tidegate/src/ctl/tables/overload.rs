@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{items, millis, number, percent, rate, table, text, whole};
+use super::{items, millis, note_on_drops, number, percent, rate, table, text, whole};
 
 /// Formats the laws in force, the results of the new work of the last second, the heavy sources,
 /// and the measurements of the shards.
@@ -56,7 +56,8 @@ fn last_second(overload: &Value) -> String {
             row(index, shard, "other requests/s", "others", "single"),
         ]
     });
-    table(&heads, &[1, 8], rows)
+    let calls = items(&overload["shards"]).map(|shard| &shard["last_second"]["calls"]);
+    table(&heads, &[1, 8], rows) + note_on_drops(calls)
 }
 
 /// Formats the sources whose INVITEs and REGISTERs the kernel drops, with an empty line at the end.
@@ -213,6 +214,18 @@ mod tests {
         assert_eq!(cells[8], "12.0 waiting, the kernel drops 75.0 %", "{shown}");
         let row = shown.lines().find(|line| line.contains("other requests/s")).unwrap();
         assert!(row.ends_with("25.0 % of them"), "{shown}");
+    }
+
+    /// The kernel does not count the two methods separately.
+    #[test]
+    fn the_row_of_the_calls_is_said_to_include_dropped_registers() {
+        let note = "arrived and kernel drops of the calls include the REGISTERs that were dropped";
+        let dropping = shard();
+        let mut calm = shard();
+        calm["last_second"]["calls"]["dropped_in_kernel"] = 0.0.into();
+        let shown = |shards: &[&Value]| last_second(&json!({ "shards": shards }));
+        assert!(shown(&[&calm, &dropping]).lines().any(|line| line == note));
+        assert!(!shown(&[&calm]).contains("REGISTER"));
     }
 
     #[test]
