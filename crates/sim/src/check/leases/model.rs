@@ -36,8 +36,8 @@ const DIALOGS_MAX: usize = 2;
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
-/// A response that has just been delivered to the balancer. If the balancer forwards a response at
-/// the same moment, it is this one.
+/// The response that was last delivered to the balancer. If the balancer forwards a response at the
+/// same moment, it is this one.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
@@ -52,10 +52,10 @@ struct Handed {
 pub(super) struct Truth {
     /// Calls and work of each back end.
     pub(super) backends: Vec<(u64, u64)>,
-    /// Open transactions of all calls, including those without a back end to answer.
+    /// Open transactions of all calls, including those whose request went to no back end.
     pub(super) open: u64,
-    /// True if every call has at most as many transactions and dialogs as a balancer distinguishes,
-    /// and if every timer that has changed the counts has certainly fired.
+    /// False if a call has more transactions or dialogs than a balancer distinguishes, or if a
+    /// timer that changes the counts may not have fired yet at the balancer.
     pub(super) is_sure: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Model {
     /// Branches of the requests that the balancer has sent.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
-    /// Time at which a timer was last due to change the counts.
+    /// Latest time at which a timer was due that changes the counts, or `None` if there was none.
     expired: Option<Timestamp>,
 }
 
@@ -130,9 +130,9 @@ impl Model {
         if !is_own || seen.vias.len() < 2 {
             return;
         }
-        // A balancer without transactions counts the end of a request even if it then drops the
-        // response, because the sender has got too many. It drops no response for another reason:
-        // it has no queue that could be full, and back ends are not banned.
+        // The caller has sent the balancer too many messages, so a balancer without transactions
+        // may drop this response. It counts the end of the request even then. It drops a response
+        // for no other reason: it has no queue that could be full, and back ends are not banned.
         if status >= 200 {
             if !seen.is_of_stateful() {
                 let below = Seen { vias: seen.vias[1..].to_vec(), ..seen.clone() };
@@ -185,7 +185,8 @@ impl Model {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         self.expired = self.expired.max(entry.get_mut().expire(seen.now));
-        // Events of its transactions at the same moment may prolong the call.
+        // At the very moment at which the call ends, an event of its transactions may still prolong
+        // it.
         if entry.get().until < seen.now {
             entry.remove();
             return None;
@@ -258,7 +259,7 @@ impl Model {
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
         }
-        // An INVITE may be answered after the balancer has stopped waiting.
+        // An INVITE may be answered after the balancer has stopped waiting for the response.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
@@ -279,7 +280,8 @@ impl Model {
         let open = call.open.remove(&name);
         let left = open.and_then(|open| open.dialog);
         call.over.insert(name);
-        // Without transactions, a balancer believes only the back end about a BYE to the back end.
+        // A balancer without transactions believes only the back end about a BYE that it has sent
+        // there.
         let is_by_peer = seen.is_of_stateful()
             || handed.is_some_and(|handed| handed.from.is_some())
             || open.is_some_and(|open| open.at.is_none());
@@ -302,7 +304,8 @@ impl Model {
             {
                 call.end_dialog(seen.now, left);
             }
-            // Such a BYE counts as unanswered.
+            // If the balancer itself has sent the response, or if it is a 5xx, the BYE counts as
+            // unanswered.
             (Method::Bye, _) if is_reply || !is_by_peer || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving | Phase::Established) => {
                 call.on_bye_rejected(seen.now, left, idle_max);

@@ -8,12 +8,11 @@ use tidegate_world::Timestamp;
 
 use crate::check::seen::Seen;
 
-/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: the time after which a request without any answer is given
-/// up.
+/// RFC 3261 §17.1.1.2, §17.1.2.2: the time to wait for a response to a request, 64·T1.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// RFC 3261 §17.2.1: Timer C of an element behind the balancer. When it fires, the element answers
-/// with 408 and retransmits that response for 64·T1.
+/// Time for which a balancer keeps a call that rings. An element behind the balancer answers with
+/// 408 when its Timer C fires, and retransmits that response for 64·T1 (RFC 3261 §17.2.1).
 pub(super) const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
 /// A request as its sender identifies it: the hash of the branch with which it came, and its
@@ -36,10 +35,9 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) until: Timestamp,
-    /// The back end whose answer is expected, or `None` if the request goes to no back end.
+    /// The back end that must answer the request, or `None` if the request goes to no back end.
     pub(super) at: Option<usize>,
-    /// Whether the balancer keeps a transaction for the request, and so waits for the answer
-    /// itself.
+    /// Whether the balancer keeps a transaction for the request, with a timer for the response.
     is_stateful: bool,
     /// The dialog that the request is to end, if it is a BYE within the established call.
     pub(super) dialog: Option<Dialog>,
@@ -105,7 +103,7 @@ impl Call {
         matches!(self.phase, Phase::Established | Phase::Leaving)
     }
 
-    /// Moves the call to another back end with this request.
+    /// Moves the call to another back end. `name` is the request that has gone there.
     pub(super) fn move_to(&mut self, backend: usize, name: Name) {
         self.open.remove(&name);
         (self.backend, self.is_held) = (backend, false);
@@ -122,7 +120,7 @@ impl Call {
         let mut over: Vec<_> = over.map(|(&name, &open)| (open.until, name, open)).collect();
         over.sort_unstable_by_key(|&(at, name, _)| (at, name));
         let due = self.open.values().map(|open| open.until);
-        // `Model` then removes a call whose time is over, with everything that is counted for it.
+        // `Model` then removes a call whose time is over, and everything that is counted for it.
         let is_counted = self.is_held || !self.open.is_empty();
         let due = due.chain(is_counted.then_some(self.until));
         let last = due.filter(|at| *at <= now).max();
@@ -207,8 +205,8 @@ impl Call {
         self.begun.insert(name);
     }
 
-    /// Creates the dialog of a 2xx. A copy of the 2xx does not create a dialog again that a BYE has
-    /// ended.
+    /// Records that a 2xx has confirmed the dialog. A copy of the 2xx does not create again a
+    /// dialog that a BYE has ended.
     pub(super) fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
         if self.ended.contains(&dialog) {
@@ -218,8 +216,8 @@ impl Call {
         self.update_leaving();
     }
 
-    /// Updates the phase of the call after a message, and the time at which the balancer forgets
-    /// the call. `dialog` is the dialog of the message, if the call has this dialog.
+    /// Updates the phase of the call after a request, and the time at which the balancer forgets
+    /// the call. `dialog` is the dialog of the request if the call has this dialog, or `None`.
     pub(super) fn touch(
         &mut self,
         now: Timestamp,
