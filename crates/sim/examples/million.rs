@@ -34,8 +34,8 @@ const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
 /// The time from one call or request to the next. Without it, the proxy would reject calls, because
-/// the transactions of all calls would be open at once, and drop requests, because one call may send
-/// 60 requests at once and then 10 a second.
+/// the transactions of all calls would be open at once, and drop requests, because one call may
+/// send 60 requests at once and then 10 a second.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A time longer than any transaction lasts after its final response (64·T1).

@@ -8,7 +8,7 @@
 //!
 //! | checker | asserts |
 //! | --- | --- |
-//! | [`calls`] | every call ends in exactly one way, and the books of both ends agree with the packets |
+//! | [`calls`] | every call ends in exactly one way, and both ends count it as the packets show it |
 //! | [`finals`] | a request gets one final response, and no provisional response after it |
 //! | [`answers`] | an INVITE that a proxy has answered with 100 gets a final response |
 //! | [`provenance`] | a proxy sends nothing without a reason in its inputs |

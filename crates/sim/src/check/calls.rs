@@ -18,8 +18,8 @@
 //! its book adds up, and that it does not have more acknowledged calls than the packets show.
 //!
 //! A caller that loses patience before any provisional response cannot send a CANCEL (§9.1). When
-//! the 2xx comes, it hangs up, so it sends the BYE at the time of the 2xx. The checker recognises an
-//! abandoned call by these equal times, and expects that callers hold every other call for some
+//! the 2xx comes, it hangs up, so it sends the BYE at the time of the 2xx. The checker recognises
+//! an abandoned call by these equal times, and expects that callers hold every other call for some
 //! time. The checker does not know the patience of a caller. So it does not notice a caller that
 //! hangs up at once although it has not lost patience.
 //!

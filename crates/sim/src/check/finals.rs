@@ -1,8 +1,8 @@
 //! `finals`: a request gets one final response, and no provisional response after it.
 //!
-//! The checker watches each answerer, and each proxy that keeps transactions at its upstream side. A
-//! request is identified there by the branch and sent-by of its top Via and by its method (RFC 3261
-//! §17.2.3).
+//! The checker watches each answerer, and each proxy that keeps transactions at its upstream side.
+//! A request is identified there by the branch and sent-by of its top Via and by its method (RFC
+//! 3261 §17.2.3).
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.

@@ -35,8 +35,8 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Gives the process of a node no processor until `until`. Up to
     /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in its buffers and keep the time of their
-    /// arrival. Its timers do not fire. At `until`, the node gets all waiting packets at once and in
-    /// order, and its timers fire late.
+    /// arrival. Its timers do not fire. At `until`, the node gets all waiting packets at once and
+    /// in order, and its timers fire late.
     ///
     /// A `Host` of `tidegate-emulate` catches up with a late driver. So if a host will be stalled,
     /// `HostSettings::catches_up` must be false.

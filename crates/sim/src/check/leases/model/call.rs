@@ -262,7 +262,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(s)
     }
 
-    /// Returns a call with two dialogs, and a BYE in each: one at the second 2, one at the second 3.
+    /// Returns a call with two dialogs, and a BYE in each: one at the second 2, one at the second
+    /// 3.
     fn left_twice() -> Call {
         let mut call = Call::new(0, second(0));
         call.on_request(second(0), (1, Method::Invite as u32), Some(0), true);
