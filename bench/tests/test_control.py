@@ -90,7 +90,7 @@ class PeakTest(Scratch):
 
     def test_rate_that_the_generator_does_not_offer_is_not_the_peak(self) -> None:
         def offer(load: Load) -> Outcome:
-            # It offers at most 1,000 calls/s, and all of them are set up.
+            # The generator offers at most 1,000 calls/s, and all of them are set up.
             offered = min(load.rate_cps, 1000.0)
             return replace(outcome(offered, offered), too_slow=offered < load.rate_cps)
 

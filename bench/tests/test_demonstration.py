@@ -181,7 +181,7 @@ class SharesTest(unittest.TestCase):
 class ReceiverTest(unittest.TestCase):
     def test_goodput_is_back_with_the_first_full_second(self) -> None:
         course = receiver.Course([12.3 + call / 72 for call in range(500)])
-        # The second from 12.2 to 13.2 has .9 of the calls.
+        # The calls begin at 12.3, so the second from 12.2 to 13.2 has 0.9 of its calls.
         self.assertEqual(course.recovered_s(returned=10.9, end=18.0), 1.3)
         self.assertIsNone(receiver.Course([11.0]).recovered_s(returned=10.9, end=18.0))
 
@@ -250,7 +250,7 @@ class PlantedTest(Scratch):
             self.assertIn(f"{count} faults were planted", self.printed)
 
     def test_relative_target_folder_is_in_this_checkout(self) -> None:
-        """Cargo runs in a copy, where it took a relative folder as one of the copy."""
+        """Cargo runs in a copy of the checkout, but a relative target folder must not be in this copy."""
         with patch.dict(os.environ, CARGO_TARGET_DIR="out/target"):
             module = runpy.run_path(planted.__file__)
         self.assertEqual(module["SCRATCH"], self.folder / "out/target/planted")

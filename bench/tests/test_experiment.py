@@ -110,7 +110,7 @@ class JudgedTest(Scratch):
         slow = "the generator was too slow in {} of {} runs"
         for show, points, options, expected in (
             (farm.Show, of_farm, {"rounds": 5, "profile": "debug"}, slow.format(3, 3)),
-            # The runs in simulated time have the same generator here.
+            # In this test the runs in simulated time have the same results as the others.
             (outage.Show, of_outage, {"rounds": 3, "profile": "debug"}, slow.format(6, 6)),
             (worlds.Show, of_farm, {}, slow.format(3, 3)),
         ):

@@ -75,7 +75,7 @@ class SteadyTest(Scratch):
 
     def test_unknown_and_impossible_choices_end_it(self) -> None:
         wrong = [["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"]]
-        # No run would be left, or none over TCP.
+        # With the first of these two choices no run would be left, with the second none over TCP.
         wrong += [["--transport", "tcp", "--elements", "relay,direct"]]
         wrong += [["--transport", "udp,tcp", "--elements", "relay"]]
         for arguments in wrong:
@@ -113,7 +113,7 @@ class PeakTest(Scratch):
             self.assertEqual(self.carried(failed, failed, clean), (clean, 3))
             self.assertEqual(self.carried(failed, failed, failed), (None, 3))
             self.assertEqual(self.carried(failed, late), (None, 2))
-        # It was in time in spite of the losses.
+        # All calls were in time in spite of the lost messages.
         self.assertEqual(self.carried(run(1.0, 50), clean), (run(1.0, 50), 1))
         self.assertEqual(self.carried(late, clean), (None, 1))
 
@@ -177,7 +177,7 @@ class TransportsTest(Scratch):
 
     def test_bound_is_that_of_the_emulated_capacity(self) -> None:
         one = replace(trial(TCP, 2.0, 0.8), capacity_cps=125.0)
-        # 1.6 times the capacity.
+        # The load, 200 calls/s, is 1.6 times this capacity.
         self.assertAlmostEqual(one.bound, 1.25 * (1 - 1.6 * 0.1) / (1 - 0.1))
 
     def test_drop_is_measured_near_the_capacity(self) -> None:

@@ -131,7 +131,7 @@ class Process:
         return True
 
     def stop(self, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> None:
-        """Sends `first` to the program. When it has ended, or after `patience_s`, kills those that still run."""
+        """Sends `first` to the program. After its end or after `patience_s`, kills all its processes that still run."""
         self.cpu_ns()
         self.drops()
         self.send(first)

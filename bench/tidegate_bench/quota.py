@@ -89,7 +89,7 @@ class Quota:
     def stretches_ms(self, seconds: float = 1.0) -> tuple[float, float]:
         """The median times for which a thread that never sleeps runs in this group, and then waits."""
         spin = [sys.executable, "-c", _SPIN, str(seconds)]
-        # It calls only the kernel.
+        # Between fork and exec, `join` calls only the kernel.
         with Popen(spin, stdout=PIPE, text=True, preexec_fn=self.join) as busy:  # noqa: PLW1509
             shown, _ = busy.communicate(timeout=60 + seconds / self.share)
         runs, waits = (sorted(map(float, line.split())) for line in shown.splitlines())

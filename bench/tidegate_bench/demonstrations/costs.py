@@ -68,7 +68,7 @@ def over_kinds(run: Run, value: Callable[[str], float]) -> float:
 
 
 def more(run: Run, measure: int, reading: str) -> float:
-    """The additional cost of a message by a measurement, as a part of the cost without: the median of the laws."""
+    """The additional cost of a message by a measurement, divided by the cost without it. The median over all laws."""
     rows = [
         row["more_ns"]["median"] / row["none_ns"]["median"]
         for row in run["overhead"]["packets"]

@@ -159,7 +159,8 @@ class Show(Demonstration):
             )
         for name in CHEAP:
             self.expect(
-                spread(name).minimum >= KEPT_MIN, f"with {name} at least {spread(name).minimum:.1%} of them in each run"
+                spread(name).minimum >= KEPT_MIN,
+                f"with {name} at least {spread(name).minimum:.1%} of the other calls in each run",
             )
         limited = spread("default, limit").minimum
         self.expect(limited >= DEFAULT_KEPT_MIN, f"with the default and a limit at least {limited:.1%} in each run")

@@ -37,7 +37,7 @@ def run_demo(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
         ended and demo.exit_status == 0 and said.count(" x protected") == 4,
         f"make demo shows both servers after {took_s:.0f} s, building included",
     )
-    record.expect(not demo.pids(), "it leaves no process behind")
+    record.expect(not demo.pids(), "make demo leaves no process behind")
     record.keep(demo.output)
     print(said[said.find("Goodput as") :])
     return {"demo_s": round(took_s, 1)}
@@ -55,7 +55,7 @@ def run_sample(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
     record.expect(True, f"make run is ready after {up_s:.0f} s")
 
     time.sleep(SAMPLE_S)
-    record.expect(sample.running(), f"it still runs {SAMPLE_S} s later")
+    record.expect(sample.running(), f"make run still runs {SAMPLE_S} s later")
     with urllib.request.urlopen(found.group(), timeout=5) as answer:
         metrics = answer.read().decode()
     (record.directory / "run.metrics").write_text(metrics)
@@ -83,7 +83,7 @@ def run_tests(record: Record, stage: Stage, clone: Path) -> dict[str, float]:
         ended and tests.exit_status == 0 and passed > 0 and all(word == "ok" for word, _ in results),
         f"make test passes {passed} tests after {took_s:.0f} s (status {tests.exit_status})",
     )
-    record.expect(not tests.pids(), "it leaves no process behind")
+    record.expect(not tests.pids(), "make test leaves no process behind")
     record.keep(tests.output)
     print(tests.tail())
     return {"test_s": round(took_s, 1), "tests": passed}

@@ -51,7 +51,7 @@ class Run:
     failed: int
     failed_alone: int
     connections: int
-    """Open at the end."""
+    """Connections that are open at the end."""
     ended: int
     """Connections that ended before the phones closed them."""
     keep_alives: int

@@ -46,14 +46,14 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         caller.process.wait(KILL_AFTER_S)
         shown = edge.metrics()
         up, up_there = shown.value("backend_calls"), shown.value("backend_calls", backend=backends[0])
-        # This is read before its end, because the kernel forgets the counts of closed sockets.
+        # The drops are read before the process ends, because the kernel forgets the counts of closed sockets.
         dead_drops = dead.process.drops()
         dead.process.send(signal.SIGKILL)
         excluded_ms = exclusion_ms(edge, backends[0])
         assigned = edge.metrics().total("backend_assigned", backend=backends[0])
         caller.process.wait(max(0.0, OFFERED_S - (time.monotonic() - begun)))
         cpu = cores.used()
-        # Its exit status is not judged, because some calls fail.
+        # The exit status of the caller is not judged, because some calls fail.
         ended = caller.end(AFTER_S)
         drops = dead_drops + caller.process.drops() + sum(callee.process.drops() for callee in living)
         asked = caller.stats()
@@ -63,14 +63,14 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
 
     failed_new = asked["begun"] - asked["set_up"]
     counted = [shown.total("backend_assigned", backend=backend) for backend in backends]
-    record.expect(up > 0.9 * RATE_CPS * HOLD_S, f"{up:.0f} calls were up when it was killed")
+    record.expect(up > 0.9 * RATE_CPS * HOLD_S, f"{up:.0f} calls were up when the back end was killed")
     record.expect(failed_new == 0, f"of {asked['begun']} new calls {failed_new} failed")
     record.expect(excluded_ms is not None, f"the dead back end was excluded after {excluded_ms} ms")
-    record.expect(counted[0] == assigned, "no call was assigned to it from then until the end")
+    record.expect(counted[0] == assigned, "no call was assigned to the dead back end from then until the end")
     lost = asked["set_up"] - asked["completed"]
     record.expect(
         ended and abs(lost - up_there) <= RATE_CPS * BETWEEN_S,
-        f"{lost} calls could not be ended, of {up_there:.0f} that were open there a moment before",
+        f"{lost} calls could not be ended, of {up_there:.0f} that were open at the back end just before its end",
     )
     for had, counts in zip(counted[1:], answered, strict=True):
         record.expect(
@@ -78,7 +78,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
             f"a living back end answered {counts['answered']} calls, and had as many ACK "
             f"({counts['acknowledged']}) and BYE ({counts['completed']})",
         )
-        record.expect(had == counts["answered"], f"Tidegate had assigned {had} calls to it")
+        record.expect(had == counts["answered"], f"Tidegate had assigned {had} calls to this back end")
     held, work = shown.value("backend_calls"), shown.value("backend_work")
     record.expect(held == work == 0, f"at the end {held:.0f} calls and {work:.0f} transactions are counted")
     record.expect(drops == 0, f"the generator lost {drops} datagrams")

@@ -332,7 +332,7 @@ def conversation(record: Record, caller: Baresip, callee: Baresip, desk: Baresip
 
 
 def registered(record: Record, stage: Stage, networks: Networks, round_: int) -> list[dict[str, Any]]:
-    """Calls registered phones. Returns who was reached when."""
+    """Calls registered phones. Returns the outcome of each call."""
     site = Registered(record, stage, networks, round_)
     alice, bob = site.start("alice"), site.start("bob")
     dora = site.start("dora")
@@ -359,7 +359,7 @@ def registered(record: Record, stage: Stage, networks: Networks, round_: int) ->
     record.expect(refreshed is not None, "carol registers again")
     site.call(AGAIN, "carol")
     for phone in (alice, bob):
-        # By another signal it would unregister.
+        # After another signal the phone would remove its registration.
         phone.process.stop(signal.SIGKILL)
     site.call(STOPPED, "alice", "bob")
     logs = ("edge.log", "restarted.log", "kamailio.log", "desk.log", *(f"{name}.log" for name in ACCOUNTS))

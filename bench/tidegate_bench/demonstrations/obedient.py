@@ -30,7 +30,7 @@ STRANGER = "127.0.78.1"
 # The peers of the receiver.
 PEERS = {"a peer": "127.0.0.0/8", "unknown": "127.0.0.1"}
 FAIRNESS = ("provider", "user")
-# Of the obedient sender. With transactions, it sends the ACKs to rejections itself.
+# The modes of the obedient sender. With transactions, it sends the ACKs to rejections itself.
 MODES = ("transaction", "stateless")
 
 COLUMNS = [

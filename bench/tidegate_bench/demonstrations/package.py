@@ -134,13 +134,13 @@ class Show(Demonstration):
             return
         owner, mode = root.file(STATE).stat(), root.file(f"{STATE}/route.key").stat()
         user = Path(f"/proc/{service.pid}").stat().st_uid
-        self.expect(user == owner.st_uid != 0, f"it runs as the user {user}, who owns {STATE}")
-        self.expect(not stat.S_IMODE(mode.st_mode) & 0o077, f"nobody else may read its key: {oct(mode.st_mode)[-3:]}")
+        self.expect(user == owner.st_uid != 0, f"Tidegate runs as the user {user}, who owns {STATE}")
+        self.expect(not stat.S_IMODE(mode.st_mode) & 0o077, f"no other user may read its key: {oct(mode.st_mode)[-3:]}")
         caller = tidegate.caller(
             stage, f"uac-{name}", f"{LOCALHOST}:{EDGE}", rate_cps=RATE_CPS, calls=CALLS, profile=self.profile
         )
         ended, calls = caller.process.wait(CALLS / RATE_CPS + 60), caller.calls()
-        self.expect(ended and calls.created == CALLS and calls.clean, f"calls through it: {calls}")
+        self.expect(ended and calls.created == CALLS and calls.clean, f"calls through Tidegate: {calls}")
         file = root.file(CONFIGURATION)
         if "an edit" not in file.read_text():
             file.write_text(file.read_text().replace("[pool.health]", EDIT, 1))
@@ -154,9 +154,9 @@ class Show(Demonstration):
         until = time.monotonic() + READY_S
         while not (found := list(edge.metrics().samples("backend_up", backend=added))) and time.monotonic() < until:
             time.sleep(0.1)
-        self.expect(bool(found), f"after a reload it knows the back end of the edit, {added}")
+        self.expect(bool(found), f"after a reload Tidegate knows the back end of the edit, {added}")
         ended_with = service.stop()
-        self.expect(ended_with == 0, f"it ends when asked to (status {ended_with})")
+        self.expect(ended_with == 0, f"Tidegate ends when it is asked to (status {ended_with})")
 
     def upgrade(self, root: Root, file: Path, version: str) -> None:
         edited, state = root.file(CONFIGURATION).read_text(), root.file(STATE).stat().st_uid
@@ -181,4 +181,4 @@ class Show(Demonstration):
         self.expect(status == 2, f"the group is removed {group.strip()}")
         found = (path.relative_to(root.path) for path in root.path.rglob("*tidegate*"))
         left = [str(path) for path in found if path.parts[0] not in ("proc", "tmp")]
-        self.expect(not left, f"nothing is left of it: {left or 'no file'}")
+        self.expect(not left, f"nothing is left of the package: {left or 'no file'}")

@@ -43,7 +43,7 @@ def one_restart(record: Record, round_: int, how: signal.Signals) -> dict[str, A
         up = Calls(stage, CALLS)
         away, first = time.monotonic(), up.edge.process
         first.send(how)
-        record.expect(first.wait(2.5), f"it ended, with status {first.exit_status}")
+        record.expect(first.wait(2.5), f"Tidegate ended, with status {first.exit_status}")
         first.stop()
         restarted = tidegate.run(stage, up.edge, name="restarted")
         back = time.monotonic()

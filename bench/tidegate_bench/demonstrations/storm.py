@@ -138,7 +138,7 @@ class Target:
 
 @dataclass
 class Outcome:
-    """What an attack did, and the connections that it left open."""
+    """The counts of an attack, and the connections that it left open."""
 
     made: int
     """Connections, or requests to the back end, that Tidegate must count."""
@@ -209,7 +209,7 @@ def sends(listener: str, data: Callable[[Target, int], bytes], count: int = CONN
                 except BlockingIOError:
                     continue
                 except OSError:
-                    # Tidegate has closed it.
+                    # Tidegate has closed the connection.
                     rest[connection] = b""
             time.sleep(0.01)
         return Outcome(len(opened), left=opened)

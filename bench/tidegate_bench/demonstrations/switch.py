@@ -67,7 +67,7 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
             caller.process.wait(BETWEEN_S)
         caller.process.wait(max(0.0, OFFERED_S - (time.monotonic() - begun)))
         cpu = cores.used()
-        # Its exit status is not judged, because some calls are rejected.
+        # The exit status of the caller is not judged, because some calls are rejected.
         ended = caller.end(AFTER_S)
         drops = caller.process.drops() + callee.process.drops()
         shown, asked, answered = edge.metrics(), caller.stats(), callee.finish()

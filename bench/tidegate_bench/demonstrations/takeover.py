@@ -94,7 +94,7 @@ class Site:
 
 
 def one_kill(record: Record, round_: int) -> dict[str, Any]:
-    print(f"round {round_}: one of two is killed with {CALLS:,} calls up")
+    print(f"round {round_}: one of two processes is killed with {CALLS:,} calls up")
     with Stage() as stage:
         site = Site(stage)
         begun = time.monotonic()
@@ -104,9 +104,9 @@ def one_kill(record: Record, round_: int) -> dict[str, Any]:
         away = time.monotonic() - begun
         record.expect(
             sum(through.values()) == CALLS and min(through.values()) > CALLS // 4,
-            f"calls are open through both: {through['a']} and {through['b']}",
+            f"calls are open through both processes: {through['a']} and {through['b']}",
         )
-        record.expect(away < HOLD_MS / 1000, f"killed after {away:.1f} s, before any re-INVITE")
+        record.expect(away < HOLD_MS / 1000, f"one process is killed after {away:.1f} s, before any re-INVITE")
         asked = site.expect_served(record, f"kill-{round_}", caller, CALLS)
         byes = site.edges["b"].metrics().total("messages_received", class_="bye")
         record.expect(byes >= CALLS, f"{byes} BYEs arrived at the other process")
@@ -115,7 +115,7 @@ def one_kill(record: Record, round_: int) -> dict[str, Any]:
 
 
 def one_move(record: Record, round_: int) -> dict[str, Any]:
-    print(f"round {round_}: one joins and one leaves at {MOVING_RATE_CPS} calls/s")
+    print(f"round {round_}: one process joins and one leaves at {MOVING_RATE_CPS} calls/s")
     with Stage() as stage:
         site = Site(stage)
         begun = time.monotonic()
@@ -150,7 +150,7 @@ def control(record: Record) -> None:
         caller.process.wait(90)
         asked = caller.calls()
         record.expect(
-            through > 0 and asked.failed == through, f"the {through} calls of the killed one are lost: {asked}"
+            through > 0 and asked.failed == through, f"the {through} calls of the killed process are lost: {asked}"
         )
 
 

@@ -3,8 +3,8 @@
 //! For each call, a random draw decides whether the agent answers, rejects, only rings or sends
 //! nothing, and whether it hangs up or waits for the caller to hang up. A copy of an INVITE, its
 //! CANCEL, and the ACK to a rejection find the call by a fingerprint of the transaction. The ACK to
-//! a 2xx and the BYE find it by the mark in our tag. The response to our BYE finds it by the mark
-//! in its branch.
+//! a 2xx and the BYE find it by the mark in the To-tag that the agent has given it. The response to
+//! the agent's BYE finds it by the mark in the branch of the BYE.
 
 mod bye_sender;
 mod call;
@@ -43,7 +43,7 @@ pub use mix::{Behaviour, Mix, MixError};
 pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
-/// Maximum number of alarms fired by one `handle_timeout`.
+/// Maximum number of alarms that one `handle_timeout` fires.
 const BURST: usize = 64;
 
 // RFC 3261 §8.2.1: a 405 must have this header field.
@@ -112,7 +112,7 @@ impl Answerer {
         if self.config.echo {
             return self.echo(received, scan, method);
         }
-        // An answerer that never responds need not keep the call.
+        // An answerer that never responds keeps no calls.
         if self.config.mix.is_silent() {
             self.stats.ignored += 1;
             return;

@@ -168,11 +168,11 @@ pub(crate) struct Arrivals {
 /// The position of the next call on the [`Curve`].
 #[derive(Clone, Debug)]
 enum Source {
-    /// The number of calls that are expected until the previous call.
+    /// The number of calls that the curve expects until the previous call.
     Poisson(f64),
-    /// Number of calls before the next one.
+    /// Number of calls that were drawn so far.
     Uniform(u32),
-    /// The number of calls that are expected until the previous call, and the states of the
+    /// The number of calls that the curve expects until the previous call, and the states of the
     /// process.
     Mmpp(f64, Box<Modulation>),
     /// Index of the next call in the trace.
@@ -185,7 +185,8 @@ impl Arrivals {
             Process::Poisson => Source::Poisson(0.0),
             Process::Uniform => Source::Uniform(0),
             Process::Mmpp(mmpp) => {
-                // The parts of one load change their states together.
+                // All parts of one load must change their states at the same time, so they use the
+                // same element.
                 let element = if load.share.is_whole() { element } else { 0 };
                 Source::Mmpp(0.0, Box::new(Modulation::new(mmpp, seed, element)))
             }
@@ -211,8 +212,8 @@ impl Arrivals {
                 *calls += self.stream.exponential(1.0);
                 *calls
             }
-            // Computed from the count, not from the previous call, so that rounding errors do not
-            // accumulate.
+            // The time comes from the number of calls, not from the time of the previous call, so
+            // that rounding errors do not accumulate.
             Source::Uniform(drawn) => {
                 let calls = f64::from(*drawn) + self.phase;
                 *drawn += 1;
@@ -230,9 +231,9 @@ impl Arrivals {
             }
         };
         let offset_s = self.curve.time_of(calls)?;
-        // Saturates at the end of time.
+        // The conversion saturates at the end of time.
         let offset = Duration::from_nanos((offset_s * 1e9) as u64);
-        // The rounding of the curve must not make time go back.
+        // The curve is rounded, but times must not go back.
         Some(offset.max(self.offset))
     }
 }
@@ -255,9 +256,9 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Returns the position of the next call on the curve, after the call at `calls`. In each state,
-/// the curve is steeper by the factor of the state. The call comes when this modulated curve has
-/// risen by `gap` calls. Returns `None` if this is after the end.
+/// Returns the position on the curve of the next call, after the call at `calls`. In each state of
+/// the process, the curve is steeper by the factor of the state. The call comes when this steeper
+/// curve has risen by `gap` calls. Returns `None` if this is after the end.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

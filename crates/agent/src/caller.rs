@@ -51,8 +51,8 @@ pub use result::CallerResult;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
-/// Maximum number of calls started, and of alarms fired, by one `handle_timeout`. Because of it,
-/// the driver can read its sockets between two bursts after a stall.
+/// Maximum number of calls that one `handle_timeout` starts, and of alarms that it fires. After a
+/// stall, the driver can read its sockets between two such bursts.
 const BURST: usize = 64;
 
 /// A group of callers behind one address.
@@ -61,7 +61,7 @@ pub struct Caller {
     requests: Requests,
     namer: Namer,
     arrivals: Option<Arrivals>,
-    /// The intended time of the next call, or `None` if there are no more calls.
+    /// The intended time of the next call, or `None` if no more calls will come.
     next_arrival: Option<Timestamp>,
     /// Calls that are due but wait for another call to end.
     held_back: VecDeque<DelayedCall>,
@@ -264,7 +264,7 @@ impl Caller {
         });
         let Some(dialog) = dialog else {
             self.stats.malformed += 1;
-            // A damaged copy does no harm to a call that is set up.
+            // A damaged copy of a 2xx does not end a call that is set up.
             if self.calls.get(mark.id).is_some_and(|call| call.dialog().is_none()) {
                 self.end(now, mark.id, Err(Failure::Malformed));
             }
@@ -294,7 +294,7 @@ impl Caller {
                     measured.set_up_in_time += in_time;
                     measured.set_up_delay.record(delay);
                 }
-                // A call without holding time ends at once.
+                // A call without a holding time ends at once, so its timer is handled now.
                 let (person, action) = (call.person, call.on_timeout(now, &self.config.timing));
                 self.record_served(received.arrived, intended, person);
                 self.action(now, mark, action);

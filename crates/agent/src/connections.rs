@@ -1,5 +1,5 @@
-//! The connections of a caller over a stream. They are used if its calls do not all share one
-//! connection, and over WebSockets.
+//! The connections that a caller names itself, over a stream. It names them if its calls do not all
+//! share one connection, and always over WebSockets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,9 +26,9 @@ pub enum ConnectionUse {
 }
 
 impl ConnectionUse {
-    /// Returns whether users of this transport name their connections. Otherwise the layer below
-    /// opens the single connection. That layer opens no WebSockets, because a proxy also uses it
-    /// and must not open any.
+    /// Returns whether users of this transport name their connections. Otherwise the connection
+    /// layer opens the single connection. It opens no WebSockets, because the proxy also uses this
+    /// layer and must not open any.
     pub(crate) fn is_named(self, transport: Transport) -> bool {
         transport.is_websocket() || transport.is_reliable() && self != Self::Shared(1)
     }
@@ -224,7 +224,8 @@ mod tests {
         let opened: Vec<_> = std::iter::from_fn(|| connections.poll_connect()).collect();
         assert_eq!(opened.iter().map(|c| c.id).collect::<Vec<_>>(), names[..2]);
         assert_eq!(opened[0].remote, address(REMOTE));
-        // The end of a call changes nothing, the end of a connection leads to another one.
+        // The end of a call does not close a shared connection. After the end of the connection,
+        // the next message opens another one.
         connections.end(id(0));
         assert_eq!(connections.poll_close(), None);
         connections.on_closed(names[0]);
@@ -240,16 +241,16 @@ mod tests {
         assert!(first != second && name(7) == first);
         connections.end(id(7));
         assert_eq!((connections.poll_close(), connections.poll_close()), (Some(first), None));
-        // A call whose connection has broken opens another one.
+        // If the connection of a call breaks, the call opens another one.
         connections.on_closed(second);
         let again = connections.name(call(8), 0, address(REMOTE)).unwrap();
         connections.on_closed(first);
         assert_eq!(connections.name(call(8), 0, address(REMOTE)), Some(again));
-        // The last messages of a call that has ended open none.
+        // The last messages of an ended call open no connection.
         assert_eq!(connections.name(None, 0, address(REMOTE)), None);
     }
 
-    /// The layer below would open none.
+    /// The connection layer would open no WebSocket.
     #[test]
     fn a_websocket_has_a_name_even_if_all_calls_share_it() {
         for transport in [Transport::Ws, Transport::Wss] {

@@ -25,8 +25,8 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part. The
-    /// requests of the dialog use `transport`.
+    /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part.
+    /// The requests of the dialog use `transport`.
     pub fn of_caller(answer: &Message<'_>, transport: Transport) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
@@ -143,8 +143,8 @@ fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
 
 /// Returns the URI parameter for `transport` (RFC 3261 §19.1.1).
 ///
-/// RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for a SIP URI". It
-/// defines no other value for WebSockets over TLS.
+/// RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for a SIP
+/// URI". It defines no other value for WebSockets over TLS.
 pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     match transport {
         Transport::Udp => "",
@@ -168,7 +168,8 @@ fn address(uri: &[u8], transport: Transport) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    /// The ACK and the BYE over TLS went to port 5060, where no server listens for TLS.
+    /// Without a port, ACK and BYE over TLS once went to port 5060, where no server listens for
+    /// TLS.
     #[test]
     fn without_a_port_the_next_hop_has_the_default_port_of_the_transport() {
         let response = |headers: &str| {

@@ -67,9 +67,9 @@ impl Namer {
 
     /// Returns the host and the port of the agent at `local`, for its Via and its Contact.
     ///
-    /// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain name
-    /// consisting of a random token followed by the ".invalid" top-level domain name, as stated in [RFC2606],
-    /// and uses it within its Via and Contact headers."
+    /// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain
+    /// name consisting of a random token followed by the ".invalid" top-level domain name, as
+    /// stated in [RFC2606], and uses it within its Via and Contact headers."
     pub fn host(&self, transport: Transport, local: SocketAddr) -> String {
         match transport.is_websocket() {
             false => local.to_string(),
@@ -81,7 +81,8 @@ impl Namer {
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {
-            // The length distinguishes `ab`+`c` from `a`+`bc`.
+            // The hash includes the length of each part, so `ab`+`c` and `a`+`bc` have different
+            // hashes.
             hasher.write_usize(part.len());
             hasher.write(part);
         }
@@ -89,7 +90,7 @@ impl Namer {
     }
 }
 
-/// Writes `value` in lower-case hexadecimal over the whole of `out`, which has 16 digits.
+/// Writes `value` as 16 lower-case hexadecimal digits, which fill `out`.
 pub(crate) fn hex(value: u64, out: &mut [u8]) {
     debug_assert_eq!(out.len(), 16);
     for (digit, shift) in out.iter_mut().zip((0..16).rev().map(|i| i * 4)) {

@@ -31,15 +31,15 @@ pub use config::{RegistrantConfig, RegistrantConfigError};
 pub use report::RegistrantReport;
 pub use stats::{MeasuredRegistrations, RegistrantStats};
 
-/// Maximum number of registrations started, and of alarms fired, by one `handle_timeout`.
+/// Maximum number of registrations that one `handle_timeout` starts, and of alarms that it fires.
 const BURST: usize = 64;
 
 /// The first byte of our branches, after the cookie.
 const LETTER: u8 = b'r';
 
-// RFC 3261 §10.2: "The Request-URI names the domain of the location service for which the registration is
-// meant (for example, "sip:chicago.com"). The "userinfo" and "@" components of the SIP URI MUST NOT be
-// present."
+// RFC 3261 §10.2: "The Request-URI names the domain of the location service for which the
+// registration is meant (for example, "sip:chicago.com"). The "userinfo" and "@" components of the
+// SIP URI MUST NOT be present."
 const REGISTER: &str = "REGISTER {domain} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
 Max-Forwards: 70
@@ -183,9 +183,9 @@ impl Registrant {
 
     /// Starts the registration of the next user.
     //
-    // RFC 3261 §10.2: "UAs MUST NOT send a new registration (that is, containing new Contact header field
-    // values, as opposed to a retransmission) until they have received a final response from the registrar
-    // for the previous one or the previous REGISTER request has timed out."
+    // RFC 3261 §10.2: "UAs MUST NOT send a new registration (that is, containing new Contact header
+    // field values, as opposed to a retransmission) until they have received a final response from
+    // the registrar for the previous one or the previous REGISTER request has timed out."
     fn start(&mut self, now: Timestamp, intended: Timestamp) {
         self.stats.offered += 1;
         self.stats.last_intended = intended;
@@ -199,8 +199,8 @@ impl Registrant {
             return;
         }
         user.is_waiting = true;
-        // RFC 3261 §10.2: "A UA MUST increment the CSeq value by one for each REGISTER request with the same
-        // Call-ID."
+        // RFC 3261 §10.2: "A UA MUST increment the CSeq value by one for each REGISTER request with
+        // the same Call-ID."
         user.cseq += 1;
         let cseq = user.cseq;
         self.stats.begun += 1;
@@ -238,8 +238,8 @@ impl Registrant {
     }
 
     /// Returns the Call-ID and the tag of a user's registrations.
-    // RFC 3261 §10.2: "All registrations from a UAC SHOULD use the same Call-ID header field value for
-    // registrations sent to a particular registrar."
+    // RFC 3261 §10.2: "All registrations from a UAC SHOULD use the same Call-ID header field value
+    // for registrations sent to a particular registrar."
     fn call_of(&self, user: u32) -> ([u8; MARK], [u8; 16]) {
         let hash = self.namer.fingerprint(&[&user.to_ne_bytes()]);
         let (mut call_id, mut tag) = ([0; MARK], [0; 16]);
@@ -333,8 +333,8 @@ impl Core for Registrant {
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {
         self.stats.undelivered += 1;
         self.undelivered = Some((now, failure.cause));
-        // RFC 3261 §8.1.3.1: a "connection failure" is like a 503. An ICMP error may be forged, and a
-        // datagram is retransmitted.
+        // RFC 3261 §8.1.3.1: a "connection failure" is like a 503. An ICMP error may be forged, and
+        // a datagram is retransmitted.
         if failure.flow.transport.is_reliable()
             && let Some(branch) = branch_in_quote(&failure.quote)
             && let Some(mark) = mark_of(branch).and_then(|text| self.namer.recognise(text))

@@ -23,7 +23,7 @@ pub(crate) fn to(
     let mut bytes = pool.take();
     write_reply(request, &reply, &mut bytes).ok()?;
     let via = request.top_via().ok()?;
-    // The address is that of the source, in the form in which the socket has it.
+    // The response goes to the address of the source, in the form in which the socket reports it.
     let port = reply_target(&via, flow.remote).port();
     let remote = SocketAddr::new(flow.remote.ip(), port);
     Some(Transmit::new(Flow { remote, ..flow }, bytes))

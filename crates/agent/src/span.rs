@@ -31,8 +31,8 @@ impl Span {
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,
-            // With a mean of 1 ms, one of two million times is less than half a nanosecond. But a
-            // call without holding time behaves differently from a short one.
+            // With a mean of 1 ms, one of two million times would round to 0. But a call without a
+            // holding time behaves differently from a short one, so each time is at least 1 ns.
             Self::Exponential(mean) => {
                 seconds(stream.exponential(mean.as_secs_f64())).max(mean.min(SHORTEST))
             }
@@ -91,13 +91,14 @@ mod tests {
         let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut stream).as_secs_f64() / 4.0).collect();
         let mean = drawn.iter().sum::<f64>() / f64::from(n);
         let longer = drawn.iter().filter(|&&time| time > 1.0).count() as f64 / f64::from(n);
-        // Five standard errors: 5 / sqrt(n), and 5·sqrt(p(1 - p) / n) with p = 1/e.
+        // The tolerance is five standard errors: 5 / sqrt(n), and 5·sqrt(p(1 - p) / n) with p =
+        // 1/e.
         assert!((mean - 1.0).abs() < 0.016, "{mean}");
         assert!((longer - (-1.0f64).exp()).abs() < 0.0077, "{longer}");
     }
 
-    /// The checker of calls took a call with a holding time of 0 for a call whose caller had lost
-    /// patience.
+    /// For a call with a holding time of 0, the checker of calls once concluded that the caller had
+    /// lost patience.
     #[test]
     fn no_exponential_time_is_zero() {
         let mut stream = stream();
@@ -112,9 +113,10 @@ mod tests {
         let span = Span::LogNormal { mean: Duration::from_secs(4), sigma: 1.0 };
         let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut stream).as_secs_f64() / 4.0).collect();
         let mean = drawn.iter().sum::<f64>() / f64::from(n);
-        // Its median is exp(-sigma² / 2) of its mean: half are below that.
+        // The median is exp(-sigma² / 2) times the mean, so half of the durations are below that.
         let below = drawn.iter().filter(|&&time| time < (-0.5f64).exp()).count() as f64;
-        // Five standard errors: that of a draw is sqrt(e - 1), and sqrt(0.25 / n).
+        // The tolerance is five standard errors. The standard deviation of a draw is sqrt(e - 1),
+        // and the standard error of the share is sqrt(0.25 / n).
         assert!((mean - 1.0).abs() < 0.021, "{mean}");
         assert!((below / f64::from(n) - 0.5).abs() < 0.0079, "{below}");
         let same = Span::LogNormal { mean: Duration::from_secs(4), sigma: 0.0 };

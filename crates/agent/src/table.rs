@@ -9,7 +9,7 @@
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
-/// Number of stale timers up to which none is dropped.
+/// Number of stale timers up to which the table drops none.
 const STALE_MIN: usize = 64;
 
 /// The identity of a call: its slot and its serial number.
@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the table with a list that is searched.
+        /// Compares the table with a list that the test searches for each entry.
         #[test]
         fn alarms_fire_as_in_a_naive_list(steps in prop::collection::vec((0u8..4, 0usize..6, 1u64..50), 1..200)) {
             let mut table = Table::new(6);

@@ -2,7 +2,7 @@
 
 use tidegate_world::Buffer;
 
-/// The values that differ from one message to the next.
+/// The values of the gaps, which differ from one message to the next.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Values<'a> {
     /// Request-URI.

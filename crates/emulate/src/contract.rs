@@ -7,15 +7,15 @@ use tidegate_world::{
 
 use super::{Host, earlier};
 
-// Each input advances the model first: one that is passed on directly would bypass the model's
-// time.
+// `missing_trait_methods` makes sure that every input first advances the model. An input that is
+// only passed on would bypass the model's time.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
         let on_time = received.handoffs == 0 && self.catches_up;
         let arrived = if on_time { received.arrived.min(now) } else { now };
-        // The model advances only to the arrival: other datagrams that arrived before `now` may be
-        // read next.
+        // The model advances only to the arrival of this datagram, because the driver may next
+        // offer another datagram that arrived before `now`.
         self.advance(arrived);
         // A message from another shard has already passed that shard's gate.
         let source = received.flow.remote.ip();
@@ -73,9 +73,9 @@ impl<C: Core> Core for Host<C> {
 
     fn on_load(&mut self, now: Timestamp, _: Load) {
         self.advance(now);
-        // An idle core gets the load before its next step or timer. If it got the load now, it
-        // could no longer get the true time of a datagram that has arrived already and is read
-        // next.
+        // An idle core gets the reading before its next step or timer. Now would be too early: the
+        // core's time would advance to `now`, and a datagram that arrived before `now` and is read
+        // next would seem to arrive later.
         if self.processor.free_at() > now {
             self.enter(now);
         }

@@ -73,7 +73,7 @@ impl Processor {
         let interrupted = completion.since(at).saturating_sub(stretched);
         self.charged = self.charged.saturating_add(cost + interrupted);
         self.spent = self.spent.saturating_add(cost);
-        // If several cores become free at the same time, any of them will do.
+        // If several cores become free at the same time, `first` may be any of them.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
         completion
@@ -154,8 +154,8 @@ mod tests {
             assert_eq!(processor.work(at(begins), ns(cost)), at(completion));
             assert_eq!(processor.free_at(), at(free_at));
         }
-        // At 20 the cores have worked for 20, 10 + 10 and 15. At 60 they have worked for 106 in
-        // total.
+        // At 20 ns the cores have worked for 20, 10 + 10 and 15 ns. At 60 ns they have worked for
+        // 106 ns in total.
         assert_eq!(processor.busy(at(21)), ns((21 + 21 + 16) / 3));
         assert_eq!(processor.busy(at(60)), ns(106 / 3));
         assert_eq!([21, 60].map(|now| processor.cpu(at(now))), [58 / 3, 106 / 3].map(ns));
@@ -167,11 +167,11 @@ mod tests {
         assert_eq!(processor.busy(at(1000)), ns(750));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
-        // Saturated, it has no idle time.
+        // While its cores work, the processor has no idle time.
         assert_eq!(processor.busy(at(1200)), ns(950));
         assert_eq!(processor.busy(at(1400)), ns(1150));
         assert_eq!(processor.busy(at(2400)), ns(1900));
-        // Only the work itself is CPU time.
+        // Only the work itself counts as CPU time, and not the other programs.
         let cpu = [1000, 1200, 1400, 2400].map(|now| processor.cpu(at(now)));
         assert_eq!(cpu, [0, 50, 100, 100].map(ns));
     }
@@ -183,7 +183,7 @@ mod tests {
         let mut processor = Processor::new(1, 0.0, disturbance, None);
         assert_eq!(processor.work(at(0), ns(30)), at(110));
         assert_eq!([50, 110, 200].map(|now| processor.busy(at(now))), [50, 110, 110].map(ns));
-        // The work takes 30. The rest of the busy time was stolen.
+        // The work takes 30 ns. The rest of the busy time was stolen.
         assert_eq!([50, 105, 200].map(|now| processor.cpu(at(now))), [0, 25, 30].map(ns));
         let mut processor =
             Processor::new(1, 0.0, Disturbance { misread: 3.0, ..Disturbance::NONE }, None);

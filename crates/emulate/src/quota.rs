@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn work_beyond_the_quota_waits_for_the_next_period() {
-        // The first piece uses up the quota, and the second one waits. When the last one begins,
-        // 9 ms are left. So it does 11 ms of its work in the next period.
+        // The first piece of work uses up the quota, and the second one waits. When the last one
+        // begins, 9 ms are left, so 11 ms of it wait for the next period.
         let work = [(0, 20), (20, 1), (101, 10), (150, 20)];
         assert_eq!(completions([100, 20, 0], work), [20, 101, 111, 211]);
         assert_eq!(completions([100, 20, 4], work), [20, 101, 111, 210]);
@@ -141,23 +141,24 @@ mod tests {
 
     #[test]
     fn a_period_that_begins_during_work_adds_its_runtime() {
-        // It does 10 ms in the first period, 20 ms in the second, and 10 ms in the third.
+        // The work gets 10 ms in the first period, 20 ms in the second, and 10 ms in the third.
         assert_eq!(completions([100, 20, 0], [(90, 40)]), [210]);
     }
 
     #[test]
     fn a_thread_that_is_throttled_at_ticks_owes_what_it_used_beyond_its_quota() {
-        // It runs from 0 to 4, and the periods that begin at 5, 10 and 15 pay for that. It runs
-        // again from 20 to 24, and then from 40 on.
+        // The thread runs from 0 to 4 ms, and the periods that begin at 5, 10 and 15 ms pay for the
+        // excess. It runs again from 20 to 24 ms, and then from 40 ms on.
         assert_eq!(completions([5, 1, 4], [(0, 9)]), [41]);
-        // Without ticks it runs for 1 ms of each period.
+        // Without ticks, the thread runs for 1 ms of each period.
         assert_eq!(completions([5, 1, 0], [(0, 3)]), [11]);
     }
 
     #[test]
     fn a_thread_beyond_its_quota_runs_until_the_tick_but_does_not_wake() {
         assert_eq!(completions([5, 1, 4], [(0, 2), (2, 1)]), [2, 3]);
-        // At 3 it owes 1 ms, for which the period from 5 on pays.
+        // At 3 ms the thread owes 1 ms. The period from 5 ms on pays for this, so the thread runs
+        // again from 10 ms on.
         assert_eq!(completions([5, 1, 4], [(0, 2), (3, 1)]), [2, 11]);
     }
 

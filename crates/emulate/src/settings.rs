@@ -56,7 +56,7 @@ impl Costs {
     }
 }
 
-/// Conditions of a processor that overload control does not expect.
+/// Disturbances of a processor: conditions for which overload control is not prepared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
     /// The length of a period, and the shorter time at the end of each period for which other
@@ -91,7 +91,7 @@ impl Disturbance {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let [period, own, work] = [period, period - stolen, work].map(nanos);
         let begins = begins.as_nanos();
-        // The processor's own time since the start at which the work is complete.
+        // The processor's own time at the completion, counted from the start.
         let done = (begins / period * own + (begins % period).min(own)).saturating_add(work);
         let (periods, rest) = (done / own, done % own);
         // Work that ends exactly when the other programs begin does not wait for the next period.

@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn service_lasts_as_long_as_reading_by_the_clock() {
-        // Reading was interrupted for 4 ms.
+        // An interruption of 4 ms during reading makes the service longer.
         assert_eq!(steps(2, &[0, 4_010, 4_020, 8_039, 8_040, 8_050, 8_060]), "rrssrrs");
-        // Service was interrupted, and that is not made up for.
+        // An interruption during service does not make the service longer.
         assert_eq!(steps(2, &[0, 10, 20, 4_520, 4_530, 4_540]), "rrsrrs");
     }
 

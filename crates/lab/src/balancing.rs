@@ -1,4 +1,4 @@
-//! The balancing of a server: its policy among several targets, and their limits.
+//! The balancing at a server: the policy that selects among several targets, and their limits.
 
 use tidegate_balance::{Learning, Policy};
 use tidegate_server::config::{Selection, learning_toml, selection_toml};
@@ -10,14 +10,14 @@ pub struct Balancing {
     /// The policy that selects the target of the next call.
     pub selection: Selection,
     /// Maximum number of calls at each target, in the order of the targets. If there are more
-    /// targets than numbers, the list is repeated. No limit if the list is empty.
+    /// targets than numbers, the list is repeated. An empty list means no limit.
     pub calls_max: Vec<u64>,
     /// Maximum number of new calls and single requests a second to each target, in the order of the
-    /// targets. If there are more targets than numbers, the list is repeated. No limit if the list
-    /// is empty.
+    /// targets. If there are more targets than numbers, the list is repeated. An empty list means
+    /// no limit.
     pub cps_max: Vec<f64>,
-    /// The limits that the server learns: a rate from rejections, a maximum number of unanswered
-    /// requests from delay, or neither.
+    /// The limits that the server learns: a rate (from rejections), a maximum number of unanswered
+    /// requests (from delay), or no limit.
     pub learning: Learning,
 }
 
@@ -53,7 +53,7 @@ impl Balancing {
     /// Returns a text that contains all settings. Different settings have different texts.
     pub fn inputs(&self) -> String {
         let mut inputs = self.pool_toml();
-        // The lists themselves, because the limits of some targets do not show where a list is
+        // The lists as they are. The limits of the existing targets do not show where a list is
         // repeated.
         if !self.calls_max.is_empty() {
             inputs += &format!("calls_max = {:?}\n", self.calls_max);

@@ -48,7 +48,8 @@ use metered::Metering;
 use stage::{Action, Played};
 
 /// Maximum number of open calls for a slice of 1 ms. It grows in proportion to the slice, up to
-/// `OPEN_LIMIT`. With these numbers, calls wait for less than T1, so they are not retransmitted.
+/// `OPEN_LIMIT`. With these numbers, the server answers calls within T1, so they are not
+/// retransmitted.
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
@@ -178,8 +179,8 @@ impl Round {
         let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
         let packet = fit::fit(&outside)
             .ok_or("the runs do not distinguish the costs of received and sent packets")?;
-        // Each run determines the costs of the messages for which it is made. The other runs fill
-        // the gaps.
+        // The cost of each kind of message comes from the run that is made for it. If that run has
+        // no such messages, it comes from another run.
         let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();
         let of_actions: Vec<Prices> = actions
             .iter()
@@ -187,8 +188,8 @@ impl Round {
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
         let refused = &of_actions[Action::Refused as usize];
-        // All classes have the same cost of reception: the smallest cost of a received packet in
-        // any run. The rest of a cost belongs to its class.
+        // All classes have the same cost of reception: the lowest cost of a received packet among
+        // all runs. The rest of the cost of a message belongs to its class.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
         let prices = of_actions.iter().fold(Prices::default(), Prices::or);
         let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);

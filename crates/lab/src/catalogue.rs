@@ -158,7 +158,8 @@ mod tests {
         let content = entries[1].content.as_ref().unwrap();
         assert_eq!((content.parameter_sets, content.runs), (4, 12));
         assert_eq!((&*content.name, &*content.title), ("two", "Two loads"));
-        // Ten seconds each, with a deadline of 0.4 s, twice, and a margin of 0.1 s.
+        // Each of the 12 runs takes ten seconds, including twice the deadline of 0.4 s and a margin
+        // of 0.1 s.
         assert_eq!(content.real, Duration::from_secs(120));
         let text = text(&entries, 2);
         let words: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
@@ -168,7 +169,8 @@ mod tests {
             "two at once: {text}"
         );
         assert_eq!(json(&entries)[1]["real_s"], 120.0);
-        // Six messages of 1 ms: 166.7 calls/s at load 1, for 9.5 s; six runs of each load.
+        // A call is six messages of 1 ms, so load 1 is 166.7 calls/s. Each run lasts 9.5 s, and
+        // there are six runs of each load.
         let expected = 6.0 * (1.0 + 2.0) * 9.5 / 0.006 * 12.0 / 250_000.0;
         assert!((content.simulated.as_secs_f64() - expected).abs() < 1e-6);
     }

@@ -14,14 +14,14 @@ use crate::topology::Topology;
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// Returns the costs of a server in this mode. If it may keep transactions, these are the costs
-/// with transactions.
+/// Returns the costs of a server in this mode. In a mode in which the server may keep transactions,
+/// these are the costs with transactions.
 fn charged(costs: &Emulate, mode: Mode) -> Emulate {
     let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
     Emulate { serve, ..costs.clone() }
 }
 
-/// Returns s: the cost of a whole call of these messages.
+/// Returns s: the cost of a call that consists of these messages.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     let message =
         |class: &Class| costs.receive + costs.offer[*class as usize] + costs.serve[*class as usize];

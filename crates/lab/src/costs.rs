@@ -220,7 +220,7 @@ fn play<W: Way>(
 
 /// Checks that the server rejected the batch if `refuses` is true, and otherwise admitted it.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
-    // The ACK of the server's own 503 is not rejected: the server takes it and sends nothing.
+    // The ACK to the server's own 503 is never rejected. The server takes it and sends nothing.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
     let refused = timed.refused as f64 / timed.messages as f64;
     let right = if to_be_refused { refused } else { 1.0 - refused };
@@ -268,7 +268,7 @@ fn enter(
     }
 }
 
-/// Sorts by kind, then by destination, then by state.
+/// Sorts the rows by kind, then by destination, then by state.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     let state = |row: &Row| STATES.iter().position(|state| *state == (row.control, row.fate));
     rows.sort_by_key(|row| (row.kind as u8, !row.good, state(row)));

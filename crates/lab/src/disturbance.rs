@@ -1,4 +1,4 @@
-//! Conditions of the servers under test that overload control does not expect.
+//! Disturbances of the servers under test: conditions for which overload control is not prepared.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use serde::Serialize;
 use tidegate_emulate::{Disturbance as OfHost, HostSettings, Variation};
 use tidegate_world::Seed;
 
-/// Conditions of the servers under test that overload control does not expect.
+/// The disturbance of a run: conditions of the servers under test for which overload control is not
+/// prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
     /// The distribution of costs around their means.
     pub costs: Spread,
-    /// A time after the start of the load, and the factor by which all costs are multiplied from
-    /// that time on. `None` if costs do not change.
+    /// A time after the start of the load, and a factor. From that time on, all costs are
+    /// multiplied by the factor. `None` if costs do not change.
     pub dearer: Option<(Duration, f64)>,
-    /// Other processes use the processor at the end of each period. The first time is the length of
-    /// the period. The second is the time that the other processes use. `None` if they use no time.
+    /// A period, and the time that other processes use at the end of each period. `None` if there
+    /// are no other processes.
     pub stolen: Option<(Duration, Duration)>,
     /// The occupancy that the servers read is multiplied by this factor.
     pub misread: f64,

@@ -82,8 +82,8 @@ pub struct Line {
 pub enum Stroke {
     /// A measured curve: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// A second measured curve with the same name in this panel, measured in another way: dashed,
-    /// in the same colour, with hollow marks and no label.
+    /// A second curve with the name of another curve in this panel, measured in another way. It is
+    /// dashed and has the same colour, hollow marks and no label.
     Beside,
     /// A calculated curve: dashed and grey, without marks.
     Reference,

@@ -1,6 +1,7 @@
 //! The laboratory: scenarios, their runs, and the results as tables and figures.
 
-// The laboratory runs real sockets against the clock.
+// `disallowed_methods` forbids the clock of the machine, but the laboratory measures real runs with
+// it.
 #![allow(clippy::disallowed_methods)]
 
 pub mod balancing;

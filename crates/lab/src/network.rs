@@ -33,7 +33,7 @@ pub struct Way {
 pub struct Tcp {
     /// Receive window of each connection, in bytes.
     pub window_bytes: usize,
-    /// Send buffer of each connection in bytes, or `None` if it is as large as the window.
+    /// Send buffer of each connection, in bytes. If `None`, it is as large as the window.
     pub buffer_bytes: Option<usize>,
 }
 

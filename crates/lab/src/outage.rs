@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited at the end of the trigger, in seconds of work at full capacity. It is the
-    /// work for people who wait for an answer, for the end of a call that they gave up, or to call
-    /// again. It also includes the work for devices whose last REGISTER failed or that lost their
-    /// registration.
+    /// Work that waited at the end of the trigger, in seconds of work at full capacity. It includes
+    /// the calls of people who wait for an answer, for the end of a cancelled call, or to call
+    /// again. It also includes the REGISTERs of devices whose last REGISTER failed or that lost
+    /// their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
     /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
@@ -37,9 +37,9 @@ impl Outage {
         (self.emergency > 0).then(|| self.emergency_in_time as f64 / self.emergency as f64)
     }
 
-    /// Returns the time in which goodput should return: 1.1 times the backlog. The servers also
-    /// have to serve the calls that arrive during this time, so they cannot serve the whole
-    /// backlog. But goodput can return while a part of the backlog still waits.
+    /// Returns the time limit for the recovery of goodput: 1.1 times the backlog. During this time
+    /// new calls arrive too, so the servers cannot serve the whole backlog. But goodput can recover
+    /// while a part of the backlog still waits.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

@@ -188,7 +188,7 @@ mod tests {
             ("decided on arrival, queued by class", vec!["bound", "none", "pi"]),
         ];
         assert_eq!(panels, expected);
-        // No call was set up: there is no delay to draw, but the lines have names.
+        // No call was set up, so there is no delay to draw. The lines still have names.
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
     }
@@ -203,7 +203,7 @@ mod tests {
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows, &[]);
-        // At a load of 4 twice the capacity is offered, and a rejection costs a tenth of a call.
+        // Load 4 offers twice the capacity, and a rejection costs a tenth of a call.
         let bounds = [1.0, 4.0].map(|load| reference(&figures[0].1, 0, load));
         assert!((bounds[0] - 0.5).abs() < 1e-9, "{bounds:?}");
         assert!((bounds[1] - 0.8 / 0.9).abs() < 1e-9, "{bounds:?}");
@@ -237,7 +237,7 @@ mod tests {
             "decided on arrival, queued by class, dropped in silence, deadline (ms) 500",
         ];
         assert_eq!(titles, expected);
-        // A rejection costs 0.3 ms of the 6 ms of a call, a drop 0.2 ms.
+        // A call costs 6 ms. A rejection costs 0.3 ms, and a drop 0.2 ms.
         for (panel, ratio) in [0.05, 0.05, 1.0 / 30.0, 1.0 / 30.0].into_iter().enumerate() {
             let bound = (1.0 - 5.0 * ratio) / (1.0 - ratio);
             assert!((reference(goodput, panel, 5.0) - bound).abs() < 1e-9, "{panel}");

@@ -9,14 +9,14 @@ use crate::worlds::{self, Kind};
 const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
 /// Returns the number of packets that are delivered in simulated time, if every call is set up at
-/// the first attempt. A rejected call needs fewer packets. A call through a collapsing server needs
-/// more.
+/// the first attempt. A rejected call causes fewer packets. A call through a collapsing server
+/// causes more.
 pub fn deliveries(run: &RunSpec) -> f64 {
     let calls = worlds::load(run, 1.0).calls_until(run.load_until());
     calls * deliveries_per_call(run)
 }
 
-/// Returns a rough guess of the CPU time for the deliveries of `run`.
+/// Returns an estimate of the CPU time of `run` in simulated time.
 pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
@@ -44,7 +44,7 @@ fn deliveries_per_call(run: &RunSpec) -> f64 {
         .entries()
         .map(|(place, share)| share * topology.responses_above(place, trying) as f64)
         .sum();
-    // INVITE, ACK, BYE.
+    // An answerer gets the INVITE, the ACK and the BYE of a call.
     let at_answerers = 3.0;
     at_servers + at_callers + at_answerers
 }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_call_is_delivered_twelve_times_by_one_server() {
-        // 100 calls/s for 100 s, and for the deadline of the last call.
+        // There are 100 calls/s for 100 s, and for 0.5 s until the deadline of the last call.
         assert!((predicted("") - 120_600.0).abs() < 1e-6);
         let profile = "[workload]\nprofile = \"steps:0=0,50=1\"\n";
         assert!((predicted(profile) - 60_600.0).abs() < 1e-6);
@@ -79,7 +79,8 @@ mod tests {
         let two = "[workload]\ntrying = true\n[server]\nmode = \"transaction\"\n\
                    [[node]]\nname = \"a\"\nto = [\"b\"]\nunder_test = true\n\
                    [[node]]\nname = \"b\"\nto = [\"answerers\"]\n";
-        // 12 ms at a: 83.3 calls/s; 7 messages at each server, 4 responses, 3 requests.
+        // A call costs 12 ms at server `a`, so the capacity is 83.3 calls/s. Each server gets 7
+        // messages of a call, the caller 4 responses, and the answerer 3 requests.
         let expected = 100.5 / 0.012 * 21.0;
         assert!((predicted(two) - expected).abs() < 1e-6, "{}", predicted(two));
     }

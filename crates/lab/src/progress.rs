@@ -99,7 +99,7 @@ impl<W: std::io::Write> Lines<W> {
     }
 
     fn write(&self, line: &str) {
-        // It does not matter if the reader is gone.
+        // A failure to write does not matter: the reader of the output has ended.
         let _ = writeln!(self.out.lock().expect("no thread panics while it holds it"), "{line}");
     }
 }

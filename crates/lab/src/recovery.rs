@@ -50,12 +50,12 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     (0..steps).rev().find(begins).map(|step| STEP * step)
 }
 
-/// Returns the time from the start of `span`, when an overload ended or began, until the goodput
-/// became `steady`. Steady means that in each window within the time `stays`, the goodput is at
-/// least 90 % of the offered load or of `possible_cps`, whichever is smaller. Windows without
-/// offered calls, and windows that end after `span`, do not count. `offered` and `good` are counts
-/// since the start, at the same times. Returns `None` if the goodput did not become steady within
-/// `span`.
+/// Returns the time from the start of `span` until the goodput became `steady`. An overload ended
+/// or began at the start of `span`. The goodput is steady if it is at least 90 % of the offered
+/// load or of `possible_cps`, whichever is smaller, in each window within the time `stays`. Windows
+/// without offered calls, and windows that end after `span`, do not count. `offered` and `good` are
+/// counts since the start, at the same times. Returns `None` if the goodput did not become steady
+/// within `span`.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -78,7 +78,7 @@ pub fn recovery(
         while first < to && good[first + 1].0 + window <= at {
             first += 1;
         }
-        // Windows that start during the overload say nothing about the time after it.
+        // A window that starts before `from` also covers time before `span`.
         if good[first].0 < from || at < good[first].0 + window {
             continue;
         }
@@ -180,7 +180,7 @@ mod tests {
         let mut offered = [100; 21];
         offered[14..].fill(0);
         assert_eq!(recovered_until(21.0, offered, [0; 21]), None);
-        // Calls go on, but they are no longer measured.
+        // Goodput is back from 14 s on. A span that ends at 14 s does not contain the recovery.
         let mut good = [0; 21];
         good[14..].fill(100);
         assert_eq!(recovered_until(14.0, [100; 21], good), None);
@@ -195,7 +195,7 @@ mod tests {
         late[..8].fill(0);
         let time = recovered_until(21.0, late, late).unwrap();
         assert!((5.0..=6.0).contains(&time), "{time}");
-        // A pause of 2 s.
+        // No calls come for 2 s.
         let mut paused = [100; 21];
         paused[4..6].fill(0);
         assert_eq!(recovered_until(21.0, paused, paused), Some(0.0));

@@ -85,7 +85,7 @@ mod tests {
             } else {
                 run.seed
             },
-            // The same work may take longer and more attempts.
+            // The CPU time and the number of attempts may differ between equal runs.
             tidegate_cpu_s: run.seed as f64,
             attempts: run.repetition,
             ..Outcome::default()

@@ -106,7 +106,7 @@ impl Reproduction<'_> {
         if let Some(doubt) = experiment.done.iter().find_map(doubt) {
             return Err(doubt);
         }
-        // Repetitions that are the same run have no spread, so no verdict may rest on them.
+        // Repetitions that are the same run have no spread, so no verdict may be based on them.
         if let Some(equal) = experiment.verdicts.iter().find(|verdict| !verdict.held) {
             return Err(format!("{}: {}", setup.id, equal.condition));
         }

@@ -37,12 +37,13 @@ pub struct RunSpec {
     pub conditions: Conditions,
     /// Swept conditions, with their values.
     pub swept: Vec<(Axis, f64)>,
-    /// Time before measuring, under the same load.
+    /// Time before the measurement, under the same load.
     pub warm_up: Duration,
     /// Duration of the measurement. All calls in this time are measured. The load goes on after it
     /// until the deadline of the last of these calls.
     pub measured: Duration,
-    /// Interval between samples of servers and callers, or `None` for the default of the world.
+    /// Interval that the scenario sets between samples of servers and callers, or `None` for the
+    /// default of the world.
     pub sample_asked: Option<Duration>,
     /// Index of the run among those that differ in their seed only, from 0.
     pub repetition: u32,
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!(first, [(1.0, 300, 7), (2.0, 300, 7), (1.0, 400, 7), (2.0, 400, 7)]);
         assert_eq!((runs[23].repetition, runs[23].seed), (2, 9));
         assert_eq!(runs[23].place(), "queue 400, load 2, run 3");
-        // Six messages of 1 ms.
+        // A call is six messages of 1 ms.
         assert!((runs[1].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
     }
 

@@ -10,8 +10,8 @@ use crate::store::Store;
 use crate::worlds::{Kind, World};
 
 /// Maximum number of attempts of a run. A run is repeated if the generator was too slow or lost
-/// datagrams, because the machine was busy with something else. Such a run does not measure the
-/// server. In simulated time a repetition would be the same run.
+/// datagrams because the machine was busy with other work, since such a run does not measure the
+/// server. In simulated time every attempt would be the same, so there is only one.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// An observer of the progress of the runs. Several threads call it.
@@ -125,7 +125,7 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         runs: AtomicUsize,
-        /// Number of first runs in which the generator is too slow.
+        /// Number of runs at the beginning in which the generator is too slow.
         slow: usize,
         cancel_at: Option<usize>,
     }

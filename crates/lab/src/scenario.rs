@@ -46,7 +46,7 @@ pub struct Scenario {
 /// The times of the measurements, and their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// Time before measuring, under the same load.
+    /// Time before the measurement, under the same load.
     pub warm_up: Duration,
     /// Duration of the measurement. All calls in this time are measured.
     pub measured: Duration,
@@ -55,8 +55,7 @@ pub struct Schedule {
     pub sample: Option<Duration>,
     /// Number of runs of each parameter set, at least 1.
     pub repetitions: u32,
-    /// Seed of the first run of each parameter set. The seeds of its further runs are the next
-    /// numbers.
+    /// Seed of the first run of each parameter set. Each further run has the next higher seed.
     pub seed: u64,
 }
 

@@ -75,7 +75,7 @@ fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Poi
         let Spread { min, median, max, .. } = Spread::of(means).expect("a run has samples");
         Point { x: series[0][first].0, min, median, max }
     };
-    // The samples that do not fill a whole part are left out.
+    // Samples that do not fill a whole part are left out at the end.
     (0..count / each).map(|part| point(part * each)).collect()
 }
 

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn the_confidence_interval_of_the_mean_matches_published_tables() {
         assert_eq!(spread(&[1.0]).ci95, None);
-        // t(0.975) is 12.706 for two values and 4.303 for three. Here s/√n is 0.5 and 1/√3.
+        // t(0.975) is 12.706 for two values and 4.303 for three. Their s/√n is 0.5 and 1/√3.
         for (values, reach) in [(&[1.0, 2.0][..], 12.706 * 0.5), (&[1.0, 2.0, 3.0], 4.303 / 1.732)]
         {
             let Spread { mean, ci95: Some([low, high]), .. } = spread(values) else { panic!() };

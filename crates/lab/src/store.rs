@@ -101,13 +101,13 @@ impl Store {
         let place = self.place(run);
         match fs::rename(workshop.path(), &place) {
             Ok(()) => {
-                // The folder was renamed.
+                // The folder has its final name now, so it must not be removed.
                 let _ = workshop.keep();
                 Ok(())
             }
             // Another process has finished the same run in the meantime.
             Err(_) if self.find(run).is_some() => Ok(()),
-            // The existing content is unusable.
+            // The folder exists, but has no usable outcome.
             Err(_) if place.is_dir() => {
                 fs::remove_dir_all(&place)?;
                 fs::rename(workshop.keep(), place)
@@ -163,8 +163,7 @@ mod tests {
     fn numbers_are_read_to_the_last_bit() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
-        // A parser that is not exact reads the shortest text of these numbers as one of their
-        // neighbours.
+        // An inexact parser would read the shortest text of these numbers as a neighbouring number.
         let values = [27.134999999999998, 14.623000000000001, 1766.3990000000001];
         let [p50_ms, p90_ms, p99_ms] = values;
         let delay = Quantiles { p50_ms, p90_ms, p99_ms, max_ms: 0.0 };

@@ -190,7 +190,7 @@ mod tests {
         (row.mean_load, row.bound)
     }
 
-    /// The mean of the runs that recovered says nothing of the others.
+    /// The mean recovery time does not show how many runs did not recover.
     #[test]
     fn a_row_says_how_many_runs_recovered() {
         let recovered_of = |profile: &str, times: [Option<f64>; 3]| {
@@ -222,10 +222,10 @@ mod tests {
         for (lines, load) in [
             (String::new(), 2.0),
             (profile("0=0.6"), 1.2),
-            // The warm-up does not count.
+            // The rate during the warm-up does not count.
             (profile("0=5,10=1,20=0.5"), 1.5),
             (profile("0=0.1"), 0.2),
-            // Each node has half of the load.
+            // Each of the two nodes gets half of the load.
             (node("a", "0=1") + &node("b", "0=0.5") + tested, 1.5),
         ] {
             let (mean_load, bound) = bound_of(&lines);

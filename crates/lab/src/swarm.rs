@@ -1,5 +1,5 @@
-//! Makes whole worlds from seeds. They are drawn, run in simulated time, watched by every checker,
-//! and made smaller if a checker finds a violation.
+//! Makes whole worlds from seeds. A world is drawn from a seed and run in simulated time. Every
+//! checker watches the run. If a checker finds a violation, the world is made smaller.
 //!
 //! A [`World`] is a value: a topology of proxies, callers, answerers, links, and faults. It is
 //! [drawn](draw::draw) from a seed, and can be written to a file that [`run`](run::run) runs again.

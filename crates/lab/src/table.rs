@@ -26,7 +26,7 @@ pub fn render(rows: &[Row]) -> String {
         "p50 ms",
         "p99 ms",
     ]);
-    // Most scenarios have no overload that ends.
+    // Most scenarios have no overload that ends, so the column is left out unless a row has one.
     let recovers = rows.iter().any(|row| row.recovered.is_some());
     header.extend(recovers.then_some("recovery s"));
     let outages = rows.iter().any(|row| row.outage.is_some());
@@ -104,7 +104,7 @@ fn outage(row: &Row) -> [String; 7] {
 }
 
 /// Formats the time after which goodput was back: the median of the `count` runs in which it came
-/// back, and this number if it is not that of all `runs`.
+/// back. Adds `count` unless goodput came back in all `runs`.
 fn back(time: Option<Spread>, count: usize, runs: usize) -> String {
     match time {
         None => "never".to_owned(),

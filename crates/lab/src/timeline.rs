@@ -132,7 +132,7 @@ impl ServerReading {
             reading.release_cps += real(&shard["release_cps"]);
             reading.socket_drops += whole(&shard["socket_drops"]) + whole(&shard["emulated_drops"]);
             reading.filtered += whole(&shard["filtered"]);
-            // The mean of the shards.
+            // The share of the server is the mean over its shards.
             let before = index as f64;
             let fraction = real(&session["fraction"]);
             reading.fraction = (reading.fraction * before + fraction) / (before + 1.0);
@@ -317,7 +317,7 @@ mod tests {
         timeline.server(0, ms(500), reading(1, 100, 0.25));
         timeline.server(0, ms(1000), reading(1, 110, 0.5));
         timeline.server(0, ms(2000), reading(2, 50, 0.1));
-        // The next process has already counted more than the one before.
+        // The next process has already counted more than the previous one.
         timeline.server(0, ms(3000), reading(3, 60, 0.2));
         let csv = String::from_utf8(timeline.csv().unwrap()).unwrap();
         let of = |quantity: &str| -> Vec<&str> {

@@ -25,7 +25,7 @@ pub struct Node {
     /// Fraction of the offered calls that callers send directly to it, 0 to 1. The sum of all these
     /// fractions is 1.
     pub share: f64,
-    /// Whether the server keeps transactions.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// Whether the server is under test. Then it has the variant's overload control and the
     /// scenario's costs.
@@ -109,7 +109,7 @@ impl Topology {
     /// Returns the reason if the topology is not valid.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
-        // If no server has a share, no call reaches the first one.
+        // If all shares are 0, they stay 0. The check below then finds a server that gets no calls.
         if total > 0.0 {
             nodes.iter_mut().for_each(|node| node.share /= total);
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut alone = tree();
         alone[1].to.pop();
         assert_eq!(Topology::new(alone), Err(TopologyError::Idle(3)));
-        // Shares must not become NaN, which would make the topology valid.
+        // 0 ÷ 0 is NaN, and with NaN as a share the topology would seem valid.
         let mut without_calls = tree();
         without_calls.iter_mut().for_each(|node| node.share = 0.0);
         assert_eq!(Topology::new(without_calls), Err(TopologyError::Idle(0)));

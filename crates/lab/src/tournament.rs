@@ -3,10 +3,10 @@
 //! Each law is run on one or two paths. On the *same path* all laws decide, queue and reject as the
 //! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
 //! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
-//! these paths. Both paths treat sources as the scenario says. The difference between the two paths
-//! comes from a cheaper rejection or from another queue, not from the law. A few laws also have
-//! parameters of their source on their own path, so their difference may come from the parameters
-//! too. With the same seed, all laws get the same calls.
+//! these paths. Both paths treat sources as the scenario says. If a law does better on its own
+//! path, the reason is a cheaper rejection or another queue, not the law. For a few laws, their own
+//! path also has the parameters of the paper or program, so the reason may be the parameters too.
+//! With the same seed, all laws get the same calls.
 
 mod report;
 mod score;
@@ -147,9 +147,9 @@ impl Tournament {
     /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` after each bout.
     /// Returns `None` if `cancelled` became true.
     ///
-    /// # Errors
-    /// Returns an error when a run failed, or its files cannot be written, or if the runs of a law do
-    /// not describe the law: its callers did not offer the load, or its repetitions are equal.
+    /// # Errors Returns an error when a run failed, or its files cannot be written, or if the runs
+    /// of a law do not describe the law: its callers did not offer the load, or its repetitions are
+    /// equal.
     pub fn run(
         &self,
         world: &dyn World,
@@ -161,7 +161,8 @@ impl Tournament {
         for planned in self.bouts() {
             let outcomes = each(&planned.runs, jobs, cancelled, |run| {
                 let outcome = outcome(&run.spec, world, cancelled);
-                // A run that was stopped has not failed.
+                // A failed run of a cancelled tournament does not count: it may have failed because
+                // it was stopped.
                 let counts = outcome.is_ok() || !cancelled.load(SeqCst);
                 counts.then(|| (run.clone(), outcome))
             });
@@ -177,7 +178,7 @@ impl Tournament {
                 }
                 done.push((run, outcome));
             }
-            // Repetitions that are the same run have no spread, so no rank may rest on them.
+            // Repetitions that are the same run have no spread, so no rank may be based on them.
             let results: Vec<_> = done.iter().map(|(run, outcome)| (&run.spec, outcome)).collect();
             if let Some(equal) = repetitions::judge(&results).first() {
                 return Err(format!("{}: {}", planned.name, equal.condition));
@@ -239,7 +240,7 @@ impl Tournament {
             let own = self.own.iter().find(|own| own.overload.gate.law.entry().name == law);
             let own = own.map(|own| {
                 let mut own = Variant { label: law.to_owned(), ..own.clone() };
-                // The scenario says how sources are treated, on both paths.
+                // On both paths, sources are treated as the scenario says.
                 own.overload.sources = same.overload.sources.clone();
                 own.overload.gate.sources = same.overload.gate.sources.clone();
                 (Route::Own, own)

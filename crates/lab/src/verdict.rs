@@ -200,7 +200,7 @@ mod tests {
                 assert!(condition.contains(reason), "{condition}");
             }
         }
-        // Other loads than those of the expectation do not matter.
+        // Runs at other loads than those of the expectation do not affect the verdict.
         assert_eq!(judged(&slow, expect(Some(0.8), None, &[2.0]), 1).0, "ok");
     }
 

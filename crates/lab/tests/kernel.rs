@@ -7,11 +7,13 @@ use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
-/// A call of six messages costs 6 ms: 166.7 calls/s. A rejection costs a tenth.
+/// A call of six messages costs 6 ms, so the capacity is 166.7 calls/s. A rejection costs a tenth
+/// of a call.
 const CAPACITY_CPS: f64 = 1_000.0 / 6.0;
 const SECONDS: f64 = 20.0;
 
-/// Returns the outcome at this multiple of the capacity, and the goodput as a part of the capacity.
+/// Returns the outcome at a load of `load` times the capacity, and its goodput divided by the
+/// capacity.
 fn run(load: f64, disposal: &str) -> (Outcome, f64) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.toml");

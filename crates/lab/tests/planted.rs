@@ -1,6 +1,6 @@
-//! Tests that every checker finds the fault made for it: proxies that misbehave in the packets they
-//! send. Faults in the source, of the kind that programmers make, are in `planted/`. `make
-//! show-planted` builds them one by one.
+//! Tests that every checker finds the fault made for it: proxies whose sent packets are changed.
+//! Faults in the source, of the kind that programmers make, are in `planted/`. `make show-planted`
+//! builds them one by one.
 
 mod meddler;
 
@@ -36,7 +36,8 @@ fn besieged(attack: &str) -> World {
     World::parse(&text).unwrap()
 }
 
-/// Returns the names of the checkers that find something in a world whose proxy meddles.
+/// Returns the names of the checkers that find a violation in a world whose proxy's packets are
+/// changed by `meddling`.
 fn found(mode: &str, meddling: Meddling) -> Vec<String> {
     found_in(&world(mode), meddling)
 }
@@ -133,7 +134,8 @@ fn uncounted_messages_of_a_node_are_found() {
 
 #[test]
 fn calls_that_are_counted_as_ended_too_early_are_found() {
-    // The proxy counts the answer, but does not send it. Without transactions it may do so.
+    // The proxy counts the 486, but does not send it. A proxy without transactions may drop a
+    // response.
     finds("leases", "transaction", |_, sent| match sent.starts_with("SIP/2.0 486") {
         true => vec![],
         false => vec![sent],

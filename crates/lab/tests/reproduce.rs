@@ -88,8 +88,8 @@ fn the_page_has_what_was_recorded_and_each_verdict_is_that_of_its_rule() {
     assert!(stale.is_empty(), "{stale:?}");
 }
 
-/// A world in which the goodput of the law `pi` is `pi` times the capacity, and that of `none` is
-/// 0.3 times the capacity. Each further seed adds a little.
+/// A world in which the goodput of the law `pi` is the field `pi` times the capacity, and that of
+/// `none` is 0.3 times the capacity. Each further seed adds a little.
 struct Reckoned {
     pi: f64,
     runs: Mutex<Vec<String>>,
@@ -146,7 +146,8 @@ impl Desk {
         fs::write(self.at("claims/x.toml"), CLAIMS.replace(from, to)).unwrap();
     }
 
-    /// Changes the claims as they are now. [`change`](Self::change) starts from the initial claims.
+    /// Changes the claims in their current form. [`change`](Self::change) starts from the initial
+    /// claims.
     fn change_more(&self, from: &str, to: &str) {
         let claims = fs::read_to_string(self.at("claims/x.toml")).unwrap();
         assert!(claims.contains(from), "{from}");
@@ -184,7 +185,7 @@ fn a_verdict_follows_from_the_medians_of_the_seeds() {
     let least = found[0].values["least"];
     assert!((least.min - 0.31).abs() < 0.01 && (least.max - 0.33).abs() < 0.01, "{least:?}");
     assert_eq!(found[1].verdict, Grade::Not);
-    // The same rules in worlds in which the claims do not hold, and in which the other one does.
+    // The same rules give other verdicts in other worlds.
     for (pi, verdicts) in [
         (0.4, [Grade::Partly, Grade::Not]),
         (0.2, [Grade::Not, Grade::Not]),
@@ -274,7 +275,7 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
 }
 
-/// Rows are run again one after another.
+/// Rows are run again one after another, so a row must not wait for the others.
 #[test]
 fn a_row_can_be_written_while_another_one_lacks_a_value() {
     let desk = Desk::new();
@@ -307,7 +308,7 @@ fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() 
     let none: [&str; 0] = [];
     assert_eq!(stale_in("abc def"), none);
 
-    // The verdicts remain the same, so that only this check notices these changes.
+    // The verdicts stay the same, so only this check notices these changes.
     for (from, to) in [
         ("goodput('pi', load=3)\"", "goodput('pi', load=2)\""),
         ("reproduced = \"kept > 0.99\"", "reproduced = \"kept > 0.98\""),
@@ -323,7 +324,7 @@ fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() 
     fs::write(desk.at("two.toml"), SCENARIO.replace("serve_us = 1000", "serve_us = 999")).unwrap();
     assert_eq!(stale_in("abc"), scenario);
 
-    // Texts change no run.
+    // A change of titles or comments changes no run.
     let other = SCENARIO.replace("Two laws", "Laws") + "# A comment.\n";
     fs::write(desk.at("two.toml"), other).unwrap();
     desk.change("measured_s = 1 }", "measured_s = 2 }");
@@ -342,11 +343,11 @@ fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() 
 #[test]
 fn a_value_that_is_no_number_gets_no_verdict() {
     for (expression, reason) in [
-        // There is no outage, and no call is set up.
+        // The runs have no outage, and no call is set up in them.
         ("goodput_end('pi', load=3)", "`goodput_end` has no value"),
         ("[goodput_end('pi', load=3), 2]|min", "`goodput_end` has no value"),
         ("delay_ms('pi', load=3)", "`delay_ms` has no value"),
-        // No load of the sweep is handled.
+        // At no load of the sweep are enough requests handled.
         ("peak('pi')", "`peak` has no value"),
         ("cps('pi', load=3) / cps('none', load=3)", "unable to calculate 0.0 / 0.0"),
         ("goodput('pi', load=3) * 1e308 * 1e308", "is inf for a seed"),

@@ -10,7 +10,7 @@ use tidegate_lab::run_spec::{RunSpec, runs};
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
-/// A call of six messages costs 6 ms: 166.7 calls/s.
+/// A call of six messages costs 6 ms, so the capacity is 166.7 calls/s.
 const COSTS: &str = "[emulate]\nserve_us = 1000\nrefuse_us = 100\n";
 
 const VARIANT: &str = "[[variant]]\noverload = { law = \"pi\" }\n";
@@ -39,8 +39,8 @@ fn offered(outcome: &Outcome) -> u64 {
     outcome.counted("offered") as u64
 }
 
-/// Returns the numbers of messages of a kind that one party sent to another, and that were lost on
-/// the way.
+/// Returns the number of messages of a kind that one party sent to another, and the number of these
+/// that were lost on the way.
 fn flow(outcome: &Outcome, from: &str, to: &str, message: &str) -> (u64, u64) {
     let flow = |f: &&_| {
         let tidegate_lab::outcome::MessageCount { from: a, to: b, message: m, .. } = f;
@@ -68,8 +68,7 @@ fn calls_go_through_a_tree_of_servers_in_proportion_to_the_shares() {
     assert!((west / all as f64 - 0.75).abs() < 0.05, "{west} of {all}");
     let callers: Vec<_> = outcome.callers.iter().map(|callers| &*callers.to).collect();
     assert_eq!(callers, ["west", "east"]);
-    // Only servers with transactions send 100, and each call that starts with an INVITE ends with a
-    // BYE.
+    // Only servers with transactions send a 100. Each call ends with a BYE.
     assert_eq!(flow(&outcome, "west", "callers", "100 INVITE").0, west as u64);
     assert_eq!(flow(&outcome, "east", "callers", "100 INVITE").0, 0);
     assert_eq!(flow(&outcome, "core", "answerers", "BYE").0, all);
@@ -111,7 +110,7 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     let crashed = fault("crash");
     let server = &crashed.nodes[0];
     assert_eq!(server.starts, 2);
-    // ICMP told the callers, who retransmit their INVITEs nevertheless.
+    // The callers got ICMP errors, but retransmit their INVITEs nevertheless.
     let invites = flow(&crashed, "callers", "server", "INVITE");
     assert!(invites.1 > 50 && invites.0 > offered(&crashed) + 50, "{invites:?}");
     assert!(crashed.good > crashed.offered * 9 / 10, "{} of {}", crashed.good, crashed.offered);
@@ -121,7 +120,8 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     assert_eq!(stalled.nodes[0].starts, 1);
     let invites = flow(&stalled, "callers", "server", "INVITE");
     assert!(invites.1 == 0 && invites.0 > offered(&stalled) + 50, "{invites:?}");
-    // Waiting messages are decided when they are read, and the law rejects some of so many at once.
+    // The server decides about waiting messages when it reads them. It reads many at once after the
+    // stall, and the law rejects some of them.
     assert_eq!(stalled.good + stalled.refused, stalled.offered);
 }
 
@@ -186,7 +186,8 @@ fn only_acknowledged_calls_count_if_the_scenario_asks_for_it() {
     assert_eq!(answered.good, answered.set_up_in_time);
     assert_eq!(answered.set_up_in_time, acknowledged.set_up_in_time, "the same calls");
     let part = acknowledged.good as f64 / answered.good as f64;
-    // Half of the ACKs are lost. Some calls are in time by the retransmission of the 200.
+    // Half of the ACKs are lost. Some calls are set up in time because the answerer retransmits its
+    // 200.
     assert!((0.3..0.9).contains(&part), "{part}");
 }
 
@@ -234,7 +235,7 @@ fn a_run_that_is_cancelled_ends() {
     assert_eq!(result, Err("cancelled".to_owned()));
 }
 
-/// Servers of 250 calls/s: the whole cost of a transaction is charged with its request.
+/// Each server handles 250 calls/s. The whole cost of a transaction is charged with its request.
 const FARM: &str = "[emulate]\nserve_us = { default = 0, invite = 2500, bye = 1500 }\n\
     [server]\nqueue_max = 100_000\n[workload]\nload = 0.9\nhold_s = 0.5\nhold = \"lognormal:1\"\n";
 
@@ -257,7 +258,8 @@ fn policies_that_count_work_do_not_overload_the_slow_server() {
     let (aware, blind) = (farm(unequal, "tlwl"), farm(unequal, "rr"));
     assert!(aware.handled_part() > 0.99, "{aware:?}");
     assert!(blind.handled_part() < 0.8, "{blind:?}");
-    // Each request met those that were there before it.
+    // Each request has met a number of open transactions at its server, so the histogram counts
+    // every request.
     for outcome in [&aware, &blind] {
         assert_eq!(outcome.occupancy.iter().sum::<u64>(), outcome.requests, "{outcome:?}");
     }
@@ -296,7 +298,7 @@ fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
         .iter()
         .map(|callers| (&*callers.to, callers.stats["offered_elsewhere"].as_u64().unwrap()))
         .collect();
-    // The first run had the same calls, also after the measured time.
+    // The first run offered the same calls. It counts those after the measured time too.
     let status = &gives_up.callers[0].stats["failed"]["status"];
     assert_eq!(elsewhere, [("closed", status["503"].as_u64().unwrap()), ("open", 0)]);
     let served_at = |name| flow(&fails_over, name, "answerers", "INVITE").0;
@@ -316,8 +318,8 @@ const PUSHBACK: &str = "[workload]\nload = 3\narrivals = \"poisson\"\nhold_s = 5
     [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n\
     [schedule]\nwarm_up_s = 20\nmeasured_s = 40\nrepetitions = 1\n";
 
-// 002 §5, figure 10: "all algorithms except for rate-occ are able to reach the theoretical maximum
-// goodput".
+// Paper 002 §5, figure 10: "all algorithms except for rate-occ are able to reach the theoretical
+// maximum goodput".
 #[test]
 fn the_windows_of_002_reach_the_capacity_in_one_queue_of_all_messages() {
     for (law, decide) in [("win-disc", "arrival"), ("win-cont", "arrival"), ("win-cont", "service")]
@@ -336,9 +338,9 @@ fn the_windows_of_002_reach_the_capacity_in_one_queue_of_all_messages() {
     }
 }
 
-/// Returns the calls that count as goodput, and the calls set up in time, among those that begin in
-/// a part of a run. The run is the collapse of paper 002 with simple drop, at three times the
-/// capacity. A call may take 10 s.
+/// Returns the number of calls that count as goodput, and the number of calls set up in time, of
+/// the calls that begin from `from_s` to `to_s`. The scenario is the collapse of paper 002 with
+/// simple drop, at three times the capacity. A call may take 10 s.
 fn collapsed(from_s: u64, to_s: u64) -> [u64; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut scenario = Scenario::load(&folder.join("paper-002-collapse.toml")).unwrap();
@@ -360,7 +362,7 @@ fn the_last_calls_are_judged_under_the_same_load_as_the_others() {
     assert_eq!([first[0] + second[0], first[1] + second[1]], both, "{first:?} {second:?}");
 }
 
-/// A server that is down for 15 s: people call again, and devices register again.
+/// A server is down for 15 s. People call again, and devices register again.
 const OUTAGE: &str = "[workload]\nload = 0.3\nemergency = 0.1\nt1_ms = 100\n\
     [workload.redial]\nattempts_max = 9\nprobability = 1\nwait_s = 5\n\
     [workload.devices]\ncount = 300\nrefresh_s = 1000\nretry_s = 1\nretry_max_s = 2\n\
@@ -373,7 +375,8 @@ fn an_outage_has_a_backlog_and_an_end() {
     let (outcome, csv) = run(OUTAGE);
     let outage = outcome.outage.as_ref().unwrap();
     assert_eq!(outage.trigger_ended_s, 25.0);
-    // About 15 s of 50 people a second, a call of 6 ms each, and 300 devices of 2 ms.
+    // At most 50 people a second call for about 15 s, with 6 ms for each call. There are 300
+    // devices of 2 ms.
     assert!(outage.backlog_s > 2.0 && outage.backlog_s < 15.0 * 0.33 + 0.61, "{outage:?}");
     assert!(outage.recovered_s.is_some_and(|time| time < 30.0), "{outage:?}");
     assert!(outage.registered_s.is_some() && outage.registered_end == Some(1.0), "{outage:?}");

@@ -26,7 +26,7 @@ fn everything_holds(plan: Hunt) {
     });
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     assert_eq!((tally.worlds, tally.failed, tally.unwatched), (20, 0, 0));
-    // A hunt in which nothing happens finds nothing.
+    // Without calls, lost packets and faults, the worlds would test nothing.
     assert!(tally.completed > 100 && tally.missing > 500 && tally.faults > 10, "{tally:?}");
 }
 

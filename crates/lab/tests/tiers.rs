@@ -9,7 +9,8 @@ use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
-/// A call of six messages costs 1.2 ms with transactions and 0.72 without: 833 and 1389 calls/s.
+/// A call of six messages costs 1.2 ms with transactions and 0.72 ms without. So the capacity is
+/// 833 or 1389 calls/s.
 const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nrefuse_us = 20\n";
 
 /// Cost of a stateless call, as a part of one with transactions.
@@ -51,9 +52,9 @@ fn below_its_capacity_every_call_has_transactions() {
 
 #[test]
 fn no_call_is_rejected_that_can_be_served_without_transactions() {
-    // These laws decide by occupancy, by delay, and by the occupancy of a tenth of a second. With
-    // the last two, a short burst of calls may cause rejections: codel rejects none with four or
-    // five of six seeds, and 12 to 18 of 21,600 calls with the others.
+    // `occ` decides by the occupancy, `codel` by the delay, and `pi` by the occupancy in a tenth of
+    // a second. Under the last two, a short burst of calls may cause rejections: `codel` rejects no
+    // calls under four or five of six seeds, and 12 to 18 of 21,600 calls under the others.
     for (law, refused_max) in [("occ", 0), ("codel", 50), ("pi", 50)] {
         let always = run("transaction", law, 1.3);
         assert!(always.refused > always.offered / 7, "{law}: {}", always.refused);

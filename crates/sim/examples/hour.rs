@@ -1,5 +1,5 @@
-//! Runs calls of every outcome through the proxy in simulated time, and prints their results, the
-//! sizes of the proxy's tables, and the speed.
+//! Runs calls with every kind of outcome through the proxy in simulated time, and prints their
+//! results, the sizes of the proxy's tables, and the speed.
 //!
 //! `cargo run -p tidegate-sim --example hour -- MODE SEED RATE SECONDS` prints one line of JSON.
 //! MODE is `transaction` or `stateless`.

@@ -25,13 +25,15 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// The stage of the calls when memory is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// INVITE forwarded, 180 forwarded: its transactions are live.
+    /// The INVITE and a 180 were forwarded. The transactions of the call are open.
     Live,
-    /// Answered with 200: the transactions are final, the call goes on.
+    /// The call was answered with 200 and goes on. Its transactions have a final response.
     Answered,
-    /// Rejected with 486, not acknowledged by the caller: the response is kept.
+    /// The call was rejected with 486, and the caller has not acknowledged it. The proxy keeps the
+    /// response.
     Refused,
-    /// Rejected with 486 and acknowledged: the transactions are final, the call has ended.
+    /// The call was rejected with 486 and acknowledged. It has ended, and its transactions have a
+    /// final response.
     Acknowledged,
 }
 
@@ -62,7 +64,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns the bytes for each call when all have reached `stage`.
+/// Returns the memory of the proxy in bytes, divided by the number of calls, when all calls have
+/// reached `stage`.
 fn held(mode: Mode, stage: Stage, invites: &[Box<[u8]>]) -> f64 {
     let mut line = Line::new(mode);
     for invite in invites {
@@ -92,7 +95,7 @@ fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
     }
 }
 
-// RFC 3261 §17.1.1.3: everything as in the INVITE, except the To, which is that of the response.
+// RFC 3261 §17.1.1.3: the ACK has the fields of the INVITE, but the To of the response.
 fn ack(invite: &[u8], refusal: &[u8]) -> Vec<u8> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).expect("our own texts").to_owned();
     let invite = Message::parse(invite).expect("our own INVITE");

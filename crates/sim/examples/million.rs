@@ -34,8 +34,8 @@ const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
 /// The time from one call or request to the next. Without it, the proxy would reject calls, because
-/// the transactions of all calls would be open at once, and drop requests, because one call may send
-/// 60 requests at once and then 10 a second.
+/// the transactions of all calls would be open at once, and drop requests, because one call may
+/// send 60 requests at once and then 10 a second.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A time longer than any transaction lasts after its final response (64·T1).
@@ -123,9 +123,9 @@ fn within(method: &str, cseq: usize, invite: &[u8], answer: &[u8]) -> String {
     )
 }
 
-/// Requests within drawn calls.
+/// INFO requests within randomly chosen calls.
 struct Drawn {
-    /// The drawn calls, in order, with repetitions.
+    /// The indices of the chosen calls in increasing order. A call may occur several times.
     calls: Vec<usize>,
     next: usize,
     requests: Vec<String>,
@@ -138,7 +138,7 @@ impl Drawn {
         Self { calls: drawn, next: 0, requests: Vec::with_capacity(requests) }
     }
 
-    /// Records that the call with this number is set up.
+    /// Writes the requests within the call with this number, which has just been set up.
     fn note(&mut self, number: usize, invite: &[u8], answer: &[u8]) {
         while self.calls.get(self.next) == Some(&number) {
             self.next += 1;
@@ -146,12 +146,13 @@ impl Drawn {
         }
     }
 
-    /// Returns the number of bytes that the requests have allocated.
+    /// Returns the size of the requests in bytes.
     fn bytes(&self) -> usize {
         self.requests.iter().map(String::capacity).sum()
     }
 
-    /// Returns the nanoseconds for each request on its way to the back end, by batch.
+    /// Sends the requests in a random order. Returns, for each batch, the mean time in which the
+    /// proxy forwards a request, in nanoseconds.
     fn times(mut self, line: &mut Line, draws: &mut Stream, batch: usize) -> Vec<f64> {
         for last in (1..self.requests.len()).rev() {
             self.requests.swap(last, draws.below(last as u64 + 1) as usize);
@@ -175,7 +176,7 @@ fn time(line: &mut Line, requests: &[String]) -> f64 {
     spent.as_nanos() as f64 / requests.len() as f64
 }
 
-/// Returns the memory of this process.
+/// Returns the resident memory of this process (`VmRSS`).
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

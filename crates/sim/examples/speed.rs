@@ -1,8 +1,8 @@
-//! Runs calls of every outcome through several proxies, and prints the deliveries per second of CPU
-//! time.
+//! Runs calls with every kind of outcome through several proxies, and prints the packets delivered
+//! per second of CPU time.
 //!
-//! `cargo run -p tidegate-sim --example speed -- NODES RATE SECONDS TAP` prints one line of JSON. A
-//! third of the nodes, but at least one, are callers. There are as many proxies, one for each
+//! `cargo run -p tidegate-sim --example speed -- NODES RATE SECONDS TAP` prints one line of JSON.
+//! A third of the nodes, but at least one, are callers. There are as many proxies, one for each
 //! caller. The other nodes are callees, and every proxy sends calls to all of them. TAP is `none`
 //! or `trace`.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
@@ -111,8 +111,8 @@ impl Mesh {
         let seed = Seed(self.traffic.seed);
         let link = Link { loss: LOSS, ..Link::delaying(Duration::from_millis(1)) };
         let mut network = Network::new(seed, link, tap);
-        // On one thread, as here, all cores may share one supply of buffers, which reuses the last
-        // one returned.
+        // All nodes run on one thread, so they can share one pool of buffers. It gives out the
+        // buffer that was returned last.
         let pool = Pool::new();
         for index in 0..self.callers {
             let (local, target) = (at(0, index), at(1, index));

@@ -1,4 +1,4 @@
-//! A link in use: its queue and its randomness.
+//! The state of a link: its queue and its random numbers.
 
 use std::time::Duration;
 

@@ -8,14 +8,14 @@
 //!
 //! | checker | asserts |
 //! | --- | --- |
-//! | [`calls`] | every call ends in exactly one way, and both ends' books agree with the wire |
-//! | [`finals`] | a request gets one final response, and nothing provisional after it |
+//! | [`calls`] | every call ends in exactly one way, and both ends count it as the packets show it |
+//! | [`finals`] | a request gets one final response, and no provisional response after it |
 //! | [`answers`] | an INVITE that a proxy has answered with 100 gets a final response |
 //! | [`provenance`] | a proxy sends nothing without a reason in its inputs |
-//! | [`forwarding`] | a proxy changes messages as RFC 3261 §16 says, and not otherwise |
+//! | [`forwarding`] | a proxy makes only the changes of RFC 3261 §16 to a message |
 //! | [`hops`] | ACK and CANCEL of one hop, and the number of retransmissions of a request |
 //! | [`conservation`] | packets neither vanish nor appear from nowhere, and nodes count them all |
-//! | [`leases`] | a balancer counts on its back ends what a slow, obvious model of it counts |
+//! | [`leases`] | a balancer has the same counts for its back ends as a slow, simple model of it |
 //! | [`counts`] | at the end every count has returned to zero |
 //! | [`bounds`] | no table and no queue is longer than its limit |
 //! | [`limits`] | no request evades a limit by an unusual form |
@@ -25,7 +25,8 @@
 //! | [`amplification`] | an unverified source gets little more than it sends |
 //!
 //! All memory is bounded ([`Recent`](recent::Recent)): entries older than any timer of SIP are
-//! forgotten. A checker does not watch entries that do not fit into its memory, but counts them.
+//! forgotten. If an entry does not fit into the memory of a checker, the checker counts it and does
+//! not watch it.
 
 pub mod amplification;
 pub mod answers;
@@ -63,8 +64,8 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Number of violations in the report from which on only the first one of each checker is added.
-/// All others are only counted.
+/// Number of reported violations after which the report contains only the first violation of each
+/// further checker. All others are only counted.
 const VIOLATIONS_MAX: usize = 32;
 
 /// The role of a node, as far as the assertions depend on it.

@@ -78,14 +78,15 @@ pub enum Fault {
         /// The other node.
         b: NodeId,
     },
-    /// The connection of a node's next message to another node breaks within the message.
+    /// The next message of a node to another node breaks its connection: only a part of the message
+    /// arrives.
     Sever {
         /// Sender of the message.
         from: NodeId,
         /// Receiver of the message.
         to: NodeId,
     },
-    /// A node reads slowly from each stream.
+    /// A node reads each stream slowly.
     ReadSlowly {
         /// The node.
         node: NodeId,

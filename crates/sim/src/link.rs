@@ -30,7 +30,7 @@ pub struct Link {
     pub duplicate: f64,
     /// Rate and queue of the transmitter, or `None` if the rate is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Whether no packet gets through.
+    /// Whether the link loses all packets.
     pub cut: bool,
 }
 

@@ -77,7 +77,7 @@ pub struct Network<N, T = ()> {
     tap: T,
     now: Timestamp,
     summary: Summary,
-    /// Whether a node with this core reads from streams now.
+    /// Returns whether a node with this core reads from streams now.
     reads: fn(&N) -> bool,
 }
 
@@ -199,8 +199,8 @@ impl<N: Core, T: Tap> Network<N, T> {
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
-            // Taking stale events out one by one would advance the time of the calendar, and later
-            // entries for an earlier time would be late.
+            // Taking stale events out one by one would advance the time of the calendar. An event
+            // that is entered later for an earlier time would then be late.
             let mut calendar = std::mem::take(&mut self.calendar);
             calendar.retain(|at, event| !self.is_stale(at, event));
             self.calendar = calendar;

@@ -10,7 +10,7 @@ fn a_dead_process_causes_icmp_errors_and_its_successor_answers() {
     assert!(pair.apply(at(10, 5), crash).is_some());
     assert!(!pair.network.is_up(pair.b));
     pair.network.run_until(at(20, 15));
-    // The node is up again when this ICMP report is in flight.
+    // While this ICMP report is in flight, the node gets a new core.
     pair.network.restart(pair.b, Ping { seen: Rc::clone(&pair.seen[1]), ..Ping::new(B, A, 0) });
     assert_eq!(pair.run().down, 11);
     assert_eq!(pair.got(pair.b), each((0..10).chain(21..100), 10));
@@ -33,7 +33,8 @@ fn packets_sent_before_a_crash_arrive_and_timers_are_gone() {
     assert_eq!(crashed.unwrap().left, 89);
     let summary = pair.run();
     assert_eq!(pair.got(pair.b), each(0..11, 10));
-    // The last answer was undeliverable. The timer that the node had at 11 s made no difference.
+    // The last answer was undeliverable. The timer that the node had set for 11 s before its crash
+    // had no effect.
     assert_eq!((summary.down, pair.network.now()), (1, at(10, 30)));
     assert_eq!(pair.failed(pair.b), [at(10, 30)]);
 
@@ -55,13 +56,13 @@ fn a_stalled_node_later_gets_all_packets_at_once_with_their_arrival_times() {
     let mut pair = Pair::plain();
     let stall = |node, seconds| Fault::Stall { node, lasts: Duration::from_secs(seconds) };
     pair.apply(at(10, 5), stall(pair.b, 3));
-    // A stall that ends sooner changes nothing.
+    // A second stall that ends before the first one changes nothing.
     pair.apply(at(11, 5), stall(pair.b, 1));
     assert_eq!(pair.run().missing(), 0);
     let waited = (10..13).map(|second| (at(13, 5), What::Got(at(second, 10))));
     let seen: Vec<_> = waited.chain([(at(13, 10), What::Got(at(13, 10)))]).collect();
     assert_eq!(pair.seen(pair.b)[10..14], seen);
-    // Its packets then travel as usual.
+    // After the stall, packets travel as usual.
     assert_eq!(
         pair.got(pair.a)[9..14],
         [at(9, 20), at(13, 15), at(13, 15), at(13, 15), at(13, 20)]
@@ -99,7 +100,7 @@ fn a_stalled_node_that_crashes_loses_what_waited_for_it() {
     pair.apply(at(20, 5), Fault::Crash { node: pair.b, silence: Silence::Silent });
     pair.network.restart(pair.b, Ping { seen: Rc::clone(&pair.seen[1]), ..Ping::new(B, A, 0) });
     pair.run();
-    // Its successor is not stalled.
+    // The core after the restart is not stalled.
     assert_eq!(pair.got(pair.b), each((0..10).chain(20..100), 10));
 }
 
@@ -108,7 +109,7 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
     let link = Link { duplicate: 1.0, ..Link::delaying(DELAY) };
     let mut pair = Pair::new(1, link, B);
     let burst = Ping { left: 5000, ..Ping::new("127.0.0.1:3", B, 0) };
-    // B accepts packets only from A. So the sender of the burst takes the place of A.
+    // B accepts packets only from A. So the node that sends the burst gets the address of A.
     pair.network.crash(pair.a, Silence::Silent);
     pair.network.restart(pair.a, Ping { own: pair.network.core(pair.b).to, ..burst });
     pair.network.stall(pair.b, at(4000, 0));
@@ -129,7 +130,7 @@ fn a_partition_lets_nothing_through_either_way_and_heals() {
     let (a, b) = (pair.a, pair.b);
     // A ping that is in flight arrives. The answer to it does not.
     pair.apply(at(10, 5), Fault::Partition { a, b });
-    // This does not depend on the link.
+    // A change of the link during the partition has no effect on the partition.
     pair.network.connect(a, b, Link::delaying(2 * DELAY));
     pair.apply(at(20, 5), Fault::Heal { a: b, b: a });
     assert_eq!(pair.run().partitioned, 11);
@@ -202,7 +203,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
-    /// With any faults, each packet and each copy has one outcome.
+    /// Whatever the faults are, each packet and each copy is counted exactly once.
     #[test]
     fn every_packet_is_accounted_for(
         link in link(),

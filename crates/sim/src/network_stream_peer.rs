@@ -8,7 +8,7 @@ use tidegate_world::{Connect, Pool, STREAM_WINDOW};
 
 use super::*;
 
-/// The recorded inputs of a core. They outlive the core.
+/// The recorded inputs of a core. They are kept after a crash of the core.
 pub(super) type Heard = Rc<RefCell<Vec<(Duration, What)>>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub(super) enum What {
     Got(ConnectionId, String),
 }
 
-/// An action of a core, which a command requests.
+/// An action of a core that a command requests.
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     /// Opens a connection.

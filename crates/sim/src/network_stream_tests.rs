@@ -232,7 +232,8 @@ fn messages_to_a_stalled_node_wait_in_the_stream() {
     scene.wish(a(), Wish::Send(500, 1000));
     scene.network.run_until(at(999));
     assert_eq!(scene.network.summary().delivered, 0);
-    // One window travels, and the next is a little more than the system takes.
+    // One window is in flight. The core has handed out a second one, a little more than the
+    // operating system accepts. So the core is not told to send more.
     let sent = scene.network.summary().sent as usize * request(0, 1000).len();
     assert!((2 * STREAM_WINDOW..2 * STREAM_WINDOW + 4000).contains(&sent), "{sent}");
     let summary = scene.finish();
@@ -291,7 +292,7 @@ fn a_connection_that_breaks_within_a_message_loses_that_and_what_follows() {
     assert_eq!(scene.results(b()), (requests(0..2, 100), vec![CloseCause::Reset]));
     assert_eq!(scene.results(a()).1, [CloseCause::Reset]);
     assert_eq!(scene.network.connections(), 0);
-    // It happens only once.
+    // The connection breaks only once.
     scene.wish(a(), Wish::Connect(Transport::Tcp));
     scene.wish(a(), Wish::Send(1, 5000));
     scene.finish();
@@ -308,7 +309,7 @@ fn a_reset_ends_both_ends_at_once() {
     for node in [a(), b()] {
         assert_eq!(scene.results(node), (vec![], vec![CloseCause::Reset]));
     }
-    // Its messages now name no connection.
+    // Its later messages name a connection that no longer exists.
     scene.wish(a(), Wish::Raw("late".into()));
     assert_eq!(scene.finish().unconnected, 1);
 }
@@ -536,8 +537,8 @@ fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
 }
 
 proptest! {
-    /// With any faults, a message arrives once and in order or is lost, and every connection ends
-    /// at most once. And one seed gives one run.
+    /// Whatever the faults are, a message is lost or arrives once and in order, and every
+    /// connection ends at most once. The same seed gives the same run.
     #[test]
     fn any_faults_leave_messages_in_order_and_end_a_connection_once(
         seed in any::<u64>(),

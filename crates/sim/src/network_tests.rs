@@ -31,7 +31,7 @@ struct Ping {
     seen: Seen,
 }
 
-/// The events that a `Ping` has seen. They outlive it.
+/// The events that a `Ping` has seen. They are kept after its crash.
 type Seen = Rc<RefCell<Vec<(Timestamp, What)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,7 +202,8 @@ fn one_seed_gives_one_trace() {
     let (first, trace) = run(1);
     assert_eq!(run(1), (first, trace));
     assert_ne!(run(2).1, trace);
-    // 200 or fewer packets at 20 %: between 10 and 70 lost, six sigma.
+    // At most 200 packets are sent, and 20 % of them are lost: between 10 and 70 within six
+    // standard deviations.
     assert!((10..70).contains(&first.lost), "{first:?}");
 }
 
@@ -299,7 +300,7 @@ fn a_run_stops_at_its_end_and_goes_on_from_there() {
     assert_eq!(network.now(), at(2, 500));
     assert_eq!(network.run_until(at(3, 5)).under_way, 1);
     assert!(!network.is_over());
-    // Nothing is left to happen after the last packet: time stops there.
+    // No event is left after the last packet, so time stops there.
     assert_eq!(network.run_until(at(1000, 0)).delivered, 200);
     assert_eq!((network.now(), network.is_over()), (at(99, 20), true));
 }
@@ -312,7 +313,7 @@ fn the_cores_of_crashed_nodes_are_not_returned() {
     assert!(matches!(&cores[..], [None, Some(Ping { left: 0, .. })]));
 }
 
-/// A core with an alarm at ten seconds, or a second after a packet.
+/// A core with one timer, set for ten seconds. A packet sets it to a second after the packet.
 struct Alarm {
     due: Option<Timestamp>,
     rang: Vec<Timestamp>,

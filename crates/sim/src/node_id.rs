@@ -46,7 +46,7 @@ pub enum Silence {
 mod tests {
     use super::*;
 
-    /// The message of the panic said that 65,535 nodes are too many.
+    /// 65,534 nodes are allowed, one more panics.
     #[test]
     #[should_panic(expected = "at most 65,535 nodes")]
     fn a_network_has_at_most_65_535_nodes() {

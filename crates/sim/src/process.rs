@@ -15,19 +15,21 @@ use tidegate_world::{
 /// A process with shards has one socket for each shard at the same address, and the operating
 /// system chooses the shard by the addresses of a datagram. So all datagrams between two addresses
 /// go to the same shard here, and so do the reports of failures. A connection belongs to the shard
-/// in its [name](ConnectionId::shard). An input that a shard [hands off](Core::poll_handoff)
-/// reaches the other shard after a fixed time, in order. The shards of a real process take this
-/// time to wake. No handoff is lost here, although the queues between the shards of a real process
-/// have a limit.
+/// in its [name](ConnectionId::shard).
+///
+/// An input that a shard [hands off](Core::poll_handoff) reaches the other shard after a fixed
+/// time, in order. A real shard needs about this time to wake. No handoff is lost here, although
+/// the queues between the shards of a real process have a limit.
 pub struct Process<C> {
     shards: Vec<C>,
-    /// Any shard of this process.
+    /// The index of shard 0. It contains the number of shards, which the name of a connection
+    /// leaves out.
     any: ShardIndex,
     handoff_time: Duration,
     /// Handoffs on their way, with the time at which they arrive.
     handoffs: VecDeque<(Timestamp, Handoff)>,
-    /// The last queries without an answer: the id outside the process, the shard, and the id in the
-    /// shard.
+    /// The most recent unanswered queries: the id that the process uses, the shard, and the id that
+    /// the shard uses.
     queries: VecDeque<(QueryId, u16, QueryId)>,
     next_query: QueryId,
     filtered: Arc<Counter>,
@@ -204,8 +206,8 @@ impl<C: Core> Core for Process<C> {
         self.shards.iter_mut().find_map(Core::poll_close)
     }
 
-    /// Returns that nothing is shed, because each shard has a socket of its own. `offer` drops the
-    /// datagrams.
+    /// Returns that nothing is shed. Each shard has a socket of its own, so `offer` drops the
+    /// datagrams for each shard separately.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

@@ -60,9 +60,9 @@ pub struct RelayCounts {
     /// Packets of clients that the relay dropped because it had no source address left for a new
     /// client.
     pub no_room: u64,
-    /// Packets that cannot be relayed: they arrived at an address in `backs` from another sender
-    /// than the target, or at one that belongs to no client, or they came from the target to the
-    /// front.
+    /// Packets that belong to no client or do not come from the target. They arrived at an address
+    /// in `backs` from another sender than the target, or at an address in `backs` that is not in
+    /// use, or they came from the target to the front.
     pub strays: u64,
     /// Packets that arrived while the relay was stopping.
     pub late: u64,

@@ -71,8 +71,9 @@ impl Message {
 
 /// One direction of a connection.
 ///
-/// The bytes are stored once, as messages. The progress of the bytes is a list of offsets in the
-/// stream, from `handed` to `acked`. Each offset is at most as large as the offset before it.
+/// The bytes are stored once, as messages. Offsets in the stream describe how far the bytes have
+/// come: `handed`, `taken`, `departed`, `arrived`, `read` and `acked`. Each of them is at most as
+/// large as the one before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     /// Messages that the receiver has not read completely.
@@ -87,18 +88,16 @@ pub(crate) struct Pipe {
     arrived: u64,
     /// Offset up to which the receiver's driver has read.
     read: u64,
-    /// Offset up to which the sender knows that bytes were read.
+    /// Offset up to which the sender knows that the receiver has read the bytes.
     acked: u64,
     /// Future values of `acked`, each with the time from which it applies.
     acks: VecDeque<(Timestamp, u64)>,
-    /// Offset up to which the receiver has tried to report that bytes were read.
+    /// Offset up to which the receiver has sent reports that bytes were read, including lost ones.
     reported: u64,
-    /// Number of times that the timer of the sender has expired since an acknowledgement was lost,
-    /// and whether an event is scheduled at which it expires.
+    /// Number of consecutive lost acknowledgements.
     pub(crate) ack_tries: u32,
     pub(crate) will_repeat_ack: bool,
-    /// Offset up to which bytes had been handed out when the sender last learned that it may send
-    /// more.
+    /// Value of `handed` when the driver last told the sender that it may send more.
     told: u64,
     /// Arrival of the last segment. No segment overtakes it.
     pub(crate) last_arrival: Timestamp,
@@ -117,13 +116,13 @@ pub(crate) struct Pipe {
     is_broken: bool,
     /// Whether the receiver has got the end of the stream.
     pub(crate) has_ended: bool,
-    /// Whether the receiver will read no more.
+    /// Whether the receiver has stopped reading for good.
     is_dead: bool,
 }
 
 impl Pipe {
-    /// Adds a message that the sender's core hands out. Returns the message if nobody will ever
-    /// read it.
+    /// Adds a message that the sender's core hands out. Returns the message if the receiver has
+    /// stopped reading.
     pub(crate) fn hand(&mut self, bytes: Buffer) -> Option<Buffer> {
         let start = self.handed;
         self.handed += bytes.len() as u64;
@@ -134,7 +133,7 @@ impl Pipe {
         None
     }
 
-    /// Breaks the connection in the middle of the last message.
+    /// Makes the connection break in the middle of the last message.
     pub(crate) fn break_last(&mut self) {
         self.breaks_at = self.messages.back().map(|last| last.start + last.bytes.len() as u64 / 2);
     }
@@ -185,7 +184,9 @@ impl Pipe {
         self.acks.front().map(|ack| ack.0)
     }
 
-    /// Returns whether the driver must now tell the sender's core that it may send more.
+    /// Returns whether the driver must now tell the sender's core that it may send more. This is so
+    /// when the operating system has taken all bytes, and at least half a window since the core was
+    /// last told.
     pub(crate) fn is_writable_due(&self) -> bool {
         self.taken == self.handed && self.handed - self.told >= STREAM_WINDOW as u64 / 2
     }
@@ -249,8 +250,8 @@ impl Pipe {
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Treats up to `most` bytes as read, and leaves the messages in the stream. Returns the number
-    /// of bytes.
+    /// Marks up to `most` bytes as read without removing the messages from the stream. Returns the
+    /// number of bytes.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;

@@ -103,7 +103,7 @@ impl Default for Trace {
 
 impl Tap for Trace {
     fn sent(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
-        // The head is hashed in one piece, because each call has a fixed cost.
+        // The parts before the bytes are hashed in one call, because each call has a fixed cost.
         let mut head = ArrayVec::<u8, HEAD>::new();
         let mut put = |bytes: &[u8]| head.try_extend_from_slice(bytes).expect("room for both");
         put(&now.as_nanos().to_le_bytes());
@@ -114,7 +114,8 @@ impl Tap for Trace {
             }
             put(&address.port().to_le_bytes());
         }
-        // The hash of datagrams alone is still the same as before streams were added.
+        // The transport and the length are added only for streams. So a run of datagrams alone has
+        // the same hash as before streams were added.
         if flow.transport.is_reliable() {
             put(&[flow.transport as u8]);
         }

@@ -40,7 +40,7 @@ pub struct Zone {
     stores: BTreeMap<LookupKind, Store>,
     negative_ttl: Option<Duration>,
     usual: Resolution,
-    /// A behaviour that currently replaces the normal one, or `None`.
+    /// The behaviour that currently replaces the normal one, or `None` if the normal one applies.
     instead: Option<Resolution>,
     stream: Stream,
 }

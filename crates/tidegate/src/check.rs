@@ -24,7 +24,7 @@ pub fn run(args: &Args) -> ExitCode {
             for warning in warn_of_certificates(&tls).into_iter().chain(config.warnings()) {
                 let _ = writeln!(anstream::stderr(), "warning: {warning}");
             }
-            // If the reader closed the pipe (`| head -1`), it has seen what it wanted.
+            // A reader that has closed the pipe (`| head -1`) needs no more output.
             let _ = writeln!(anstream::stdout(), "{}: ok\n{config}", file.display());
             ExitCode::SUCCESS
         }
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Returns a line for each certificate that peers do not accept now.
+/// Returns a warning for each certificate that peers do not accept now, such as an expired one.
 pub fn warn_of_certificates(tls: &TlsFiles) -> Vec<String> {
     let now = key::unix_time();
     tls.certificates.iter().filter_map(|certificate| certificate.warning(now)).collect()

@@ -26,7 +26,7 @@ enum Command {
 /// Prints the requested description of the configuration file.
 pub fn run(args: &Args) -> ExitCode {
     let Command::Schema = args.command;
-    // A reader that has gone away (`| head -1`) has seen what it wanted.
+    // A reader that has closed the pipe (`| head -1`) needs no more output.
     let _ = writeln!(anstream::stdout(), "{:#}", json_schema());
     ExitCode::SUCCESS
 }

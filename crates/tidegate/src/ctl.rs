@@ -98,7 +98,7 @@ struct LawArgs {
 pub fn run(args: &Args) -> ExitCode {
     match answer(args) {
         Ok(text) => {
-            // If the reader closed the pipe, it has seen what it wanted.
+            // A reader that has closed the pipe needs no more output.
             let _ = write!(anstream::stdout(), "{text}");
             ExitCode::SUCCESS
         }

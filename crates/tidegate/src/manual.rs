@@ -28,7 +28,7 @@ pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
 }
 
 fn write(args: &Args, program: clap::Command) -> io::Result<()> {
-    // Each command gets a page. `help COMMAND` needs none.
+    // Each command gets a page, except `help COMMAND`.
     let mut program = program.disable_help_subcommand(true);
     let [pages, completions] = ["man1", "completions"].map(|name| args.folder.join(name));
     fs::create_dir_all(&pages)?;

@@ -92,7 +92,7 @@ impl<'a> Source<'a> {
         dump.map(Dump::finish).transpose()?;
 
         let report = report::Report::new(&self.recording, &self.config, &replayed);
-        // If the reader closed the pipe, it has seen what it wanted.
+        // A reader that has closed the pipe needs no more output.
         let _ = write!(anstream::stdout(), "{report}");
         let (figures, holds) = (report.to_json(), report.holds());
         Ok(Compared { figures, holds, replayed })

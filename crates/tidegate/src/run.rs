@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> ExitCode {
     let record = args.record.as_ref().map(|path| RecordTo {
         path: path.clone(),
         size: args.record_max << 20,
-        // If the file is not UTF-8, it is not a valid configuration.
+        // A valid configuration is UTF-8, so nothing is lost here.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
     let warnings = warn_of_certificates(&tls).into_iter().chain(config.warnings());
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> ExitCode {
         }
         Err(RunError::Start(error)) => {
             say(&error.to_string());
-            // systemd tries again after other errors, which may pass.
+            // Other errors may go away, so systemd tries again after them.
             if error.is_lasting { ExitCode::from(WRONG_USE) } else { ExitCode::FAILURE }
         }
         Err(error @ RunError::Shard(_)) => {
@@ -102,7 +102,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn end_with(parent: u32) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("--end-with {parent}: {error}"))?;
-    // The parent may have ended before this call.
+    // If the parent ended before the request above, the kernel never kills this process.
     let is_parent = getppid().is_some_and(|pid| pid.as_raw_pid().unsigned_abs() == parent);
     if is_parent { Ok(()) } else { Err(format!("--end-with {parent}: not the parent process")) }
 }
@@ -144,7 +144,8 @@ fn tell_started(Started { listeners, admin }: &Started) {
         say(&format!("admin on http://{admin}"));
     }
     say("ready");
-    // Under systemd with Type=notify. Without a NOTIFY_SOCKET this does nothing.
+    // Under systemd with Type=notify, this reports that Tidegate is ready. Without a NOTIFY_SOCKET,
+    // it does nothing.
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
         say(&format!("cannot report to systemd that Tidegate is ready: {error}"));
     }

@@ -1,6 +1,6 @@
 //! `tidegate top`: a live view of a running Tidegate.
 
-// A view for people reads the clock. No core does.
+// The view needs the clock, because people read it. No core reads the clock.
 #![allow(clippy::disallowed_methods)]
 
 mod sample;
@@ -52,13 +52,14 @@ pub fn run(args: &Args) -> ExitCode {
 fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let client = Client::new(&args.admin);
     let mut history = History::default();
-    // An invalid address is reported before the terminal is taken over.
+    // An address without an admin interface is reported before the view takes over the terminal.
     history.record(Ok(read(&client)?));
     let signals = Signals::catch_stops().map_err(Trouble::uncaught_signals)?;
     let mut screen = Screen::open(args.plain, signals).map_err(Trouble::failure)?;
     let mut next = Instant::now();
     let mut shown = 0;
-    // A line has only rates, which need a second sample. The view shows more than rates.
+    // A line of plain output has only rates, so it needs a second sample. The picture also shows
+    // states.
     if screen.terminal.is_none() {
         next += args.interval;
         if !screen.wait(next).map_err(Trouble::failure)? {
@@ -68,7 +69,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     }
     loop {
         match screen.show(&history, &args.admin) {
-            // If the reader closed the pipe, it has seen what it wanted.
+            // A reader that has closed the pipe needs no more output.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             shown => shown.map_err(Trouble::failure)?,
         }
@@ -97,7 +98,8 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
 
 /// Output of the view: the terminal, or lines on standard output.
 struct Screen {
-    /// `None` for lines. The terminal is restored on drop and on a panic.
+    /// The terminal, or `None` if lines are printed. The terminal is restored on drop and on a
+    /// panic.
     terminal: Option<DefaultTerminal>,
     signals: Signals,
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
-/// A few calls, which a slow machine can handle too. A whole call costs 6 ms.
+/// The scenario offers so few calls that a slow machine can handle them too. A whole call costs 6
+/// ms.
 const SCENARIO: &str = "title = \"Few calls\"\n\
     [emulate]\nserve_us = 1000\n\
     [sweep]\nload = [0.2, 2]\n\
@@ -59,7 +60,8 @@ fn a_scenario_is_run_on_real_sockets_and_judged() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
     assert!(folder.path().join("out/goodput.svg").exists());
 
-    // The output names the failed condition, and nothing is run again.
+    // The output names the expectation that was not met. The runs of the first command are not
+    // repeated.
     let second = run(folder.path(), "goodput_of_bound_max = 0.01");
     let err = text(&second.get_output().stderr);
     let out = judged(second, "FAIL", 1);
@@ -234,7 +236,7 @@ fn a_server_that_crashes_during_a_stall_keeps_its_counts() {
     assert_eq!(cores.len(), 2, "{cores:?}");
     for core in cores {
         assert_eq!((&core["node"], &core["starts"]), (&"core".into(), &1.into()));
-        // Before the stall some 20 calls began at the lower load.
+        // About 20 calls began at the lower load before the stall.
         assert!(core["received"]["invite"].as_u64() > Some(5), "{core}");
     }
 }
@@ -253,7 +255,7 @@ fn the_sources_of_two_servers_on_real_sockets_have_an_index_of_fairness() {
     let results = fs::read(folder.path().join("out/results.json")).unwrap();
     let results: serde_json::Value = serde_json::from_slice(&results).unwrap();
     let points = results["points"].as_array().unwrap();
-    // At the lower load a source has fewer calls than the index needs.
+    // The index needs at least 20 calls of each source, and at the lower load there are fewer.
     let high = points.iter().find(|point| point["swept"]["load"] == 2.0).unwrap();
     assert!(high["outcome"]["fairness"].is_number(), "{high}");
 }
@@ -288,7 +290,8 @@ fn costs_are_measured_and_scenarios_run_with_them() {
     let run = lab(&with_costs).current_dir(folder.path()).assert().code(0);
     let out = text(&run.get_output().stdout);
     assert!(!out.contains("C = 166.7 calls/s"), "{out}");
-    // The costs and settings of the run are saved beside the scenario, and mean the same.
+    // The results contain the costs and the scenario of the run. A run with these files is the same
+    // run.
     let again = ["run", "few.toml", "--world", "sim", "--costs", "out/costs.toml", "--out", "out"];
     let again = lab(&again).current_dir(folder.path()).assert().code(0);
     let err = text(&again.get_output().stderr);
@@ -386,7 +389,8 @@ fn costs_are_measured_for_every_kind_of_message_and_give_the_model() {
     }
     assert!(printed.contains("f for 90 % of the accepted rate") && printed.contains("0.435"));
     let costs = json(&out.join("costs.json"));
-    // Nine kinds, of which eight also lead nowhere, in seven states; and the ACK of a 503 in two.
+    // There are nine kinds of messages in seven states. Eight of them are also measured without a
+    // destination. The ACK to a 503 is measured in two states.
     assert_eq!(costs["rows"].as_array().unwrap().len(), (9 + 8) * 7 + 2);
     assert_eq!(costs["transactions"], false);
     let csv = fs::read_to_string(out.join("costs.csv")).unwrap();
@@ -462,7 +466,7 @@ fn claims_are_run_judged_and_written_into_the_page() {
     assert!(page.contains("| §1: pi rejects beyond the capacity | reproduced |"), "{page}");
     reproduce(&["--check"]).code(0);
 
-    // Another scenario makes the row stale, and so does the loss of the commit.
+    // A row is stale if its scenario has changed, or if its commit is lost.
     fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();
     let check = reproduce(&["--check"]).code(1);
     let (out, err) = (text(&check.get_output().stdout), text(&check.get_output().stderr));
@@ -477,7 +481,7 @@ fn claims_are_run_judged_and_written_into_the_page() {
     reproduce(&["--row", "x"]).code(0);
     commit(folder.path());
     reproduce(&["--check"]).code(0);
-    // A change of the program is only a note.
+    // A change of the program does not make a row stale. It only causes a note.
     fs::create_dir(at("crates")).unwrap();
     fs::write(at("crates/main.rs"), "fn main() {}\n").unwrap();
     git(folder.path(), &["add", "crates"]);
@@ -485,7 +489,8 @@ fn claims_are_run_judged_and_written_into_the_page() {
     let out = text(&reproduce(&["--check"]).code(0).get_output().stdout);
     assert!(out.starts_with("note: the runs of 1 rows used "), "{out}");
     assert!(out.contains(", and 1 later "), "{out}");
-    // Nobody could repeat runs of changes that are not committed.
+    // The results of scenarios with uncommitted changes are not written, because nobody could
+    // repeat the runs.
     let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
     fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();
     let out = text(&reproduce(&["--row", "x"]).code(0).get_output().stdout);

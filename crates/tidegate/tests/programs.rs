@@ -26,7 +26,8 @@ fn contains(program: &str, name: &str) -> bool {
 
 #[test]
 fn the_proxy_contains_no_simulator_and_no_charts() {
-    // By length and name, as in symbols: a message may contain the word tidegate-lab.
+    // In symbols, a name follows its length. The name alone may also occur in a message of the
+    // program.
     for name in ["12tidegate_sim", "12tidegate_lab", "8plotters"] {
         assert!(!contains(TIDEGATE, name), "{name}");
         assert!(contains(LAB, name), "{name} would be found");
@@ -63,7 +64,7 @@ fn answering(body: &'static str) -> String {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            // A request without a body is one segment.
+            // A request without a body arrives as one segment.
             let read = stream.read(&mut [0; 4096]).unwrap();
             assert!(read > 0);
             let head = format!("Content-Length: {}\r\nConnection: close", body.len());

@@ -28,14 +28,14 @@ for path in sys.argv[2:]:
 /// defined.
 #[rustfmt::skip]
 const ACCEPTED: &[&str] = &[
-    // Not TOML. The validator gets nothing.
+    // The file is not TOML, so the validator gets nothing.
     "duplicate-key.toml", "not-utf8.toml", "syntax.toml",
-    // The grammar of a text, such as an address, a host name or a method.
+    // A text breaks its grammar, such as an address, a host name or a method.
     "names.toml", "routes.toml", "wildcard.toml",
-    // A contradiction with another key.
+    // A key contradicts another key.
     "backups.toml", "fork-many.toml", "law.toml", "limits-that-do-not-fit.toml", "pad.toml",
     "sharing.toml", "tls.toml",
-    // A relation between tables: used twice, not defined, not reached.
+    // A name is used twice, is not defined, or is not reached.
     "duplicates.toml", "families.toml", "large-requests-elsewhere.toml",
     "large-requests-without-tcp.toml", "large-requests-without-udp.toml", "listeners.toml",
     "loop.toml", "no-route.toml", "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",

@@ -18,8 +18,8 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The table searches for stale timers only if the number of timers is above twice the number of
-/// entries plus this number. Among fewer timers, a search would find too few stale ones.
+/// The table searches for stale timers only if it has more timers than twice the number of entries
+/// plus this number. Among fewer timers, a search would find too few stale ones.
 const STALE_MIN: usize = 64;
 
 /// Entries by key, each with one timer.
@@ -41,7 +41,7 @@ pub struct Table<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// The time of the entry's timer. Other times of this entry in `timers` are stale.
+    /// The time of the entry's current timer. All other timers of the entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
     /// The value, or `None` while it is lent to the holder or has not been set yet.
@@ -126,8 +126,8 @@ impl<T> Table<T> {
         self.find_where(key.identity, |method| method == key.method)
     }
 
-    /// Returns an entry with this identity and a method for which `will_do` is true, or `None` if
-    /// there is none.
+    /// Returns an entry with this identity whose method `will_do` accepts, or `None` if there is
+    /// none.
     #[inline]
     pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
         self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)

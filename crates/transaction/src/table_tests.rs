@@ -11,7 +11,7 @@ use super::*;
 const LENGTH_MAX: usize = 8;
 
 fn key(number: u8) -> Key {
-    // Two methods per identity, so that keys share their hash.
+    // Each identity has two methods, so that different keys have the same hash.
     let method = [Method::Invite, Method::Cancel][usize::from(number % 2)];
     Key { identity: u64::from(number / 2), method }
 }
@@ -20,7 +20,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// An action of the holder. `which` counts through the live entries in the order of their keys.
+/// An action of the holder. `which` selects an entry: it counts the live entries in the order of
+/// their keys.
 #[derive(Clone, Debug)]
 enum Step {
     Insert { key: u8, deadline_ms: Option<u64> },
@@ -187,7 +188,7 @@ impl Pair {
             assert_eq!(table.get_mut(entry.handle).copied(), value);
             assert_eq!(table.key(entry.handle), Some(key(number)));
         }
-        // Handles of removed entries, and others that a peer could make up.
+        // The handles are those of removed entries, and others that a peer could invent.
         let live: BTreeSet<_> =
             model.values().map(|entry| (entry.handle.slot, entry.handle.generation)).collect();
         let made_up =
@@ -244,7 +245,7 @@ fn timers_left_behind_are_dropped_when_a_search_is_worth_it() {
         table.remove(handle);
         lengths.push(table.timers.len());
     }
-    // 101 timers are more than 2·18 + 64, once 83 of the 101 entries have gone.
+    // The 101 timers are more than 2·18 + 64 when 83 of the 101 entries have been removed.
     assert_eq!(lengths[..82], [101; 82]);
     assert_eq!(lengths[82..], [18; 18]);
     let mut insert_and_remove = || {
@@ -252,7 +253,7 @@ fn timers_left_behind_are_dropped_when_a_search_is_worth_it() {
         table.remove(goes);
         table.timers.len()
     };
-    // One entry is live: up to 2·1 + 64 timers stay.
+    // One entry is live, so up to 2·1 + 64 timers are kept.
     let lengths: Vec<_> = (0..50).map(|_| insert_and_remove()).collect();
     assert_eq!(lengths[..48], *(19..=66).collect::<Vec<_>>());
     assert_eq!(lengths[48..], [1, 2]);

@@ -104,8 +104,8 @@ impl ByeSender {
             return None;
         }
         let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
-        // If the next hop is a name or has another address family, the BYE goes to the address from
-        // which the call came.
+        // If the host of the next hop is a name, or an address of the other address family, the BYE
+        // goes to the address from which the call came.
         let flow = match hop {
             Some(hop) => Flow { remote: hop, connection: None, ..flow },
             None => flow,

@@ -17,9 +17,10 @@ use super::ringing::{Ringing, RingingAction};
 pub(crate) enum Phase {
     /// The call has arrived, and nothing has been done yet.
     New,
-    /// The call intentionally gets no response. It stays in the table until this time.
+    /// The answerer sends no response to the call on purpose. The call stays in the table until
+    /// this time.
     Ignored(Timestamp),
-    /// The call rings, without a final response.
+    /// The call rings. It has no final response yet.
     Ringing(Box<Ringing>),
     /// A 2xx was sent. It is retransmitted until the ACK arrives, or until this time.
     Answered(Option<Backoff>, Timestamp, Answer),
@@ -27,7 +28,7 @@ pub(crate) enum Phase {
     /// the response for retransmissions.
     Refused(InviteServer, Box<[u8]>),
     /// The call is acknowledged. The dialog lasts until the caller sends a BYE, or until this time.
-    /// If we have to hang up, the answer is present, because our BYE is made from it.
+    /// The 2xx is kept only if we have to hang up, because our BYE is made from it.
     Talking(Timestamp, Option<Answer>),
     /// We have hung up. Contains the client transaction of our BYE, the BYE, and how the call
     /// ended.
@@ -81,7 +82,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) enum Action {
     Wait,
-    /// Send the next provisional response.
+    /// Send the provisional response that is due.
     Ring,
     /// Send the final response.
     Decide(Box<Ringing>),
@@ -93,7 +94,7 @@ pub(crate) enum Action {
     End(Ending),
     /// End the call. Our BYE was never answered.
     EndUnanswered(Ending),
-    /// Drop the call, because no late copies can arrive any more.
+    /// Remove the call from the table, because no late copies can arrive any more.
     Drop,
 }
 
@@ -259,8 +260,8 @@ impl Call {
                 Bye::Again
             }
             Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
-                // If a proxy has forgotten its transaction, a copy starts another one there, with
-                // its own timer J (RFC 3261 §17.2.2).
+                // If a proxy has forgotten its transaction, a copy of the BYE starts another one at
+                // the proxy, with its own timer J (RFC 3261 §17.2.2).
                 if ended.key != bye.key {
                     (*until, *ended) = (now + timing.patience(), bye);
                 }

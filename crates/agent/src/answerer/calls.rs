@@ -9,8 +9,8 @@ use crate::table::{Id, Table};
 /// The calls of an answerer, found by [`Id`] or by the transaction of their INVITE.
 pub(crate) struct Calls {
     table: Table<Call>,
-    /// The calls by fingerprint. A fingerprint is a keyed hash of 128 bits. If two are equal, they
-    /// belong to the same transaction. A part of the fingerprint is the hash in this map.
+    /// The calls by fingerprint. A fingerprint is a keyed hash of 128 bits, so equal fingerprints
+    /// mean the same transaction. The map uses a part of the fingerprint as its hash.
     transactions: HashTable<(u128, Id)>,
     open: usize,
 }

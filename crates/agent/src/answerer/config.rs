@@ -22,9 +22,8 @@ pub struct AnswererConfig {
     /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
     /// responded. Only its first 64 letters, digits and `-` are used. Default `answerer`.
     pub name: String,
-    /// If true, the answerer answers every request except ACK with a 200 at once, and keeps no
-    /// state. This is the minimum that a server can do. All other behaviour is then off. Default
-    /// false.
+    /// If true, the answerer only answers every request except ACK with a 200 at once, and keeps no
+    /// state. No server can do less. The other settings then have no effect. Default false.
     pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
@@ -32,10 +31,11 @@ pub struct AnswererConfig {
     /// once, and the others at equal distances until the final response, at most a minute apart. If
     /// ringing continues, the last is repeated once a minute. Default: 180.
     pub provisionals: Vec<u16>,
-    /// True if the answerer sends a 100 before all other responses, for every call that gets a
-    /// response and for which there is room. A stateful server in front of others sends a 100, and
-    /// so does the callee of paper 002 §4.2, whose calls have seven messages. If false, a call gets
-    /// a 100 only if it gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
+    /// True if the answerer sends a 100 before all other responses to a call. It sends none to a
+    /// call that gets no response or that finds the table full. A stateful server in front of
+    /// others sends a 100, and so does the callee of paper 002 §4.2, whose calls have seven
+    /// messages. If false, a call gets a 100 only if it gets no other response within 200 ms (RFC
+    /// 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Time from an INVITE to its final response. Default 0.
     pub ring: Span,
@@ -50,10 +50,11 @@ pub struct AnswererConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// If false, the call waits for the same time, but sends each message once. Default true.
+    /// If false, each message is sent once, and the call waits as long for its answer. Default
+    /// true.
     pub retransmissions: bool,
-    /// Maximum number of calls in the table, including those that ended less than 64·T1 ago. Default
-    /// 2,000,000.
+    /// Maximum number of calls in the table, including those that ended less than 64·T1 ago.
+    /// Default 2,000,000.
     pub calls_max: usize,
     /// Maximum time for which a call rings, and maximum time from its ACK to its end. After that,
     /// the answerer forgets the call. Default 1 h.

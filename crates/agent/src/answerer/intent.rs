@@ -7,8 +7,8 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::config::AnswererConfig;
 use super::mix::Behaviour;
 
-/// The intended behaviour of the called party in one call. Other parts of the program do not know
-/// it in advance.
+/// The intended behaviour of the called party in one call. It is drawn when the call arrives, and
+/// no other part of the program knows it in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
@@ -18,8 +18,9 @@ pub(crate) struct Intent {
     pub talk: Option<Duration>,
 }
 
-/// A generator of intents. Each call takes one draw from each stream that is used, whatever its
-/// outcome is. So the draws of a call do not depend on the outcomes of earlier calls.
+/// A generator of intents. Each call takes one draw from each stream that the configuration uses,
+/// whatever the outcome of the call is. So the draws of a call do not depend on the outcomes of
+/// earlier calls.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,

@@ -187,7 +187,7 @@ mod tests {
         }
         for (count, share) in drawn.into_iter().zip([0.6, 0.3, 0.1]) {
             let (n, share): (f64, f64) = (n.into(), share);
-            // Five standard deviations of a binomial distribution.
+            // The tolerance is five standard deviations of a binomial distribution.
             let spread = 5.0 * (n * share * (1.0 - share)).sqrt();
             assert!((f64::from(count) - n * share).abs() < spread, "{drawn:?}");
         }

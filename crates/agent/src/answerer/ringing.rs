@@ -25,8 +25,8 @@ pub(crate) struct Ringing {
     statuses: u8,
     /// Number of provisional responses that were sent.
     sent: u8,
-    /// True if the call gets a 100 when it gets no other provisional response. This is so if it is
-    /// configured, or if the call rings for more than 200 ms.
+    /// True if the call gets a 100 as long as it gets no other provisional response: because it is
+    /// configured, or because the call rings for more than 200 ms.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,
@@ -127,7 +127,8 @@ impl Ringing {
 mod tests {
     use super::*;
 
-    /// Returns seconds and numbers of the provisional responses after the first, and the end.
+    /// Returns the provisional responses after the first one, each with its time in seconds and its
+    /// number, and the time at which ringing ends.
     fn schedule(behaviour: Behaviour, ring: u64, statuses: usize) -> (Vec<(u64, usize)>, u64) {
         let intent = Intent { behaviour, ring: Duration::from_secs(ring), talk: None };
         let longest = Duration::from_secs(200);

@@ -43,7 +43,8 @@ fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
     let offsets = offsets(&load(Process::Poisson, 1000.0, 100_000));
     let gaps: Vec<f64> = offsets.windows(2).map(|w| (w[1] - w[0]) * 1000.0).collect();
     let (mean, variance) = mean_and_variance(&gaps);
-    // Five standard errors: 5 / sqrt(n) for the mean, 5·sqrt(8 / n) for the variance.
+    // The tolerance is five standard errors: 5 / sqrt(n) for the mean, 5·sqrt(8 / n) for the
+    // variance.
     assert!((mean - 1.0).abs() < 0.016, "{mean}");
     assert!((variance - 1.0).abs() < 0.045, "{variance}");
 }
@@ -57,7 +58,7 @@ fn the_duration_ends_the_calls() {
     };
     assert_eq!(ends(Process::Uniform, "constant"), 10);
     assert_eq!(ends(Process::Uniform, "instant:0.5"), 5);
-    // A rate of zero ends the drawing.
+    // If the rate is zero for good, no more calls are drawn.
     let silent = "0=0.001,1=1000000".parse().unwrap();
     assert_eq!(ends(Process::Mmpp(silent), "instant:100"), 0);
 }
@@ -80,7 +81,7 @@ fn the_end_of_a_profile_ends_the_calls() {
 fn uniform_calls_follow_a_profile_to_the_call() {
     let profile: Profile = "avalanche:1.05,50,0.1".parse().unwrap();
     let offsets = offsets(&Load { profile, ..load(Process::Uniform, 10.0, 100) });
-    // Calls 0 to 10 before the window, 51 in it.
+    // Calls 0 to 10 come before the window, and 51 calls in it.
     assert!(offsets[10] < 1.05 && offsets[11] > 1.05, "{offsets:?}");
     assert!(offsets[61] < 1.15 && offsets[62] > 1.15, "{offsets:?}");
     assert!((offsets[99] - 5.0 + 0.1).abs() < 1e-6, "{offsets:?}");
@@ -106,7 +107,8 @@ fn poisson_calls_follow_a_profile() {
             squares += (drawn - expected).powi(2) / expected;
             seconds += 1;
         }
-        // χ² with this many degrees of freedom: its mean, and five of its standard deviations.
+        // χ² with one degree of freedom for each second: its mean, and its standard deviation. The
+        // tolerance is five of these.
         let (mean, deviation) = (f64::from(seconds), (2.0 * f64::from(seconds)).sqrt());
         assert!((squares - mean).abs() < 5.0 * deviation, "{} {squares}", load.profile);
     }
@@ -123,19 +125,20 @@ fn modulated_calls_have_the_mean_asked_for_and_the_dispersion_of_their_states() 
     let load = Load { duration, ..load(Process::Mmpp(mmpp), 100.0, u32::MAX) };
     let offsets = offsets(&load);
     let rate = offsets.len() as f64 / seconds as f64;
-    // The mean factor is 1.5.
+    // The mean of the factors is 1.5, weighted by the sojourns.
     let (low, high, r_low, r_high) = (100.0 / 1.5, 600.0 / 1.5, 1.0 / 0.9, 1.0 / 0.1);
     let changes: f64 = r_low + r_high;
     let dispersion = 1.0
         + 2.0 * r_low * r_high * (high - low) * (high - low)
             / (changes * changes * (low * r_high + high * r_low));
     assert!((18.9..19.1).contains(&dispersion), "{dispersion}");
-    // Five standard errors of the mean: 5·sqrt(dispersion·rate / seconds).
+    // The tolerance is five standard errors of the mean: 5·sqrt(dispersion·rate / seconds).
     assert!((rate - 100.0).abs() < 5.0 * (dispersion * 100.0 / seconds as f64).sqrt(), "{rate}");
-    // Intervals of 20 s are long against 0.1 s.
+    // Intervals of 20 s are much longer than a burst of 0.1 s.
     let (mean, variance) = mean_and_variance(&counts(&offsets, 20.0, seconds as usize / 20));
     let ratio = variance / mean / dispersion;
-    // 2,000 intervals: a standard error of sqrt(2 / 2000) = 3.2 %.
+    // The variance of 2,000 intervals has a standard error of sqrt(2 / 2000) = 3.2 %. Five of them
+    // are allowed.
     assert!((ratio - 1.0).abs() < 0.16, "{ratio}");
 }
 

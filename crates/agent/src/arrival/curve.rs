@@ -174,7 +174,8 @@ impl Shape {
         match self {
             Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,
             Self::Line { .. } if calls == 0.0 => Some(0.0),
-            // The root of `from·u + slope·u²/2 = calls`, in the form without cancellation.
+            // This is the root of `from·u + slope·u²/2 = calls`, in a form without cancellation of
+            // digits.
             Self::Line { from_cps, to_cps, length_s } => {
                 let slope = slope(from_cps, to_cps, length_s);
                 let end_cps = (from_cps * from_cps + 2.0 * slope * calls).max(0.0).sqrt();

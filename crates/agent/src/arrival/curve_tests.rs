@@ -71,7 +71,7 @@ proptest! {
         let mut sum = 0.0;
         let mut rate_max = rate_cps;
         for step in 0..24_000 {
-            // The middle of a step. The times of profiles are whole milliseconds.
+            // The time is the middle of a step, because profiles change only at whole milliseconds.
             let t = (f64::from(step) + 0.5) * STEP_S;
             let cps = rate_cps * factor(&profile, rate_cps, t);
             prop_assert!((curve.rate_cps(t) - cps).abs() <= 1e-9 * cps.max(rate_cps), "at {t}");
@@ -95,8 +95,8 @@ proptest! {
         let calls = curve.calls_until(at_s);
         match curve.time_of(calls) {
             None => prop_assert!(calls >= curve.total()),
-            // This is the first time with more calls. It is later if there were no calls for a
-            // while.
+            // The time is the first one with more calls than `calls`. It may be much later if no
+            // calls come for a while.
             Some(time_s) => {
                 let again = curve.calls_until(time_s);
                 prop_assert!((again - calls).abs() <= 1e-9 * (1.0 + calls), "{again} {calls}");
@@ -112,7 +112,8 @@ proptest! {
 
 #[test]
 fn a_rate_that_stays_at_zero_limits_the_number_of_calls() {
-    // 100 calls/s, each second 2 calls/s more, hold 30 s, down again: a trapezium.
+    // The rate rises by 2 calls/s each second to 100 calls/s, stays for 30 s, and falls in the same
+    // way: a trapezium.
     let gradual = curve("gradual:50,30,50", 100.0);
     assert_eq!(gradual.total(), 8000.0);
     assert_eq!(gradual.time_of(0.0), Some(0.0));

@@ -227,7 +227,8 @@ mod tests {
             changes[state][modulation.state] += 1;
         }
         for (time_s, share) in time_s.into_iter().zip([1.0 / 8.0, 2.0 / 8.0, 5.0 / 8.0]) {
-            // A third of 100,000 sojourns each: a standard error of at most 0.55 % of a share.
+            // Each state has about a third of 100,000 sojourns. So the standard error of a share is
+            // at most 0.55 %.
             assert!((time_s / before_s / share - 1.0).abs() < 0.025, "{time_s} of {before_s}");
         }
         for (state, next) in changes.into_iter().enumerate() {
@@ -244,7 +245,7 @@ mod tests {
         for element in 0..8000 {
             begun[Modulation::new(&mmpp, Seed(1), element).state] += 1;
         }
-        // Five standard deviations of a binomial distribution.
+        // The tolerance is five standard deviations of a binomial distribution.
         for (begun, share) in begun.into_iter().zip([1.0 / 8.0, 2.0 / 8.0, 5.0 / 8.0f64]) {
             let spread = 5.0 * (8000.0 * share * (1.0 - share)).sqrt();
             assert!((f64::from(begun) - 8000.0 * share).abs() < spread, "{begun}");

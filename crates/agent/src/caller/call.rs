@@ -1,8 +1,8 @@
 //! One outgoing call: an INVITE client transaction, a dialog, a BYE client transaction.
 //!
 //! It is a pure state machine without bytes. The RFC keeps state after the end of a transaction to
-//! absorb late copies (timers D, K and M). This machine does not: a late response contains our
-//! [`Mark`](crate::identity::Mark), and with the mark the caller can acknowledge it.
+//! absorb late copies (timers D, K and M). This machine keeps none. A late response contains our
+//! [`Mark`](crate::identity::Mark), from which the caller can write the ACK.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(crate) struct Call {
     pub begun: Timestamp,
     /// The person who calls.
     pub person: Person,
-    /// Time at which its caller loses patience.
+    /// Time at which the caller loses patience.
     hangs_up: Timestamp,
     /// Holding time.
     hold: Duration,
@@ -220,7 +220,7 @@ impl Call {
         match self.phase {
             Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
             Phase::Cancelling(..) => Action::End(Err(Failure::Abandoned)),
-            // Another branch of a fork, after one branch has answered.
+            // The rejection comes from another branch of a fork, after one branch has answered.
             Phase::Held(_) | Phase::Leaving(..) => Action::Wait,
         }
     }
@@ -252,8 +252,8 @@ impl Call {
         }
         match self.phase {
             Phase::Held(_) => Action::HungUp,
-            // Both sides hung up at once, so the dialog has ended, whatever the response to our BYE
-            // is. If our BYE was lost, its copy will find no dialog.
+            // Both sides hung up at the same time. The dialog has ended, whatever the response to
+            // our BYE is. If our BYE was lost, its retransmission will find no dialog.
             Phase::Leaving(_, outcome) => Action::End(outcome),
             Phase::Inviting(_) | Phase::Cancelling(..) => Action::Wait,
         }

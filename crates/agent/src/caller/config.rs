@@ -16,8 +16,8 @@ use crate::span::Span;
 /// The longest Request-URI, in bytes.
 const URI_MAX: usize = 1024;
 
-/// Maximum [`slack`](CallerConfig::slack) of a call. It is a fifth of the delay at which a caller
-/// counts as too slow.
+/// Maximum [`slack`](CallerConfig::slack) of a call. A caller counts as too slow at five times this
+/// delay.
 const SLACK_MAX: Duration = Duration::from_millis(1);
 
 /// The rule for routing in-dialog requests.
@@ -78,8 +78,8 @@ pub struct CallerConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// If false, a call waits for the same time (timers B and F), but sends each request once. A
-    /// retransmitted 2xx is acknowledged again in any case. Default true.
+    /// If false, each request is sent once, and a call waits as long for the response (timers B and
+    /// F). A retransmitted 2xx is acknowledged again in any case. Default true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,

@@ -31,7 +31,7 @@ pub struct DevicesConfig {
 /// rule have other numbers here. If base and maximum are equal, the wait is constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackOff {
-    /// Half the longest wait after the first failure.
+    /// Half the longest wait after the first failure: each failure doubles the wait.
     pub base: Duration,
     /// The longest wait.
     pub max: Duration,
@@ -130,7 +130,8 @@ impl DeviceStats {
 mod tests {
     use super::*;
 
-    // RFC 5626 Appendix A, all flows unusable: "1 30-60 s", "2 1-2 min", "3 2-4 min", "6 15-30 min".
+    // RFC 5626 Appendix A has these waits if all flows are unusable: "1 30-60 s", "2 1-2 min", "3
+    // 2-4 min", "6 15-30 min".
     #[test]
     fn waits_are_those_of_rfc_5626() {
         let s = Duration::from_secs;

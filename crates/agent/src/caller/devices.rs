@@ -20,11 +20,11 @@ use crate::identity::{Mark, Namer};
 use crate::table::{Id, Table};
 use crate::template::{Template, Values};
 
-// RFC 3261 §10.2: the Request-URI "names the domain of the location service", and "The "userinfo" and
-// "@" components of the SIP URI MUST NOT be present"; To and From are the address of record. "All
-// registrations from a UAC SHOULD use the same Call-ID header field value for registrations sent to
-// a particular registrar", and "A UA MUST increment the CSeq value by one for each REGISTER request
-// with the same Call-ID."
+// RFC 3261 §10.2: the Request-URI "names the domain of the location service", and "The "userinfo"
+// and "@" components of the SIP URI MUST NOT be present"; To and From are the address of record.
+// "All registrations from a UAC SHOULD use the same Call-ID header field value for registrations
+// sent to a particular registrar", and "A UA MUST increment the CSeq value by one for each REGISTER
+// request with the same Call-ID."
 const REGISTER: &str = "REGISTER sip:{domain} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
 Max-Forwards: 70
@@ -73,7 +73,7 @@ pub(super) struct Devices {
     /// The devices in the order of their numbers. Both the slot and the serial number of an entry
     /// are the number of the device.
     table: Table<Device>,
-    /// Time and extent of the loss of registrations, or `None` if none is still to come.
+    /// Time and extent of the loss of registrations, or `None` if there is none or if it is over.
     loss: Option<(Timestamp, RegistrationLoss)>,
 }
 
@@ -247,14 +247,14 @@ impl Devices {
             let (fate, moment) = (self.stream.unit(), self.stream.unit());
             let id = Id { slot, serial: slot };
             let Some(device) = self.table.get(id).filter(|_| fate < loss.share) else { continue };
-            // A device that has no registration keeps its current wait.
+            // A device that has already lost its registration keeps its current wait.
             if device.lost.is_some() {
                 continue;
             }
             device.lost = Some(now);
             stats.registered -= 1;
             stats.lost += 1;
-            // A device that is registering already continues.
+            // A device that is in a REGISTER transaction continues it.
             if matches!(device.phase, Phase::Idle) {
                 self.table.wake_at(id, now + loss.within.mul_f64(moment));
             }

@@ -39,7 +39,7 @@ impl CallerConfig {
         if matches!(load.process, Process::Trace(_)) {
             return Err(Indivisible::Trace);
         }
-        // u32::MAX means no limit.
+        // u32::MAX means no limit, so it is not divided.
         let calls = if load.calls == u32::MAX { load.calls } else { share.count(load.calls) };
         if calls == 0 {
             return Err(Indivisible::Calls(load.calls));
@@ -48,7 +48,7 @@ impl CallerConfig {
         if open_limit == Some(0) {
             return Err(Indivisible::OpenLimit(self.open_limit.unwrap_or_default()));
         }
-        // Each part has at least one of these.
+        // Each part needs at least one user and one connection.
         let at_least_one = |total: u32| total.max(share.parts());
         let callers = at_least_one(self.callers);
         Ok(Self {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(trace.part(Share::WHOLE), Ok(trace));
     }
 
-    /// Returns the start times of the calls of each part, in nanoseconds.
+    /// Returns the start times of the calls of each part, in nanoseconds from the start.
     fn starts(whole: &CallerConfig, of: u32) -> Vec<Vec<u64>> {
         use tidegate_world::Core;
         let starts = |(element, config): (u32, CallerConfig)| {
@@ -207,7 +207,7 @@ mod tests {
     fn uniform_calls_of_all_parts_together_are_uniform() {
         let process = Process::Uniform;
         let load = Load { process, rate_cps: 1000.0, calls: 100, ..Load::default() };
-        // Only first INVITEs: no timer fires within the 100 ms of the calls.
+        // All packets are first INVITEs, because no timer fires within the 100 ms of the calls.
         let mut all = starts(&CallerConfig { load, ..whole() }, 4).concat();
         all.sort_unstable();
         assert_eq!(all.len(), 100);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn bursts_come_at_the_same_time_in_all_parts() {
-        // There are two states, of 1 s on average. All calls come in one of them.
+        // There are two states of 1 s on average. All calls come in one of them.
         let process = Process::Mmpp("0=1,1=1".parse().unwrap());
         let load = Load { process, rate_cps: 400.0, calls: 4000, ..Load::default() };
         let config = CallerConfig { load, retransmissions: false, open_max: 4000, ..whole() };
@@ -240,8 +240,8 @@ mod tests {
         let until_end = |tenths: &BTreeSet<u64>| tenths.range(..end).copied().collect::<Vec<_>>();
         let (one, other) = (until_end(&one), until_end(&other));
         let both = one.iter().filter(|tenth| other.contains(tenth)).count();
-        // In a burst, a part has 40 calls in a tenth of a second. So only a tenth in which a burst
-        // begins or ends can have calls of one part and none of the other.
+        // In a burst, each part starts 40 calls in a tenth of a second. So only a tenth in which a
+        // burst begins or ends can have calls of one part and none of the other.
         assert!(
             both * 10 >= one.len() * 9 && both * 10 >= other.len() * 9,
             "{both} {one:?} {other:?}"

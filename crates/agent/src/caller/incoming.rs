@@ -6,7 +6,8 @@ use tidegate_world::{Received, Timestamp};
 use super::Caller;
 use crate::response;
 
-// RFC 3261 §8.2.1: a 405 must have this header field, and §11.2: the response to OPTIONS should have it.
+// RFC 3261 §8.2.1: a 405 must have this header field, and §11.2: the response to OPTIONS should
+// have it.
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, CANCEL, BYE, OPTIONS");
 
 impl Caller {
@@ -42,21 +43,21 @@ impl Caller {
                 self.stats.unexpected += 1;
                 481
             }
-            // The ACK to our rejection of a new session. No transaction waits for it.
+            // This is the ACK to our 488. No transaction waits for it.
             (Method::Ack, Some(_)) => return,
             (_, Some(mark)) => {
                 self.stats.unexpected += 1;
                 match method {
-                    // RFC 3261 §12.2.2: the dialog does not exist any more.
+                    // RFC 3261 §12.2.2: the call has ended, so the dialog does not exist.
                     _ if self.calls.get(mark.id).is_none() => 481,
                     // RFC 3261 §9.2: a CANCEL has no effect after a final response.
                     Method::Options | Method::Cancel => 200,
-                    // RFC 3261 §14.2: the session description does not change.
+                    // RFC 3261 §14.2: the caller does not change its session.
                     Method::Invite => 488,
                     _ => 405,
                 }
             }
-            // The caller takes no requests outside of its dialogs.
+            // The caller takes no requests outside its dialogs.
             (_, None) => {
                 self.stats.unexpected += 1;
                 return;

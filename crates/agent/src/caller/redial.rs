@@ -1,8 +1,8 @@
 //! People who call again after their call has failed.
 //!
-//! Repeated attempts are a load that is caused by failures: the more calls fail at a server, the
-//! more calls are offered to it. Queueing theory knows them as retrial queues (Falin, Templeton,
-//! Retrial Queues, 1997).
+//! These attempts are a load that failures cause: the more calls fail at a server, the more calls
+//! are offered to it. Queueing theory calls this a retrial queue (Falin, Templeton, Retrial Queues,
+//! 1997).
 
 use tidegate_world::{Purpose, Seed, Stream, Timers, Timestamp};
 

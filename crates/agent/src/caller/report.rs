@@ -206,8 +206,8 @@ impl fmt::Display for CallerReport {
 mod tests {
     use super::*;
 
-    /// The table showed only the set-up delay of all calls, which contains the handshakes of the
-    /// warm-up.
+    /// The table once showed only the set-up delay of all calls, which includes the handshakes of
+    /// the warm-up.
     #[test]
     fn the_set_up_delay_is_also_shown_without_the_warm_up() {
         let address = ([127, 0, 0, 1], 5060).into();

@@ -40,8 +40,9 @@ Content-Length: 0
 
 ";
 
-// RFC 3261 §17.1.1.3: Call-ID, From, Request-URI and the only Via as in the INVITE, To as in the
-// response. §13.2.2.4: to a 2xx, like any request within the dialog except for the CSeq.
+// RFC 3261 §17.1.1.3: the ACK to a rejection copies the Call-ID, From, Request-URI and the top Via
+// of the INVITE, and the To of the response. §13.2.2.4: the ACK to a 2xx is like any request within
+// the dialog, except for its CSeq.
 const ACK: &str = "ACK {uri} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70
@@ -111,9 +112,9 @@ impl Branch {
         text.extend(COOKIE.iter().copied());
         text.push(self.letter());
         text.extend(mark.text);
-        // RFC 3261 §8.1.1.7: a branch is "unique across space and time for all requests sent by
-        // the UA". An INVITE that forks leads to several dialogs, each with an ACK, and a BYE to
-        // all but one: a proxy would take the second for a copy of the first.
+        // RFC 3261 §8.1.1.7: a branch is "unique across space and time for all requests sent by the
+        // UA". An INVITE that forks leads to several dialogs, each with an ACK, and a BYE to all
+        // but one. If the second had the branch of the first, a proxy would take it for a copy.
         if matches!(self, Self::Ack | Self::StrayBye) {
             let mut hasher = SipHasher13::new();
             hasher.write(remote);
@@ -190,8 +191,8 @@ impl Requests {
 
     /// Writes the ACK to a final response other than 2xx. `to` is the To of that response.
     pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
-        // `to` is the To of the INVITE with a tag, so it shows whether the call is an emergency
-        // call.
+        // `to` is the To of the INVITE with a tag. So its URI shows whether the call is an
+        // emergency call.
         let is_emergency = to.strip_prefix(b"<").is_some_and(|uri| uri.starts_with(SOS));
         self.outside(&self.ack, mark, is_emergency, to, out);
     }
@@ -247,7 +248,7 @@ impl Requests {
     ) {
         let number = self.first_caller.saturating_add(self.user_of(mark));
         let mut caller = ArrayVec::<u8, CALLER_MAX>::new();
-        // Seven has no divisor in common with 16: successive callers go through all lengths.
+        // 7 and 16 have no common divisor, so successive callers go through all lengths.
         let zeros = if self.uneven { number % UNEVEN * 7 % UNEVEN } else { 0 };
         caller.extend((0..zeros).map(|_| b'0'));
         caller.extend(itoa::Buffer::new().format(number).bytes());

@@ -133,7 +133,7 @@ mod tests {
         usage.merge(&used);
         assert_eq!((stats.offered, stats.completed, stats.failed.total()), (150, 144, 6));
         assert_eq!((stats.set_up_delay.count(), stats.failed.status[&503]), (2, 2));
-        // 150 calls in 25 s.
+        // 150 calls were intended in 25 s.
         assert_eq!(stats.intended_cps(), 6.0);
         assert_eq!((usage.cpu_s, usage.wall_s, usage.send_drops), (1.0, 3.0, 2));
         let streams = usage.streams.unwrap();

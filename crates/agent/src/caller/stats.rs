@@ -299,7 +299,7 @@ impl CallerStats {
         const LATENESS_MAX: Duration = Duration::from_millis(5);
         let intended = self.last_intended.since(self.start);
         let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
-        // Calls held back start late on purpose.
+        // Calls that were held back start late on purpose, so a late last start does not count.
         let stretched = stretched && self.held_back == 0;
         let figures = self.figures();
         (figures.lateness_p99 > LATENESS_MAX || stretched).then_some(figures)

@@ -36,7 +36,8 @@ pub struct RegistrantReport {
     /// CPU time per started registration, in µs.
     pub cpu_us_each: f64,
     /// Whether the generator was too slow to offer the load: 1 % of the registrations began more
-    /// than 5 ms late, more than 1 % did not begin for lack of room, or the last ones began too late.
+    /// than 5 ms late, more than 1 % did not begin because too many were open, or the last ones
+    /// began too late.
     pub too_slow: bool,
     /// Whether the generator itself lost messages. Then failures and delays may not be caused by
     /// the server.
@@ -184,14 +185,16 @@ mod tests {
         RegistrantReport::new(&RegistrantConfig::new(address, address), 1, stats, usage)
     }
 
-    /// The report said that the generator kept up, although it had begun only a tenth of the load.
+    /// The report once said that the generator kept up, although only a tenth of the registrations
+    /// had begun.
     #[test]
     fn a_generator_without_room_is_too_slow() {
         let offered = RegistrantStats { offered: 100, not_begun: 90, ..RegistrantStats::default() };
         let full = RegistrantStats { overflowed: 90, ..offered.clone() };
         let full = report(full, Usage::default());
         assert!(full.too_slow && full.to_string().contains("generator       too slow: more"));
-        // These users still waited for their responses.
+        // These registrations did not begin because their users still waited for a response, so the
+        // generator is not too slow.
         let waiting = report(offered, Usage::default());
         assert!(!waiting.too_slow && waiting.to_string().contains("generator       kept up"));
     }

@@ -26,7 +26,7 @@ fn ten_thousand_calls_complete() {
     assert_eq!((answerer.calls, answerer.answered), (10_000, 10_000));
     assert_eq!((answerer.acknowledged, answerer.completed, answerer.open), (10_000, 10_000, 0));
     assert_eq!(answerer.repeated + answerer.stray + answerer.malformed, 0);
-    // One round trip of 2 x 5 ms, to three digits.
+    // A set-up takes one round trip of 2 x 5 ms. Delays have a precision of three digits.
     assert_eq!(caller.set_up_delay.max().as_micros() / 100, 100);
     assert_eq!(caller.lateness.max(), Duration::ZERO);
     assert_eq!(caller.too_slow(), None);
@@ -48,7 +48,7 @@ fn retransmissions_replace_lost_packets_and_no_call_counts_twice() {
     assert!(caller.completed >= 9_990, "{}", caller.completed);
     assert!(caller.repeated.invite > 1000 && caller.repeated.bye > 1000, "{:?}", caller.repeated);
     assert!(caller.repeated.ack > 500, "{:?}", caller.repeated);
-    // No copy of an INVITE became a second call.
+    // No copy of an INVITE counts as a second call.
     assert!(answerer.calls <= caller.begun, "{} > {}", answerer.calls, caller.begun);
     assert_eq!(answerer.calls, answerer.answered);
     assert!(answerer.completed + answerer.not_acknowledged <= answerer.calls);
@@ -130,11 +130,11 @@ fn a_call_without_room_is_not_begun_but_counted() {
     let (caller, _) = net.run_out();
     balanced(&caller);
     assert_eq!((caller.offered, caller.begun, caller.not_begun), (200, 50, 150));
-    // The last of the 50 calls begins long before the end of the warm-up.
+    // All 50 calls begin long before the end of the warm-up, so every measured call did not begin.
     let measured = &caller.measured;
     assert!((1..150).contains(&measured.not_begun), "{measured:?}");
     assert_eq!(measured.not_begun, measured.offered);
-    // All calls that begin are punctual.
+    // The calls that begin are punctual, so the caller is not too late.
     assert!(caller.too_slow().is_some() && caller.too_late().is_none());
 }
 
@@ -260,7 +260,7 @@ fn slack_saves_wakes_and_is_never_exceeded() {
     assert!(each >= 1000 && punctual.is_zero());
     let slack = Duration::from_millis(1);
     let (few, late) = wakes(slack);
-    // A wake starts the call that waited, and the calls that became due within the same
+    // A wake starts the call that waited, and the calls that become due within the same
     // millisecond: five on average.
     assert!(few < 250, "{few}");
     assert!((slack.mul_f64(0.9)..slack.mul_f64(1.01)).contains(&late), "{late:?}");
@@ -288,7 +288,7 @@ fn a_stalled_generator_finds_itself_too_slow() {
     let mut config = calling(1000.0, 1000);
     config.load.process = Process::Uniform;
     let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
-    // The caller wakes once in 100 ms, and gets no answers.
+    // The caller wakes every 100 ms, and gets no answers.
     let mut invites = 0;
     let mut now = Timestamp::ZERO;
     while caller.stats().begun < 1000 {

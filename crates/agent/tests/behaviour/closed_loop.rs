@@ -31,7 +31,7 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
         net.run(after(f64::from(tenths) / 10.0));
         let stats = net.caller.stats();
         balanced(stats);
-        // The offered calls do not depend on those that end.
+        // The number of offered calls does not depend on how many calls have ended.
         assert_eq!(stats.offered, u64::from(tenths * 10 + 1).min(100));
         assert!(stats.open <= 10);
         assert!(stats.open == 10 || stats.waiting == 0, "room is used at once: {stats:?}");
@@ -39,12 +39,12 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
     let (stats, _) = net.run_out();
     balanced(&stats);
     assert_eq!((stats.completed, stats.held_back, stats.waiting, stats.expired), (100, 90, 0, 0));
-    // The first ten calls are set up after 10 ms. The last ten are due .9 s later, but start after
-    // nine calls of 1.02 s.
+    // The first ten calls are set up after 10 ms. The last ten are due 0.9 s later, but start only
+    // after nine calls of 1.02 s.
     assert_eq!(stats.set_up_delay.count(), 100);
     let longest = stats.set_up_delay.max().as_secs_f64();
     assert!((8.2..8.4).contains(&longest), "from the intended moment: {longest}");
-    // The generator itself is not late.
+    // The calls start late because of the limit, not because the generator is late.
     assert_eq!((stats.lateness.count(), stats.too_slow()), (10, None));
 }
 
@@ -56,7 +56,7 @@ fn callers_held_back_at_the_end_never_begin() {
     net.run(after(3.5));
     let stats = net.caller.stats().clone();
     balanced(&stats);
-    // Four generations of ten.
+    // In 3.5 s, the ten calls were replaced three times.
     assert_eq!((stats.offered, stats.begun, stats.waiting, stats.expired), (351, 40, 311, 0));
     net.run(after(3.500_001));
     assert_eq!((net.caller.stats().waiting, net.caller.stats().expired), (0, 311));
@@ -145,7 +145,8 @@ fn calls_after_the_measured_time_are_only_a_load() {
     assert_eq!((stats.offered, stats.set_up, stats.completed), (100, 100, 100));
     assert_eq!((measured.offered, measured.set_up, measured.set_up_in_time), (40, 40, 40));
     assert_eq!(measured.set_up_delay.count(), 40);
-    // A call that starts at t sends its BYE at t + 110 ms: 40 of them between 295 and 695 ms.
+    // A call that starts at t sends its BYE at t + 110 ms. 40 of the BYEs are sent between 295 and
+    // 695 ms.
     assert_eq!((measured.byes, measured.byes_in_time), (40, 40));
     assert_eq!((stats.persons.measured_came, stats.persons.measured_served), (40, 40));
     let goodput_cps = stats.measured_goodput_cps(warm_up, measured_until);
@@ -163,8 +164,8 @@ fn byes_are_measured_by_the_moment_they_are_sent() {
     net.run(after(0.897));
     net.delay = Duration::from_millis(300);
     let (stats, _) = net.run_out();
-    // A call that starts at t sends its BYE at t + 510 ms: 40 of them between 600 ms and 1 s. The
-    // ten from 900 ms on are answered after 600 ms, the others after 10.
+    // A call that starts at t sends its BYE at t + 510 ms. 40 of the BYEs are sent between 600 ms
+    // and 1 s. The ten from 900 ms on are answered after 600 ms, the others after 10 ms.
     let measured = &stats.measured;
     assert_eq!((measured.byes, measured.byes_in_time, measured.bye_delay.count()), (40, 30, 40));
     assert_eq!(measured.bye_delay.quantile(0.5).as_millis(), 10);

@@ -14,7 +14,8 @@ fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Returns devices that lose everything after a second, and wait 2, 4, 4, … s.
+/// Returns devices that all lose their registrations after a second. After failures they wait 2, 4,
+/// 4, … s.
 fn devices(count: u32) -> DevicesConfig {
     DevicesConfig {
         count,
@@ -25,8 +26,8 @@ fn devices(count: u32) -> DevicesConfig {
     }
 }
 
-/// Returns a caller whose only device has sent its first REGISTER, at 1,000 ms. Its only call comes
-/// later than any test ends.
+/// Returns a caller whose only device has sent its first REGISTER, at 1,000 ms. The only call of
+/// the caller comes after the end of any test.
 fn registering(devices: DevicesConfig) -> (Script<Caller>, Sent) {
     let profile = "instant:100000".parse().unwrap();
     let load = Load { calls: 1, profile, ..Load::default() };
@@ -46,9 +47,9 @@ fn stats(script: &Script<Caller>) -> &DeviceStats {
 }
 
 // RFC 3261 §10.2: "The "userinfo" and "@" components of the SIP URI MUST NOT be present"; "All
-// registrations from a UAC SHOULD use the same Call-ID header field value for registrations sent to a
-// particular registrar."; "A UA MUST increment the CSeq value by one for each REGISTER request with
-// the same Call-ID."
+// registrations from a UAC SHOULD use the same Call-ID header field value for registrations sent to
+// a particular registrar."; "A UA MUST increment the CSeq value by one for each REGISTER request
+// with the same Call-ID."
 #[test]
 fn registers_of_a_device_are_those_of_one_registration() {
     let (mut script, first) = registering(devices(1));
@@ -75,7 +76,7 @@ fn registers_of_a_device_are_those_of_one_registration() {
     script.until(3050).tell(uas(), &response(&second, 200, ";tag=r", ""));
     assert_eq!((stats(&script).registered, stats(&script).accepted), (1, 1));
     assert_eq!(stats(&script).delay.max().as_millis(), 2050);
-    // It refreshes after 1,000 s.
+    // The device refreshes its registration after 1,000 s.
     let refresh = script.until(1_003_050).sent_one();
     assert_eq!((refresh.ms, refresh.header("CSeq")), (1_003_050, "3 REGISTER"));
 }

@@ -26,7 +26,7 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
     assert_ne!(invite.header("Call-ID"), first.header("Call-ID"));
     assert_ne!(invite.branch(), first.branch());
 
-    // Timer A starts again, and retransmits there.
+    // At the new server, timer A starts again and retransmits the INVITE.
     script.until(519);
     assert!(script.sent().is_empty());
     script.until(520);
@@ -44,7 +44,7 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
     let stats = script.agent.stats();
     assert_eq!((stats.offered, stats.begun, stats.offered_elsewhere), (1, 1, 1));
     assert_eq!((stats.set_up, stats.failed.total()), (1, 0));
-    // The delay begins at the first INVITE.
+    // The set-up delay counts from the first INVITE, which went to the first server.
     assert_eq!(stats.set_up_delay.max().as_millis(), 520);
 }
 
@@ -56,8 +56,8 @@ fn a_call_that_all_servers_refuse_has_failed_once() {
     script.tell(second(), &response(&invite, 503, REFUSED, ""));
     let ack = script.sent_one();
     assert_eq!((ack.what(), ack.to), ("ACK", second()));
-    // A copy is acknowledged at its source too, although the call is over, and not at the first
-    // server.
+    // A copy of the 503 is acknowledged at its source, not at the first server, although the call
+    // is over.
     script.tell(second(), &response(&invite, 503, REFUSED, ""));
     assert_eq!(script.sent_one().to, second());
     let stats = script.agent.stats();

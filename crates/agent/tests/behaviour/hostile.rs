@@ -40,16 +40,16 @@ enum Fault {
     None,
     Lost,
     Twice,
-    /// Byte at a fraction of the length.
+    /// The byte at this fraction of the length is replaced.
     Byte(f64, u8),
     Cut(f64),
     /// A header line is repeated this often.
     Line(f64, usize),
     /// A header line grows by this many bytes.
     Long(f64, usize),
-    /// Another status.
+    /// The status is replaced.
     Status(u16),
-    /// Another method in the start line.
+    /// The method in the start line is replaced.
     Method(usize),
 }
 
@@ -128,7 +128,8 @@ proptest! {
         for ms in (0..400_000).step_by(50) {
             caller.until(ms);
             answerer.until(ms);
-            // A limit on the rounds: an answer that causes an answer forever would be a flood.
+            // The number of rounds is limited. If each answer caused another one, the agents would
+            // flood each other.
             for round in 0.. {
                 let there = caller.sent();
                 for sent in &there {

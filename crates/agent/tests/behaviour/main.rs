@@ -1,4 +1,4 @@
-//! Callers, callees and phones in simulated time.
+//! Tests of callers, callees and registering users in simulated time.
 
 mod calls;
 mod closed_loop;

@@ -77,7 +77,8 @@ fn without_losses_both_ends_report_the_same_outcomes() {
     near(status(503), calls, 0.03);
     near(caller.failed.timeout, calls, 0.02);
     near(caller.failed.abandoned, calls, 0.08 + 0.87 * (1.0 - in_time));
-    // Of the calls that the called party would end, the caller ends half first.
+    // The called party intends to end 40 % of the calls. In half of them the caller ends the call
+    // first.
     near(caller.hung_up, caller.completed, 0.4 / 2.0);
 }
 
@@ -89,7 +90,7 @@ fn with_losses_every_call_still_ends_once() {
         assert!(caller.completed > u64::from(CALLS) / 2);
         assert!(answerer.repeated > 0 && caller.repeated.invite > 0);
         assert_eq!(caller.unexpected + caller.malformed + answerer.malformed, 0);
-        // No call that was seen once is unknown: a copy of an ACK or BYE finds its call.
+        // The answerer has no unexpected messages: a copy of an ACK or a BYE still finds its call.
         assert_eq!(answerer.unexpected, 0);
     }
 }

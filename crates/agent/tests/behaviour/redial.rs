@@ -42,10 +42,11 @@ fn a_person_calls_again_until_the_last_attempt() {
 fn attempts_serve_more_people_than_calls() {
     let config = CallerConfig { redial: Some(redial(3, 1.0)), ..net::calling(200.0, 20_000) };
     let persons = run(config.clone(), "answer=1,503=1").persons;
-    // 1 - 0.5³, within five standard deviations.
+    // The share of served people is 1 - 0.5³. The tolerance is five standard deviations.
     let part = persons.served as f64 / 20_000.0;
     assert!((part - 0.875).abs() < 5.0 * (0.875 * 0.125 / 20_000.0_f64).sqrt(), "{part}");
-    // A third of those who failed call again: 0.5 + 0.5 / 3 · (0.5 + 0.5 / 3 · 0.5).
+    // A third of those who failed call again, so the share is 0.5 + 0.5 / 3 · (0.5 + 0.5 / 3 ·
+    // 0.5).
     let config = CallerConfig { redial: Some(redial(3, 1.0 / 3.0)), ..config };
     let part = run(config, "answer=1,503=1").persons.served as f64 / 20_000.0;
     assert!((part - 0.5972).abs() < 5.0 * (0.5972 * 0.4028 / 20_000.0_f64).sqrt(), "{part}");
@@ -64,7 +65,7 @@ fn no_more_people_wait_than_there_is_room_for() {
     let config = CallerConfig { redial: Some(redial), ..net::calling(1000.0, 100) };
     let persons = run(config, "503=1").persons;
     assert_eq!((persons.overflowed, persons.redials, persons.gave_up), (90, 10, 10));
-    // Calls without room count as well.
+    // People whose calls did not begin because too many were open are counted as well.
     let config = CallerConfig { open_max: 5, ..net::calling(1000.0, 100) };
     let stats = run(config, "silent=1");
     assert!(stats.not_begun > 50);
@@ -87,7 +88,7 @@ fn the_next_attempt_is_a_new_call_after_the_wait() {
     script.until(5050).tell(uas(), &ok(&second));
     let stats = script.agent.stats();
     assert_eq!((stats.persons.served, stats.persons.waiting, stats.talking), (1, 0, 1));
-    // The set-up delay of the call is 30 ms, the delay of the person 5,050 ms.
+    // The set-up delay of the call is 30 ms. The delay of the person is 5,050 ms.
     assert_eq!(stats.set_up_delay.max().as_millis(), 30);
     assert_eq!(stats.persons.delay.max().as_millis(), 5050);
 
@@ -108,7 +109,7 @@ fn an_emergency_call_goes_to_the_service() {
     assert_eq!(invite.header("To"), "<urn:service:sos>");
     script.until(20).tell(uas(), &response(&invite, 503, ";tag=r", ""));
     assert_eq!(script.sent_one().request_uri(), "urn:service:sos");
-    // A copy of the 503 after the end of the call.
+    // A copy of the 503 after the end of the call is acknowledged too.
     script.tell(uas(), &response(&invite, 503, ";tag=r", ""));
     assert_eq!(script.sent_one().request_uri(), "urn:service:sos");
 

@@ -11,7 +11,7 @@ use tidegate_world::{
     Transmit, Transport,
 };
 
-/// Returns one registration a second of two users.
+/// Returns the configuration of two users that register in turn, one registration a second.
 fn config(count: u32) -> RegistrantConfig {
     let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: count, ..Load::default() };
     let aor = "sip:phone@example.com".to_owned();
@@ -47,8 +47,8 @@ fn a_register_is_what_10_2_demands() {
     assert_eq!(register.header("Content-Length"), "0");
 }
 
-/// RFC 3261 §10.2: "A UA MUST increment the CSeq value by one for each REGISTER request with the same
-/// Call-ID."
+/// RFC 3261 §10.2: "A UA MUST increment the CSeq value by one for each REGISTER request with the
+/// same Call-ID."
 #[test]
 fn users_register_in_turn_and_again() {
     let (mut script, mut register) = registering(config(4));
@@ -85,9 +85,9 @@ fn a_user_keeps_its_call_id() {
     assert_ne!(first.branch(), second.branch());
 }
 
-/// RFC 3261 §10.2: "UAs MUST NOT send a new registration (that is, containing new Contact header field
-/// values, as opposed to a retransmission) until they have received a final response from the registrar
-/// for the previous one or the previous REGISTER request has timed out."
+/// RFC 3261 §10.2: "UAs MUST NOT send a new registration (that is, containing new Contact header
+/// field values, as opposed to a retransmission) until they have received a final response from the
+/// registrar for the previous one or the previous REGISTER request has timed out."
 #[test]
 fn a_user_that_waits_leaves_its_turn_out() {
     let (mut script, _) = registering(RegistrantConfig { users: 1, ..config(3) });
@@ -121,8 +121,8 @@ fn timer_e_repeats_the_register_until_timer_f() {
     assert!(script.agent.is_done());
 }
 
-/// RFC 3261 §10.2.4: "If so, it updates the expiration time interval according to the expires parameter
-/// or, if absent, the Expires field value."
+/// RFC 3261 §10.2.4: "If so, it updates the expiration time interval according to the expires
+/// parameter or, if absent, the Expires field value."
 #[test]
 fn the_time_granted_is_read() {
     for (headers, granted) in [
@@ -176,7 +176,7 @@ fn each_registration_has_a_connection() {
     let (first, _) = begin(0);
     let (second, register) = begin(1000);
     assert_ne!(first, second);
-    // RFC 3261 §8.1.3.1: a connection failure ends it at once.
+    // RFC 3261 §8.1.3.1: a connection failure ends the registration at once.
     let flow = Flow { connection: Some(second), ..register.flow };
     let now = Timestamp::ZERO + Duration::from_millis(1001);
     registrant.on_failed(now, Failure::new(flow, Cause::Refused, &register.bytes));
@@ -186,7 +186,7 @@ fn each_registration_has_a_connection() {
     assert_eq!(registrant.poll_close(), None);
 }
 
-/// RFC 7118 §8.1: the Contact of the response has the host that the user has made up.
+/// RFC 7118 §8.1: the Contact of the response has the random host that the user has chosen.
 #[test]
 fn a_user_over_a_websocket_finds_its_contact_by_its_random_host() {
     let mut registrant = registrant(RegistrantConfig { transport: Transport::Wss, ..config(1) });
@@ -260,7 +260,7 @@ fn connections_are_kept_until_the_run_is_stopped() {
     assert!(registrant.is_done() && registrant.poll_timeout().is_none());
 }
 
-/// The rate of rejections and the share of retransmissions were those of the whole run.
+/// The rate of rejections and the share of retransmissions once included the warm-up.
 #[test]
 fn rejections_and_retransmissions_of_the_warm_up_are_told_apart() {
     let warm_up = Duration::from_secs(1);
@@ -279,7 +279,8 @@ fn rejections_and_retransmissions_of_the_warm_up_are_told_apart() {
     assert_eq!(stats.measured.repeated, 1);
 }
 
-/// The command with `--keep-alive` exited with 0 when a signal came before the last registration.
+/// The command with `--keep-alive` once exited with 0 although a signal came before the last
+/// registration.
 #[test]
 fn a_registrant_that_is_stopped_early_has_not_offered_all() {
     for (ms, offered, all) in [(1000, 2, false), (2000, 3, true)] {

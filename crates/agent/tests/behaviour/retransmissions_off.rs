@@ -66,7 +66,7 @@ fn a_2xx_is_sent_once_and_given_up_after_64_t1() {
     assert_eq!(script.sent_one().what(), "200");
     script.until(31_999);
     assert!(script.sent().is_empty());
-    // The BYE that ends it is sent once, too.
+    // The BYE that ends the call is sent once too.
     script.until(100_000);
     assert_eq!(script.schedule(), at("BYE", &[32_000]));
     let stats = script.agent.stats();

@@ -201,7 +201,7 @@ fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
 
 #[test]
 fn an_undelivered_invite_fails_by_its_cause() {
-    // §17.1.4, §18.4. UDP: the retransmissions go on, because the server may come back.
+    // §17.1.4, §18.4. Over UDP the retransmissions continue, because the server may come back.
     let (mut script, _) = calling(config());
     let failure = Failure::new(Flow::udp(uac(), uas()), Cause::Refused, b"");
     let now = script.now();
@@ -264,8 +264,8 @@ fn impossible_arrivals_are_rejected() {
     assert_eq!(CallerConfigError::T1.to_string(), "T1 must be above 0 ms");
 }
 
-/// §8.2.1, §11 and §14.2: such a request got no response, so the other side repeated it for 32 s and
-/// then ended the call.
+/// §8.2.1, §11 and §14.2. Such a request once got no response, so the other side retransmitted it
+/// for 32 s and then ended the call.
 #[test]
 fn each_request_within_a_call_gets_a_response() {
     let (mut script, invite) = calling(config());
@@ -288,7 +288,7 @@ fn each_request_within_a_call_gets_a_response() {
         assert!(response.header("Allow").contains("BYE"), "{method}");
         assert_eq!(response.header("To"), invite.header("From"), "{method}");
     }
-    // The ACK to the 488, and a request of an unknown dialog.
+    // The ACK to the 488, and a request within an unknown dialog, get no response.
     script.tell(uas(), &request("ACK", invite.header("From")));
     script.tell(uas(), &request("OPTIONS", "<sip:caller-0@192.0.2.1:5060>;tag=wrong"));
     assert!(script.sent().is_empty());

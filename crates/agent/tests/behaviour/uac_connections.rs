@@ -51,7 +51,7 @@ fn a_call_has_a_connection_of_its_own() {
     tell(&mut caller, 1, id, &ok(&invite).replace("192.0.2.22:5070", "192.0.2.2:5060"));
     let (ack, id) = sent(&mut caller);
     assert_eq!((ack.what(), id), ("ACK", Some(opened.id)));
-    // The connection breaks: the BYE uses another one.
+    // When the connection breaks, the BYE uses another one.
     caller.on_closed(at(2), opened.id, CloseCause::Reset);
     caller.handle_timeout(at(10_001));
     let again = caller.poll_connect().expect("another connection").id;
@@ -86,11 +86,12 @@ fn one_connection_for_all_calls_is_not_named() {
     assert!(caller.poll_connect().is_none());
 }
 
-/// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain name consisting
-/// of a random token followed by the ".invalid" top-level domain name, as stated in [RFC2606], and uses it within
-/// its Via and Contact headers."
+/// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain
+/// name consisting of a random token followed by the ".invalid" top-level domain name, as stated in
+/// [RFC2606], and uses it within its Via and Contact headers."
 ///
-/// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket connection".
+/// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket
+/// connection".
 #[test]
 fn a_call_over_a_websocket_stays_on_it() {
     for (transport, by) in [
@@ -110,7 +111,7 @@ fn a_call_over_a_websocket_stays_on_it() {
         assert!(host.ends_with(".invalid"), "{host}");
         let via = format!("SIP/2.0/{} {host};rport;branch=", transport.name());
         assert!(invite.header("Via").starts_with(&via), "{via}");
-        // The server calls itself by an address that does not lead to it.
+        // In its Record-Route, the server writes an address that does not lead to it.
         let routes = "Record-Route: <sip:192.0.2.9:443;transport=ws;lr>\nTo:";
         tell(&mut caller, 1, id, &ok(&invite).replace("To:", routes));
         let (ack, id) = sent(&mut caller);

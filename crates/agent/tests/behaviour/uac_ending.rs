@@ -32,7 +32,7 @@ fn a_provisional_response_to_the_bye_slows_timer_e() {
     assert_eq!(script.schedule(), at("BYE", &[10_500, 14_500, 18_500]));
     script.tell(uas(), &response(&bye, 200, "", ""));
     assert_eq!(script.agent.stats().completed, 1);
-    // Timer K's task: a copy of the 200 is absorbed.
+    // A copy of the 200 is absorbed, as Timer K requires.
     script.tell(uas(), &response(&bye, 200, "", ""));
     assert_eq!(script.agent.stats().completed, 1);
     assert_eq!((script.agent.stats().late, script.agent.stats().unexpected), (1, 0));
@@ -60,7 +60,7 @@ fn cancel_waits_for_a_provisional_response() {
     assert_eq!(script.schedule(), at("INVITE", &[500, 1500]));
     script.tell(uas(), &response(&invite, 100, "", ""));
     let cancel = script.sent_one();
-    // §9.1: Request-URI, Call-ID, To, From, Via and the number of the CSeq as in the INVITE.
+    // §9.1: the CANCEL has the Request-URI, Call-ID, To, From, Via and CSeq number of the INVITE.
     assert_eq!((cancel.what(), cancel.header("CSeq")), ("CANCEL", "1 CANCEL"));
     for header in ["Via", "From", "To", "Call-ID"] {
         assert_eq!(cancel.headers(header), invite.headers(header));
@@ -94,7 +94,7 @@ fn a_cancelled_call_that_gets_no_final_response_ends_after_64_t1() {
 
 #[test]
 fn a_2xx_that_crosses_the_cancel_is_acknowledged_and_ended() {
-    // §9.1 leaves the call established. §15: BYE ends it.
+    // §9.1: the CANCEL leaves the call established. §15: a BYE ends it.
     let (mut script, invite) =
         calling(CallerConfig { patience: Duration::from_secs(2).into(), ..config() });
     script.until(100).tell(uas(), &response(&invite, 180, ";tag=b", "")).until(2000);
@@ -108,8 +108,8 @@ fn a_2xx_that_crosses_the_cancel_is_acknowledged_and_ended() {
     assert!(script.agent.is_done());
 }
 
-/// §9.1: without a provisional response the caller could not cancel the call. The 2xx counted as set
-/// up, although the caller had hung up.
+/// §9.1: without a provisional response the caller could not cancel the call. The 2xx once counted
+/// as a set-up, although the caller had lost patience.
 #[test]
 fn a_2xx_after_the_patience_is_acknowledged_and_ended() {
     let patience = Duration::from_secs(2).into();
@@ -124,7 +124,7 @@ fn a_2xx_after_the_patience_is_acknowledged_and_ended() {
     assert_eq!((stats.persons.served, stats.talking), (0, 0));
     assert!(script.agent.is_done());
 
-    // A 2xx that arrives at the last moment is in time.
+    // A 2xx that arrives just before the end of the patience is in time.
     let (mut script, invite) = calling(CallerConfig { patience, ..config() });
     script.until(1999).sent();
     script.tell(uas(), &ok(&invite));
@@ -149,7 +149,7 @@ fn a_second_dialog_of_a_fork_is_acknowledged_and_ended() {
         }
         script.tell(uas(), &response(&sent[1], 200, "", ""));
     }
-    // The call itself goes on.
+    // The established call itself continues.
     script.until(10_020);
     let bye = script.sent_one();
     assert!(bye.header("To").ends_with(";tag=b"));
@@ -158,8 +158,8 @@ fn a_second_dialog_of_a_fork_is_acknowledged_and_ended() {
     assert_eq!(script.agent.stats().unexpected, 0);
 }
 
-/// RFC 3261 §8.1.1.7: the branch is "unique across space and time for all requests sent by the
-/// UA". The BYEs to two forks had one branch, and a proxy absorbed the second as a copy.
+/// RFC 3261 §8.1.1.7: the branch is "unique across space and time for all requests sent by the UA".
+/// The BYEs to two forks once had the same branch, so a proxy absorbed the second as a copy.
 #[test]
 fn each_dialog_of_a_fork_has_branches_of_its_own() {
     let (mut script, invite) = calling(config());
@@ -178,7 +178,7 @@ fn each_dialog_of_a_fork_has_branches_of_its_own() {
     assert_eq!((count, branches.len()), (5, 5), "{branches:#?}");
 }
 
-/// RFC 3261 §12: a dialog is identified by both tags. The BYE of a fork that the call does not keep
+/// RFC 3261 §12: both tags identify a dialog. A BYE of a fork that the call does not keep once
 /// ended the call.
 #[test]
 fn the_bye_of_another_fork_does_not_end_the_call() {
@@ -238,7 +238,8 @@ fn the_other_side_may_hang_up() {
 
 #[test]
 fn both_sides_may_hang_up_at_once() {
-    // §15.1.1, §15.1.2: either BYE ends the dialog. A 481 to the other says so.
+    // §15.1.1, §15.1.2: each of the two BYEs ends the dialog, so a 481 to one of them is no
+    // failure.
     let (mut script, invite) = calling(config());
     script.until(0).tell(uas(), &ok(&invite)).until(10_000);
     let ours = script.sent().pop().unwrap();

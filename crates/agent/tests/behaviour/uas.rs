@@ -107,8 +107,8 @@ fn a_2xx_that_is_never_acknowledged_is_given_up_after_64_t1() {
 
 #[test]
 fn a_copy_of_an_answered_invite_is_absorbed() {
-    // RFC 6026 §7.1: in the Accepted state, for 64·T1 (timer L), also when the call has ended: a
-    // late copy is no new call.
+    // RFC 6026 §7.1: in the Accepted state, for 64·T1 (timer L), a late copy of the INVITE is no
+    // new call, even if the call has ended.
     let (mut script, ok) = answered(config());
     script.until(100).tell(uac(), &invite());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1)).tell(uac(), &invite());
@@ -140,7 +140,7 @@ fn a_copy_of_a_ringing_invite_gets_the_provisional_response_again() {
 
 #[test]
 fn a_slow_answerer_that_does_not_ring_says_100() {
-    // §17.2.1: within 200 ms. §8.2.6.2 wants no tag in a 100.
+    // §17.2.1: a 100 is sent if no other response is sent within 200 ms. §8.2.6.2: it has no tag.
     let ring = Duration::from_millis(201).into();
     let mut script = answerer(AnswererConfig { provisionals: vec![], ring, ..config() });
     script.tell(uac(), &invite());
@@ -212,7 +212,7 @@ fn cancel_ends_a_ringing_call() {
 
 /// RFC 3261 §17.2.2: "the server transaction MUST pass the final response to the transport layer
 /// for retransmission whenever a retransmission of the request is received", until Timer J fires,
-/// 64·T1. The copy of a CANCEL got 481 when its INVITE was acknowledged for T4.
+/// 64·T1. A copy of a CANCEL once got 481 when T4 had passed since the ACK for its INVITE.
 #[test]
 fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
@@ -248,9 +248,9 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     assert_eq!(script.agent.held(), 0);
 }
 
-/// RFC 3261 §13.2.2.4: the ACK to a 2xx belongs to the dialog. When a proxy without transactions
-/// had sent a retransmission of the INVITE elsewhere, the ACK to another server's rejection came
-/// here, and the call counted as set up.
+/// RFC 3261 §13.2.2.4: the ACK to a 2xx belongs to the dialog. If a proxy without transactions has
+/// sent a retransmission of the INVITE to another server, the ACK to that server's rejection may
+/// come here. The call then once counted as set up.
 #[test]
 fn the_ack_to_anothers_refusal_does_not_acknowledge_ours() {
     let (mut script, ok) = answered(config());
@@ -292,8 +292,9 @@ fn bye_ends_a_call_once() {
     assert_eq!(script.sent_one().what(), "481");
 }
 
-/// RFC 3261 §17.2.2: a 481 followed the 200 to a BYE in the same transaction, if a copy of the BYE
-/// had come before in another one, as from a proxy that had no room for a transaction then.
+/// RFC 3261 §17.2.2. A 481 once followed the 200 to a BYE in the same transaction. This happened if
+/// a copy of the BYE had come before in another transaction, for example from a proxy that had no
+/// room for a transaction.
 #[test]
 fn each_transaction_of_a_bye_gets_one_answer_for_64_t1() {
     let (mut script, ok) = answered(config());
@@ -343,8 +344,8 @@ fn a_call_without_bye_is_forgotten_in_the_end() {
 
 #[test]
 fn an_invite_within_a_dialog_is_refused() {
-    // §14.2: 488. §12.2.2: 481 if there is no such dialog. The ACK to the 488 has the branch of its
-    // INVITE. It is found by its transaction, because its tag is the one of the dialog.
+    // §14.2: a new session gets 488. §12.2.2: a request gets 481 if its dialog does not exist. The
+    // ACK to the 488 has the tag of the dialog, so only the branch of the INVITE identifies it.
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
     script.tell(uac(), &request("INVITE", "5", &tag(&ok), 2));
@@ -383,7 +384,8 @@ fn other_requests_are_answered_alike_each_time() {
 
 #[test]
 fn responses_go_where_18_2_2_says() {
-    // RFC 3581 §4: with rport, to the source's port; §18.2.2: else to that in sent-by.
+    // RFC 3581 §4: with rport, the response goes to the port of the source. §18.2.2: without it,
+    // the response goes to the port in sent-by.
     let mut script = answerer(config());
     let source = "192.0.2.1:40000".parse().unwrap();
     let options = request("OPTIONS", "7", "", 1);

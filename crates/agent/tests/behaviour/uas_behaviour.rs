@@ -51,7 +51,7 @@ fn a_called_party_may_hang_up() {
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().open), (0, 1));
     script.until(10_100).tell(uac(), &response(&bye, 200, "", ""));
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().open), (1, 0));
-    // Timer K's task: a copy is absorbed.
+    // A copy of the 200 is absorbed, as Timer K requires.
     script.tell(uac(), &response(&bye, 200, "", "")).until(42_099);
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().late), (1, 1));
     assert_eq!(script.agent.held(), 1);
@@ -62,8 +62,9 @@ fn a_called_party_may_hang_up() {
 
 #[test]
 fn its_bye_goes_where_its_dialog_leads() {
-    // §12.2.1.1, §8.1.2: to the first of the route set, else to the remote target; to the source of
-    // the INVITE only if that is no address.
+    // §12.2.1.1, §8.1.2: the BYE goes to the first hop of the route set, or to the remote target if
+    // there is no route set. If the host there is no address, the BYE goes to the source of the
+    // INVITE.
     let source = "192.0.2.1:40000".parse().unwrap();
     let direct = |invite: String| {
         let lines = invite.split_inclusive('\n').filter(|line| !line.starts_with("Record-Route"));
@@ -183,14 +184,14 @@ fn a_100_comes_first_if_asked_for() {
         script.tell(uac(), &invite());
         script.sent().iter().map(|sent| sent.what().to_owned()).collect::<Vec<_>>()
     };
-    // The seven messages of a call, with ACK, BYE and its 200.
+    // A call has seven messages: these three responses, the INVITE, the ACK, the BYE and its 200.
     assert_eq!(said(config()), ["100", "180", "200"]);
     assert_eq!(
         said(AnswererConfig { mix: Behaviour::Refuse(503).into(), ..config() }),
         ["100", "503"]
     );
     assert!(said(AnswererConfig { mix: Behaviour::Silent.into(), ..config() }).is_empty());
-    // A call that rings, and a call that is answered after a while without ringing.
+    // One call rings. The other one is answered after a while without ringing.
     let ring = Duration::from_millis(100).into();
     assert_eq!(said(AnswererConfig { ring, ..config() }), ["100", "180"]);
     assert_eq!(said(AnswererConfig { ring, provisionals: vec![], ..config() }), ["100"]);
@@ -266,13 +267,13 @@ fn a_call_met_with_silence_stays_silent() {
     assert!(script.sent().is_empty());
     let stats = script.agent.stats();
     assert_eq!((stats.calls, stats.silent, stats.ignored, stats.open), (1, 1, 4, 0));
-    // Others get a response.
+    // Requests that are not INVITEs get a response.
     script.tell(uac(), &request("OPTIONS", "7", "", 1));
     assert_eq!(script.sent_one().what(), "200");
 }
 
-/// An echo answers everything but ACK, and keeps nothing. RFC 3261 §12.1.1: a 200 to an INVITE has the
-/// Record-Route of the request and a Contact.
+/// An echo answers everything but ACK, and keeps nothing. RFC 3261 §12.1.1: a 200 to an INVITE has
+/// the Record-Route of the request and a Contact.
 #[test]
 fn an_echo_answers_without_state() {
     let mut script = answerer(AnswererConfig { echo: true, ..config() });
@@ -290,8 +291,8 @@ fn an_echo_answers_without_state() {
     assert_eq!((stats.others, stats.calls, script.agent.held()), (5, 0, 0));
 }
 
-/// §15: "The caller's UA MAY send a BYE for either confirmed or early dialogs". The BYE got 481, and
-/// the phone rang on.
+/// §15: "The caller's UA MAY send a BYE for either confirmed or early dialogs". Such a BYE once got
+/// 481, and the phone continued to ring.
 #[test]
 fn a_bye_ends_a_ringing_call() {
     let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
@@ -318,7 +319,7 @@ fn a_bye_ends_a_ringing_call() {
     assert_eq!((stats.byes_again, stats.stray), (2, 0));
 }
 
-/// §17.2.1: a copy belongs to the transaction of its INVITE. Each copy counted as a call.
+/// §17.2.1: a copy belongs to the transaction of its INVITE. Each copy once counted as a call.
 #[test]
 fn a_call_without_room_counts_once() {
     let mut script = answerer(AnswererConfig { calls_max: 1, ..config() });

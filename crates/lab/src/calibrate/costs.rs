@@ -134,11 +134,13 @@ impl Prices {
         let receive = Duration::from_nanos((self.receive_us * 1e3).round() as u64);
         let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
-        // A rejected message was examined first, and that time is counted already.
+        // The cost of a rejection includes the cost of the examination before it, which is counted
+        // separately.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
         // The numbers of messages that the driver reads in a turn before it serves: from the socket
-        // for INVITEs, and from the ordinary socket, which gets all messages if there is one queue.
+        // for INVITEs, and from the ordinary socket. With a single queue, all messages come from
+        // the ordinary socket.
         let Limits { invites, ordinary, .. } = Limits::default();
         let (batch, batch_fifo) = (Some(invites), Some(ordinary));
         let usual = Emulate::default();
@@ -186,9 +188,10 @@ mod tests {
         let prices = Prices::of(&tally(), PACKET);
         let invite = Class::Invite as usize;
         assert_eq!(prices.offer_us[invite], Some(1.5));
-        // 4 µs, two packets of 2 µs, and a tenth of the work between.
+        // The core takes 4 µs, two packets take 2 µs each, and a tenth of the work between messages
+        // is added.
         assert_eq!(prices.serve_us[invite], Some(8.1));
-        // 1.5 µs in the core, one packet in, one out.
+        // The core takes 1.5 µs, and one packet comes in and one goes out.
         assert_eq!(prices.dispose_us[invite], Some(4.5));
         assert_eq!(prices.offer_us[Class::Bye as usize], None);
     }

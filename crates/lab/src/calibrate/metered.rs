@@ -168,7 +168,8 @@ fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     place.add(sum);
 }
 
-// This passes on every input: one that is not metered would be missing from every sum.
+// `missing_trait_methods` makes sure that every input is metered. An input that is only passed on
+// would be missing from the sums.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Metered<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
@@ -212,7 +213,7 @@ fn clock_cost() -> (u64, u64) {
             let outer = thread_ns();
             let inner = thread_ns();
             let seen = thread_ns() - inner;
-            // This interval has the length of three readings.
+            // This interval contains three readings of the clock.
             ((thread_ns() - outer) * 2 / 3, seen)
         })
         .collect();

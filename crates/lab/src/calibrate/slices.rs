@@ -36,7 +36,7 @@ impl Slice {
         self.runs.div_duration_f64(self.period)
     }
 
-    /// Returns the length of the slice, as a multiple of the usual one.
+    /// Returns the length of the slice divided by that of the usual slice.
     pub fn length(&self) -> f64 {
         self.runs.div_duration_f64(Self::USUAL.runs)
     }
@@ -64,7 +64,7 @@ impl Slices {
             return;
         }
         let passed = self.began.elapsed();
-        // If the period is already over, the next one starts at once, with neither credit nor debt.
+        // If the next period should have begun already, it begins now. Lost time is not made up.
         if let Some(left) = self.slice.period.checked_sub(passed) {
             thread::sleep(left);
         }

@@ -64,10 +64,10 @@ impl Action {
         let open_max = ((OPEN_MAX as f64 * slice.length()) as usize).clamp(OPEN_MAX, OPEN_LIMIT);
         match self {
             Self::Calls | Self::Refused => open_max,
-            // These calls last as long as the patience of their callers, whatever the server does.
+            // These calls last as long as the patience of their callers, so more of them are open.
             Self::GivenUp => 2 * open_max,
-            // The callers of these calls wait for half a minute, and retransmit. So a limit would
-            // stop the load.
+            // The callers of these calls get no answer and retransmit for half a minute. A limit on
+            // open calls would soon stop the load.
             Self::Dropped => usize::MAX,
         }
     }

@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn reading_and_shedding_are_measured_without_losing_a_datagram() {
         let mut gate = Gate::default();
-        // Fails if the kernel dropped one datagram too many or too few.
+        // The measurement fails if the kernel dropped one datagram too many or too few.
         gate.measure(1000).unwrap();
         gate.measure(1000).unwrap();
         for halves in [&gate.read, &gate.shed] {

@@ -32,7 +32,8 @@ impl Model {
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// Returns the factor by which the wait in a full queue is shorter at f than at 1.
+    /// Returns the factor by which a full queue moves faster at the share f than at f = 1. The wait
+    /// in the queue is shorter by this factor.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }
@@ -47,7 +48,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    // 000 §5.2.1. The paper rounds .436 to .44 and 29,500 to 32,000.
+    // The example of paper 000 §5.2.1. The paper rounds .436 to .44 and 29,500 to 32,000.
     #[test]
     fn the_papers_example() {
         let fraction = Model::PAPER.fraction_for(0.9);

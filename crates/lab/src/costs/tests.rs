@@ -26,7 +26,7 @@ fn every_kind_is_measured_in_every_state() {
             let bad = if kind == Kind::ByeAnswer { &[][..] } else { &STATES[..] };
             assert_eq!(states(&costs, kind, false), bad, "{kind:?}");
         }
-        // Only calls rejected with 503 cause an ACK.
+        // Callers send this ACK only for calls rejected with 503.
         let acked = [(Control::Idle, Decision::Rejected), (Control::Measuring, Decision::Rejected)];
         assert_eq!(states(&costs, Kind::AckOfRefusal, true), acked);
         for row in &costs.rows {

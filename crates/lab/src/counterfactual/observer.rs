@@ -96,7 +96,7 @@ impl Observer {
                     _ if scanned.cseq == call.cseq => {
                         call.answered.get_or_insert((status, *arrived));
                     }
-                    // A retransmitted response to an earlier INVITE.
+                    // This is a retransmitted response to an earlier INVITE.
                     _ => {}
                 }
             }
@@ -128,7 +128,8 @@ impl Observer {
     fn invite(&mut self, arrived: Timestamp, flow: &Flow, scanned: &Scan<'_>, uri: &[u8]) {
         if let Some(call) = self.call(scanned) {
             if flow.remote != call.caller {
-                // A request that was looped back to the proxy is not a retransmission.
+                // The proxy itself has sent this request to its own address, so it is not a
+                // retransmission.
             } else if scanned.cseq > call.cseq {
                 call.cseq = scanned.cseq;
                 (call.forwarded, call.answered, call.decided) = (None, None, None);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     fn arrives(observer: &mut Observer, at: u64, from: &str, text: &str) {
-        // Read a millisecond later.
+        // The proxy reads each message one millisecond after its arrival.
         let input = Input::Offer(ms(at), flow(from), text.as_bytes(), 0);
         observer.see(&Entry { now: ms(at + 1), input });
     }

@@ -181,7 +181,8 @@ fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     }
 }
 
-/// Returns each behaviour with the number of its observations, in the order of first occurrence.
+/// Returns each behaviour with the number of its observations. The behaviours are in the order in
+/// which they were first observed.
 fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize)> {
     let mut counts: Vec<(Behaviour, usize)> = Vec::new();
     for behaviour in behaviours {
@@ -202,7 +203,7 @@ fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // Among waits of equal length, those that ended by a cancellation come first.
+    // Among waits of equal length, those that ended with a CANCEL come first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;
@@ -335,7 +336,8 @@ mod tests {
 
     #[test]
     fn a_caller_that_gives_up_does_not_count_as_rejected() {
-        // Two callees answer after 100 ms. One caller cancelled sooner, two later.
+        // Two callees answer after 100 ms. One of the three cancelled calls rings for a shorter
+        // time, and two ring for longer.
         let passing = [
             call(0, 200, 100, 10),
             call(1, 200, 100, 10),
@@ -346,10 +348,11 @@ mod tests {
         .concat();
         let scene = scene(&passing, 5000).unwrap();
         assert_eq!(scene.behaviours, [(Behaviour::Answer, 2), (Behaviour::Ring, 2)]);
-        // Four of five wait longer than 50 ms. Of the remaining two, one waits longer than 300 ms.
+        // The wait of 50 ms is the shortest of five, so four of five callers wait longer. Of the
+        // remaining two, one waits longer than 300 ms.
         assert_eq!(scene.patience, Some(Duration::from_millis(300)));
         assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
-        // Without a CANCEL the callee sent the 487.
+        // There was no CANCEL, so the callee chose to send the 487.
         let refused = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
         assert_eq!(refused.behaviours, [(Behaviour::Refuse(487), 1)]);
     }

@@ -116,7 +116,7 @@ impl Plan {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
         let phases = MULTIPLES.len() as u32;
-        // One second is for the start. After each load, the deadline of its last call must pass.
+        // One second is for the start. Each load is followed by the deadline of its last call.
         let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
         Self { load, warm_up: load / 5, pause }
     }

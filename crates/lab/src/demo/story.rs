@@ -182,7 +182,7 @@ impl Story {
 impl Seen {
     /// Adds the counts at one moment.
     pub(super) fn add(&mut self, counted: Counted, status: &Value) {
-        // The counts of callers start at 0 again with each load.
+        // With each load, new callers count from 0.
         if self.counted.last().is_some_and(|last| counted.offered < last.offered) {
             self.counted.clear();
         }
@@ -245,7 +245,7 @@ mod tests {
     fn rates_are_those_of_the_last_second() {
         let mut seen = Seen::default();
         for step in 0..=20u64 {
-            // 100 calls/s in the first two seconds, 200 from then on.
+            // The load is 100 calls/s in the first two seconds, and 200 calls/s after that.
             let calls = step * 25 + step.saturating_sub(8) * 25;
             let status = status(step as f64 * 0.2, step * 10);
             seen.add(counted(step * 250, calls, &status), &status);
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!((now.refused_cps, now.repeated_cps), (600.0, 400.0));
         assert_eq!(now.backends_cps, [40.0, 80.0]);
         assert!((now.occupancy - 0.8).abs() < 1e-9);
-        // 80 a second of 800.
+        // The server admits 80 of 800 calls a second.
         assert_eq!((now.waiting, now.sojourn_p99_ms, now.admitted), (7, 12.5, 0.1));
         assert_eq!(seen.goodput.len(), 21);
         assert_eq!(seen.goodput[20], (5.0, 200.0 / CAPACITY_CPS));

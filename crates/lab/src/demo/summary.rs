@@ -243,7 +243,7 @@ mod tests {
         assert!(!shown.contains("  0 ms"), "no call was set up, so none took any time: {shown}");
     }
 
-    /// The number of random arrivals differs from the requested one.
+    /// The calls arrive at random, so fewer or more calls may be offered than requested.
     #[test]
     fn the_bound_is_that_of_the_calls_that_were_offered() {
         let mut summary = summary(80.0);

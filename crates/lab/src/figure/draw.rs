@@ -18,7 +18,8 @@ use plotters::style::{
 use super::labels::spread;
 use super::{Axis, Figure, Line, Panel, Stroke};
 
-/// Number of drawn dots per unit of the SVG: the library places everything on whole dots.
+/// Number of drawn dots per unit of the SVG. The library can place elements only on whole dots, so
+/// more dots are more exact.
 const DOTS: f64 = 4.0;
 
 /// Width and height of the area of a panel in which curves are drawn. Lengths are in units of the
@@ -47,8 +48,8 @@ const LETTER: f64 = 0.55;
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 
-/// Names of fonts, in the order of preference. The PNG uses the first. The letters of the others
-/// are not wider.
+/// Names of fonts, in the order of preference. The PNG uses the first one. The letters of the other
+/// fonts are not wider.
 const FONTS: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 const BLACK: RGBColor = RGBColor(34, 34, 34);

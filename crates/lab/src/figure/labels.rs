@@ -7,8 +7,8 @@ pub(super) fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> 
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
 
-    // After subtracting the gaps before each label, places must not decrease: an isotonic
-    // regression, solved by pooling adjacent violators. Each block is (sum, count).
+    // With the gaps before each label subtracted, the positions must not decrease. This is an
+    // isotonic regression, solved by pooling adjacent violators. Each block is (sum, count).
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (rank, &index) in order.iter().enumerate() {
         let mut block = (wanted[index] - gap * rank as f64, 1);

@@ -127,7 +127,7 @@ fn a_title_that_is_longer_than_its_panel_is_not_cut_off() {
     let heading = || Heading { title: title.to_owned(), note: note.to_owned(), ..self::heading() };
     let figure = goodput(heading(), &facets()[..1], bound);
     look("long-title", &figure);
-    // Twice as many pixels as units: the right margin is empty.
+    // The image has twice as many pixels as units. The right margin is empty.
     let image = pixels(&figure);
     let margin = image.pixels().chunks(image.width() as usize).flat_map(|row| &row[1162..]);
     assert_eq!(margin.filter(|pixel| pixel.green() < 255).count(), 0);

@@ -1,9 +1,10 @@
 //! Measures the whole cycle: from the socket through the core to the socket, driven as `tidegate
 //! run` drives it.
 //!
-//! While the server's thread is held, a batch waits in the receive buffer, as it would at an
-//! overloaded server. Then the thread is released until it has handled the whole batch. The CPU
-//! time of the batch is the CPU time of the thread, less the CPU time for an empty batch.
+//! The server's thread is held while a batch arrives, so the whole batch waits in the receive
+//! buffer, as it would at an overloaded server. Then the thread is released until it has handled
+//! the batch. The cost of the batch is the CPU time that the thread has used meanwhile, minus that
+//! of an empty batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -60,7 +61,7 @@ struct Held {
 impl Held {
     fn hold(&mut self) {
         let ns = (thread_ns() - self.begun_ns) as f64;
-        // The receiver no longer exists if the measurement has ended.
+        // Sending fails if the measurement has ended, because the receiver no longer exists then.
         let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
         while let Ok(command) = self.commands.recv() {
             match command {
@@ -145,7 +146,8 @@ impl Loopback {
             caller: caller.group.local(),
             backend: backend.group.local(),
         };
-        // At most two commands wait: a `Rest`, which has no answer, and a `Go`.
+        // At most two commands wait at a time: a `Rest`, to which the server does not reply, and a
+        // `Go`.
         let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {

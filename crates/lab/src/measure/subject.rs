@@ -34,14 +34,15 @@ pub(crate) struct Law {
 /// The configuration of a server that determines its state.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Whether the server keeps transactions.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// The law, or `None` for a server without control.
     pub law: Option<Law>,
     /// Number of messages between two readings of the processor and the sockets, or 0 for no
     /// readings.
     pub reads_every: u32,
-    /// The way to reject messages, if everything is rejected, otherwise `None`.
+    /// The disposal of rejected messages if the law rejects everything, or `None` if it admits
+    /// everything.
     pub refuses: Option<Disposal>,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct Subject {
     reads_every: u32,
     unread: u32,
     refused: u64,
-    /// The sockets that are read at each reading, as many as a shard has.
+    /// Sockets whose state is read at each reading, as many as a real shard has.
     sockets: Vec<UdpSocket>,
 }
 
@@ -114,7 +115,7 @@ impl Subject {
         let now = self.last + REST;
         self.tell(now);
         self.handle_timeout(now - self.ahead);
-        // Discards the packets that the expired timers send.
+        // Discards the packets that the server has sent because timers expired.
         while self.poll_transmit().is_some() {}
     }
 
@@ -146,7 +147,8 @@ impl Subject {
         for socket in &self.sockets {
             let _ = std::hint::black_box(socket.take_error());
         }
-        // Several messages may come at the same time, but a law needs time to pass.
+        // Several messages may come at the same time, but a law can compute an occupancy only if
+        // time has passed.
         self.tell(self.last + Duration::from_nanos(1));
     }
 
@@ -163,7 +165,7 @@ impl Subject {
     }
 }
 
-// The time of each input is moved forward, so that time never goes back.
+// Each input gets the core's own time, which never goes back.
 #[deny(clippy::missing_trait_methods)]
 impl Core for Subject {
     fn offer(&mut self, now: Timestamp, received: Received) {

@@ -122,7 +122,7 @@ fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
         ThrottleKind::Deterministic => {
             let part = (n * fraction).fract();
             let gap = 1.0 / fraction;
-            // If most pieces are admitted, a run is one piece long.
+            // If more than half of the pieces are admitted, each run has only one piece.
             let mean = if gap < 2.0 { 1.0 } else { gap - 1.0 };
             [(part * (1.0 - part)).sqrt(), mean, (gap.ceil() - 1.0).max(1.0)]
         }
@@ -159,8 +159,8 @@ mod tests {
         for row in rows().iter().filter(|row| row.dropper == "deterministic") {
             let Row { fraction, deviation, run_mean, run_longest, admitted, .. } = row;
             assert!((admitted - fraction).abs() < 1e-5, "{row:?}");
-            // The share is rounded to 2^-32, which moves one piece from a window to the next: one
-            // of 2,000 windows is off by one.
+            // The share is rounded to a multiple of 2^-32. So one piece moves to the next window,
+            // and one of 2,000 windows has one piece too many or too few.
             assert!((deviation.measured - deviation.exact).abs() < 0.025, "{row:?}");
             assert!((run_mean.measured - run_mean.exact).abs() < 1e-3, "{row:?}");
             assert_eq!(run_longest.measured, run_longest.exact, "{row:?}");
@@ -171,10 +171,10 @@ mod tests {
     fn the_random_dropper_deviates_like_independent_draws() {
         for row in rows().iter().filter(|row| row.dropper == "random") {
             let Row { deviation, run_mean, run_longest, .. } = row;
-            // 2,000 windows: five standard errors of a deviation are 8 %.
+            // In 2,000 windows, five standard errors of the standard deviation are 8 %.
             assert!((deviation.measured / deviation.exact - 1.0).abs() < 0.08, "{row:?}");
             assert!((run_mean.measured / run_mean.exact - 1.0).abs() < 0.05, "{row:?}");
-            // The longest of many scatters by 1.28 ÷ −ln(1−f).
+            // The length of the longest of many runs has a standard deviation of 1.28 ÷ −ln(1−f).
             let scatter = 1.28 / -(1.0 - row.fraction).ln();
             assert!(
                 (run_longest.measured - run_longest.exact).abs() < 5.0 * scatter + 1.0,
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn the_mean_longest_run_matches_its_formula() {
-        // The longest of one run is its mean.
+        // If there is one run, the longest run is as long as the mean.
         let [_, mean, longest] = exact(ThrottleKind::Random, 0.25, 1);
         assert!((mean - 4.0).abs() < 1e-12 && (longest - 4.0).abs() < 1e-6);
-        // Of two with f = 1/2: Σ 1 − (1 − 2^−j)² = 2·2 − 4/3.
+        // For two runs and f = 1/2, the formula gives Σ 1 − (1 − 2^−j)² = 2·2 − 4/3.
         let [_, _, longest] = exact(ThrottleKind::Random, 0.5, 2);
         assert!((longest - 8.0 / 3.0).abs() < 1e-6);
     }

@@ -45,7 +45,7 @@ pub struct Parameters {
 pub enum Reading {
     /// The law reads the load at each of its measurements.
     AtMeasurement,
-    /// The driver reads the load every 2 ms, with a law and without.
+    /// The driver reads the load every 2 ms, with a law and without one.
     ByDriver,
 }
 
@@ -138,7 +138,7 @@ pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
         // The first pair of batches warms up the caches and is not counted.
         for round in 0..=parameters.rounds {
             for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
-                // The server that runs first has colder caches.
+                // The server that runs first finds colder caches, so the two servers take turns.
                 let (without, with) = if round % 2 == 0 {
                     let without = none.play()?;
                     (without, bench.play()?)

@@ -16,8 +16,9 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::measure::thread_ns;
 
-/// CPU time of a packet. With the mean [`INTERVAL`] between packets, the occupancy is 0.7, at 3,333
-/// packets/s. If a jiffy of 10 ms is counted within one interval, the occupancy reads as 3,333 %.
+/// CPU time of a packet. With [`INTERVAL`] as the mean interval between packets, the occupancy is
+/// 0.7 at 3,333 packets/s. A clock in jiffies of 10 ms counts a whole jiffy in one interval, or
+/// nothing: then the reading is 3,333 % or 0.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
@@ -191,14 +192,14 @@ mod tests {
         of.rows.iter().find(is).unwrap()
     }
 
-    // 000 §4.1.1: "most processor occupancy readings were 0% and a few were in the 3000% to 4000%
-    // range".
+    // Paper 000 §4.1.1: "most processor occupancy readings were 0% and a few were in the 3000% to
+    // 4000% range".
     #[test]
     fn a_jiffy_in_one_interval_is_thousands_of_percent() {
         let of = of(&regular(10_000));
         assert!((of.occupancy - 0.7).abs() < 1e-9);
         let coarse = find(&of, "10 ms", 2, 1);
-        // A jiffy passes in 210 of 10,000 intervals.
+        // In 210 of 10,000 intervals, the clock moves on by a jiffy.
         assert!((coarse.zero - 0.979).abs() < 1e-3 && (coarse.above_one - 0.021).abs() < 1e-3);
         assert!((coarse.max - 10.0 / 0.3).abs() < 1e-9 && (coarse.mean - 0.7).abs() < 1e-9);
         let finer = find(&of, "4 ms", 2, 1);
@@ -206,7 +207,7 @@ mod tests {
         let exact = find(&of, "1 ns", 2, 1);
         assert_eq!((exact.zero, exact.above_one), (0.0, 0.0));
         assert!(exact.error < 1e-9 && exact.of_grain == 0.0);
-        // On this thread the load does not vary.
+        // The load of this thread does not vary, so the whole error comes from the clock.
         assert!((coarse.of_grain - coarse.error).abs() < 1e-9);
     }
 
@@ -215,7 +216,7 @@ mod tests {
         let of = of(&regular(10_000));
         let error = |k, measure| find(&of, "10 ms", k, measure).error;
         assert!(error(2, 1) > error(2, 10) && error(2, 10) > error(2, 125));
-        // 24 · 125 packets take 0.9 s: a jiffy is a ninetieth of that.
+        // 24 · 125 packets take 0.9 s, and a jiffy of 10 ms is a ninetieth of that time.
         assert!(error(25, 125) < 0.0112);
         assert_eq!(find(&of, "1 ns", 25, 125).readings, (10_000 - 3000) / 125 + 1);
     }

@@ -76,7 +76,7 @@ impl<S: Send + 'static> CoreThread<S> {
         let asked = stop.clone();
         let (told, heard) = bounded(1);
         let run = move || {
-            // The receiver waits for it.
+            // The thread that started this one waits for this path.
             let _ = told.send(fs::read_link("/proc/thread-self"));
             let began = socket.clock.now();
             let counters = Arc::new(Counters::default());
@@ -103,7 +103,7 @@ impl<S: Send + 'static> CoreThread<S> {
             })
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
-        // An error below drops the value, which stops the thread.
+        // If an error follows, dropping this value stops the thread.
         let mut started = Self { local, stop, task: PathBuf::new(), thread: Some(thread) };
         let task = heard.recv().map_err(io::Error::other)??;
         started.task = Path::new("/proc").join(task);

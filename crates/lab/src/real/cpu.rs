@@ -72,7 +72,7 @@ mod tests {
         assert!((busiest.load() - 1.0).abs() < 1e-9, "{}", busiest.load());
     }
 
-    /// A part of the length of a tick would be busy or idle by chance.
+    /// Within the length of a tick, a thread would seem busy or idle by chance.
     #[test]
     fn a_short_part_is_not_judged() {
         let mut busiest = Busiest::default();

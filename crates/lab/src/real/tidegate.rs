@@ -63,7 +63,8 @@ impl Tidegate {
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .args(["--end-with", &std::process::id().to_string()])
-            // Ctrl-C is meant for the parent, which then stops the server.
+            // In its own process group, the server does not get the Ctrl-C that is meant for its
+            // parent. The parent stops it.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

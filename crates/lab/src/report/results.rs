@@ -224,14 +224,15 @@ impl Results {
     }
 }
 
-/// Returns the greatest possible goodput as a line over the load, by its corners from load 0 to
+/// Returns the greatest possible goodput over the load, as the corners of a line from load 0 to
 /// `last`. Up to the capacity, it is the whole load. Beyond the capacity it is less, because the
-/// other calls have to be rejected. All `rows` must belong to one panel and have the same swept
-/// conditions. The line ends at the capacity if no row has a load above it and a bound above 0.
+/// servers have to reject the other calls. All `rows` must belong to one panel and have the same
+/// swept conditions. The line ends at the capacity if no row has a load above it and a bound above
+/// 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     let rows: Vec<(f64, &Row)> =
         rows.into_iter().map(|row| (row.mean_load.unwrap_or(row.load), row)).collect();
-    // With a profile, the mean load is the same part of every load.
+    // With a profile, the mean load is the same multiple of the load in every row.
     let loaded = rows.iter().find(|(_, row)| row.load > 0.0);
     let factor = loaded.map_or(1.0, |(mean, row)| mean / row.load);
     if factor == 0.0 {

@@ -77,7 +77,7 @@ impl Cell {
         }
     }
 
-    /// Adds the number of runs that have a value, if it is not that of all runs.
+    /// Adds the number of runs that have a value, unless all `runs` have one.
     #[must_use]
     pub(crate) fn of(mut self, count: usize, runs: usize) -> Self {
         if count < runs {

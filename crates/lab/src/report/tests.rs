@@ -62,7 +62,7 @@ fn report(results: &[Value]) -> Report {
     of(results, Report::clone)
 }
 
-/// A page in which a parser finds nothing wrong.
+/// An HTML page without parse errors.
 struct Page {
     document: Handle,
 }
@@ -142,7 +142,7 @@ fn charts_are_given_every_row_with_its_bound_and_timeline() {
     let experiment = &data["experiments"][0];
     assert_eq!(experiment["deadline_ms"], 500.0);
     assert_eq!(experiment["sources"][0]["rows"][1]["goodput"]["median"], 0.81);
-    // A rejection costs 1/11 of a call.
+    // A rejection costs 1/11 of a call, so the bound is 0.9 at twice the capacity.
     assert_eq!(experiment["bounds"][0]["corners"], json!([[0.0, 0.0], [1.0, 1.0], [2.0, 0.9]]));
     let run = &experiment["sources"][0]["runs"][0];
     assert_eq!(run["times"], json!([[0.0], [1.0]]));

@@ -73,7 +73,7 @@ fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// Rounds to five digits. A page needs no more.
+/// Rounds to five significant digits, which are enough for a chart.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }

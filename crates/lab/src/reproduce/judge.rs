@@ -65,7 +65,7 @@ impl fmt::Display for Range {
             _ => 2,
         };
         let text = |value: f64| {
-            // The median of an even number of runs can be the mean of a time and of "never".
+            // The median of an even number of runs can be the mean of a time and of [`NEVER`].
             if value >= NEVER / 2.0 {
                 return "∞".to_owned();
             }

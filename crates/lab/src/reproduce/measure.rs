@@ -14,8 +14,8 @@ const HANDLED: f64 = 0.9999;
 const SETTLED_S: f64 = 20.0;
 
 /// The recovery time of a goodput that does not recover, in seconds and as a multiple of its limit.
-/// It is finite, because a value of a claim must be a number, but longer than any run. Texts show
-/// it as ∞.
+/// It is longer than any run, but finite, because a value of a claim must be finite. Texts show it
+/// as ∞.
 pub(super) const NEVER: f64 = 1e9;
 
 /// A measure of a run, or of the runs under all loads.
@@ -39,7 +39,7 @@ pub(super) enum Of {
 /// A part of a run: the callers of one server, from one time to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
-    /// Number of the server among those to which callers send, from 1.
+    /// Number of the server, counted from 1, among the servers to which callers send.
     source: f64,
     /// Seconds after the start of the load.
     from_s: f64,
@@ -47,7 +47,7 @@ pub(super) struct Part {
 }
 
 impl Default for Part {
-    /// Returns the callers of the first server, until the end of the measured time.
+    /// Returns the part that contains the callers of the first server in the whole measured time.
     fn default() -> Self {
         Self { source: 1.0, from_s: 0.0, to_s: f64::INFINITY }
     }
@@ -116,7 +116,8 @@ pub(super) static MEASURES: [Measure; 29] = [
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
     // Seconds from the end of the trigger until goodput has recovered, the limit for this time, and
-    // the time divided by the limit. Each run has its own limit, so only the third judges.
+    // the time divided by the limit. Each run has its own limit, so a rule can only use the third
+    // measure.
     one("recovered_s", |point| outage(point, |o| o.recovered_s.unwrap_or(NEVER))),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
@@ -203,8 +204,8 @@ fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered. Without
-/// a backlog the limit is 0, and only an immediate recovery is within it.
+/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered.
+/// Without a backlog the limit is 0, and only an immediate recovery is within it.
 fn recovery_of_limit(outage: &Outage) -> f64 {
     match (outage.recovered_s, outage.limit_s()) {
         (Some(0.0), _) => 0.0,
@@ -213,7 +214,8 @@ fn recovery_of_limit(outage: &Outage) -> f64 {
     }
 }
 
-/// Returns `some` divided by `whole`, or NaN if `whole` is 0: a claim about nothing has no verdict.
+/// Returns `some` divided by `whole`. Returns NaN if `whole` is 0, because there is no verdict
+/// then.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { f64::NAN }
 }
@@ -266,8 +268,8 @@ fn full_s(point: &Point) -> f64 {
     ended.map_or(f64::NAN, |(at, _)| at - began)
 }
 
-/// Returns the smallest number that the part `wanted` of a histogram's entries does not exceed, or
-/// NaN if the histogram is empty.
+/// Returns the smallest number that the share `wanted` of the transactions did not exceed, or NaN
+/// if the histogram is empty.
 fn met_by(occupancy: &[u64], wanted: f64) -> f64 {
     let total: u64 = occupancy.iter().sum();
     if total == 0 {
@@ -286,8 +288,8 @@ fn capacity(points: &[&Point]) -> f64 {
 }
 
 /// Returns the highest load up to which requests are handled. Returns NaN if the lowest load is not
-/// handled, or if all loads are handled. Then the peak is outside the sweep, and the end of the
-/// sweep would be taken for the peak.
+/// handled, or if all loads are handled. The peak is then outside the sweep, and the end of the
+/// sweep must not be taken for it.
 fn peak(points: &[&Point]) -> f64 {
     let mut loads: Vec<_> =
         points.iter().map(|p| (p.run.conditions.load, p.outcome.handled_part())).collect();

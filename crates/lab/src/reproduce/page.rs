@@ -74,7 +74,8 @@ impl Page {
             let (commit, finding) = (commit.to_owned(), finding.clone());
             record.0.insert(finding.id.clone(), Recorded { commit, finding });
         }
-        // Without this, no row could be written while another row waits to be run again.
+        // If such findings stayed in the record, no row could be written while another row waits to
+        // be run again.
         record.0.retain(|id, recorded| {
             let claim = claims.all().find(|claim| claim.id == *id);
             claim.is_some_and(|claim| has_values(claim, &recorded.finding))

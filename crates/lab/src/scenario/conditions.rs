@@ -41,8 +41,8 @@ pub struct Conditions {
     pub goodput: Goodput,
     /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
-    /// Maximum number of open calls to one server, or `None` if the scenario does not choose one.
-    /// Then the callers have a limit too, but the results are not valid if it matters.
+    /// Maximum number of open calls to one server, or `None` if the scenario does not set one.
+    /// Callers then have a default limit, but the results are not valid if a run reaches it.
     pub open_max: Option<usize>,
     /// Maximum number of open calls in a closed loop: while this number is open, the next call
     /// waits. `None` means an open loop.
@@ -77,7 +77,7 @@ pub struct Conditions {
     pub farm: Option<Farm>,
     /// The use of TCP, or `None` if all messages travel over UDP.
     pub tcp: Option<Tcp>,
-    /// Links. If several links apply to the same packets, the last one counts.
+    /// Links. If several links apply to the same packets, the last one is used.
     pub links: Arc<[Way]>,
     /// Faults.
     pub faults: Arc<[Fault]>,

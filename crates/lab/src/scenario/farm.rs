@@ -72,8 +72,8 @@ mod tests {
         for node in 1..=3 {
             let of = |fault: &&Fault| fault.what == Trouble::Stall { node };
             let mine: Vec<&Fault> = pauses.iter().filter(of).collect();
-            // One in 5 s on average. The standard deviation of the sum of 1,000 gaps is 142 s,
-            // which is 28 gaps. The tolerance is five times that.
+            // There are 1,000 pauses on average, one in 5 s. The standard deviation of the sum of
+            // 1,000 gaps is 142 s, as long as 28 gaps. The tolerance is five times as large.
             assert!(mine.len().abs_diff(1000) < 142, "{}", mine.len());
             assert!(mine.windows(2).all(|pair| pair[0].end() <= pair[1].at), "one after the other");
         }

@@ -122,7 +122,7 @@ fn variants_of_one_name_are_refused() {
     assert!(said.contains("two variants are called `tuned (arrival, class)`"), "{said}");
 }
 
-/// A file with the defaults of the configuration in every key of overload control.
+/// A configuration that leaves every key of overload control at its default.
 const CONFIGURED: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"192.0.2.1:5060\"\n\
     [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:10.0.0.1\"\n";
 
@@ -144,7 +144,7 @@ fn a_variant_has_the_defaults_of_the_configuration_only_if_it_says_so() {
     assert!(said.contains("`product_defaults` has the wrong type"), "{said}");
 }
 
-/// The claims about outages speak of the default configuration.
+/// The claims about outages are claims about the default configuration.
 #[test]
 fn the_default_of_each_outage_is_that_of_the_configuration() {
     let configured = Config::parse(Path::new("c.toml"), CONFIGURED.as_bytes()).unwrap();
@@ -281,7 +281,7 @@ fn a_farm_is_a_balancer_and_its_servers() {
     let Conditions { hold, farm, emulate, topology, .. } = &scenario.conditions;
     assert_eq!(*hold, Hold::Lognormal(1.5));
     assert_eq!((farm.as_ref().unwrap().pause_ms, topology.nodes().len()), (50.0, 4));
-    // A call of 4 ms, divided 2 : 1.
+    // The INVITE transaction gets two thirds of a call's 4 ms, and the BYE transaction one third.
     let us = |class: Class| emulate.serve[class as usize].as_micros();
     assert_eq!((us(Class::Invite), us(Class::Bye)), (2666, 1333));
 
@@ -336,7 +336,7 @@ fn a_scenario_over_tcp_has_buffers_that_can_be_swept() {
     let listen = "127.0.0.1:5060".parse().unwrap();
     let configuration = swept[0].configuration(0, None, listen, &[listen]);
     assert!(configuration.contains("transport = \"tcp\""), "{configuration}");
-    // The name of a run depends on the transport and on the buffers.
+    // A change of the transport or of the buffers changes the name of a run.
     let id = |text: &str| runs(&parse(text).unwrap(), Kind::Sim)[0].id("p");
     let ids = [RIGHT, &text, &format!("{text}buffer_bytes = 512\n")].map(id);
     assert_eq!(BTreeSet::from(ids).len(), 3);
@@ -362,7 +362,7 @@ fn a_trace_determines_the_load() {
     assert!(said.contains("remove `load` from `[sweep]`"), "{said}");
     let text = text.replace("load = [2, 0.5, 2]", "").replace("loads = [2]", "");
     let conditions = parse(&text).unwrap().conditions;
-    // A call a second. An INVITE of 900 µs and 5 messages of 800 µs are 4.9 ms.
+    // There is a call a second. An INVITE of 900 µs and 5 messages of 800 µs take 4.9 ms.
     let s = 6.0 * 0.0008 + 0.0001;
     assert!((conditions.load - s).abs() < 1e-9, "{}", conditions.load);
     let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
@@ -383,13 +383,13 @@ fn a_workload_has_people_who_redial_and_devices_that_register() {
     assert_eq!((redial.attempts_max, redial.probability, redial.waiting_max), (5, 0.8, 100_000));
     assert_eq!(redial.wait, Span::LogNormal { mean: s(20), sigma: 1.0 });
     assert_eq!((devices.count, devices.refresh, devices.obeys_retry_after), (500, s(1800), true));
-    // The defaults of RFC 5626 §4.5.
+    // These are the defaults of RFC 5626 §4.5.
     assert_eq!(devices.back_off, BackOff { base: s(30), max: s(1800), jitter: 0.5 });
     assert_eq!(devices.loss, Some(RegistrationLoss { at: s(60), share: 0.5, within: s(2) }));
     assert_eq!(emergency, 0.01);
     let none = parse(RIGHT).unwrap().conditions;
     assert_eq!((none.redial, none.devices, none.emergency), (None, None, 0.0));
-    // The name of a run depends on these keys.
+    // A change of one of these keys changes the name of a run.
     let id = |text: &str| runs(&parse(text).unwrap(), Kind::Sim)[0].id("p");
     for (from, to) in [("wait_s = 20", "wait_s = 21"), ("lost = 0.5", "lost = 0.6")] {
         assert_ne!(id(PEOPLE), id(&PEOPLE.replace(from, to)), "{to}");

@@ -1,4 +1,4 @@
-//! Attackers: senders that have other aims than making calls.
+//! Attackers: senders that do not want to make calls.
 //!
 //! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
 //! from its own address, or forges the address of a caller or an unused address. It either sees no
@@ -27,10 +27,11 @@ const PER_CALL: u32 = 40;
 /// Maximum length of the body of [`Attack::Hoard`]'s requests, in bytes.
 pub(super) const BODY_MAX: usize = 60_000;
 
-/// Number of the latest packets of others from which an observer selects.
+/// Number of the most recent packets of others from which an observer chooses one.
 const SEEN_MAX: usize = 64;
 
-/// An attacker reacts to responses only while fewer of its packets than this wait to be sent.
+/// Number of the attacker's packets that wait to be sent. At this number, the attacker stops
+/// reacting to responses.
 const REACTIONS_MAX: usize = 64;
 
 /// An attacker, as a world describes it.
@@ -91,7 +92,7 @@ pub enum Attack {
     Vias,
     /// Errors "ICMP port unreachable" that seem to come from back ends.
     Icmp,
-    /// INVITEs to the number that all callers call, some of them in a form in which a proxy has to
+    /// INVITEs to the number that all callers call. Some of them have a form that a proxy has to
     /// change as much as possible.
     Flood,
     /// BYEs, ACKs, INFOs and responses that belong to no call.

@@ -91,14 +91,14 @@ pub(super) fn answerer_book(stats: &AnswererStats) -> AnswererBook {
 impl Limits {
     fn of(config: &Config) -> Self {
         let (server, overload) = (&config.server, &config.overload);
-        // Each shard has its part of a limit, and at least 1.
+        // Each shard has an equal part of a limit, but at least 1.
         let shards = usize::from(server.shards);
         let over_all = |max: usize| (max / shards).max(1) * shards;
         let fifo = overload.queueing == Queueing::Fifo;
         Self {
             calls: over_all(server.calls_max),
             transactions: over_all(server.transactions_max),
-            // Work that a law paces waits apart from the single queue.
+            // With FIFO, work that a law paces waits in a second queue.
             queued: over_all(server.queue_max) * if fifo { 2 } else { LANES },
             one_queue: (server.queue_max / shards).max(1),
             remembered: 2 * over_all(overload.gate.memory_max),
@@ -122,8 +122,8 @@ impl Instruments {
             registry: assembly.registry().clone(),
             backends: backends.map(|backend| backend.name().to_owned()).collect(),
             limits: Limits::of(config),
-            // Otherwise a back end that was silent may answer a call that failed over to another
-            // one.
+            // With transactions and several attempts, a back end that was silent may answer a call
+            // that has already gone to another one. Then the call counts at both.
             gives_each: config.pool[0].mode == Mode::Stateless || config.pool[0].tries_max == 1,
         }
     }
@@ -139,7 +139,7 @@ impl Instruments {
         let banned = sum(&|proxy| proxy.dropped(DropReason::Banned).get());
         let lost_unread = sum(&|proxy| proxy.dropped(DropReason::QueueFull).get());
         let overflowed = shards.iter().map(|(shard, _)| shard.emulated_overflow.get()).sum();
-        // A message that is lost after a handoff was read before.
+        // A message that is lost at a full queue after a handoff was already read by another shard.
         let (overflowed, perhaps) =
             if shards.len() == 1 { (overflowed, 0) } else { (0, overflowed) };
         let pools = registry.pools();
@@ -182,7 +182,7 @@ impl Instruments {
             open: sum(&|proxy| proxy.transactions_open.get()),
             queued: fill(sum(&|proxy| proxy.queued.get()), limits.queued),
             longest_queue: fill(longest.max().unwrap_or(0), limits.one_queue),
-            // The count of work that is decided at service is published a little later.
+            // If work is decided at service, the proxy publishes its count a little later.
             admitted: limits.counts_at_once.then(|| {
                 sum(&|proxy| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum())
             }),

@@ -66,8 +66,8 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // These are drawn last, so that the earlier draws are the same as in worlds without names,
-    // health checks and limits.
+    // These settings are drawn last, so that a world without names, health checks or limits has the
+    // same earlier draws.
     if dice.happens(0.25) {
         resolve(&mut dice, &mut world);
     }
@@ -109,7 +109,7 @@ pub fn draw_with_streams(seed: u64) -> World {
         window,
     });
     if world.outside().is_reliable() {
-        // Attackers send datagrams.
+        // Attackers can only send datagrams, so a world with streams has none.
         world.strangers.clear();
     }
     let shape = shape(&world);
@@ -124,7 +124,7 @@ fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
         let behind = world.behind(index).len() as f64;
         let this = &mut world.proxies[index];
         let forks = this.pool.get("policy") == Some(&Setting::Word("fork".into()));
-        // This is drawn in any case, so that later draws are the same.
+        // A number is drawn even if it is not used, so that the later draws stay the same.
         let calls_max = dice.happens(0.6).then(|| dice.between([1, 60]));
         let part = dice.scale([0.3, 3.0]) / behind;
         let cps_max = dice.happens(0.5).then(|| (capacity_cps * part).ceil() as u64);
@@ -171,7 +171,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             ("slow_start_s", &[0, 5, 60]),
             ("retry_after_max_s", &[0, 5, 60]),
         ] {
-            // This is drawn in any case, so that later draws are the same.
+            // A number is drawn even if it is not used, so that the later draws stay the same.
             let drawn = dice.happens(0.5).then(|| dice.one(values));
             if let Some(value) = drawn.filter(|_| key == "slow_start_s" || !is_stateless) {
                 health.insert(key.into(), Setting::Number(value));
@@ -192,9 +192,9 @@ fn look_after(dice: &mut Dice, world: &mut World) {
         world.absences.push(OutOfService {
             proxy,
             behind,
-            // After a crash the proxy does not count the calls from before the crash. So it forgets
-            // a removed back end that still has such calls, and cannot route them until the back
-            // end is configured again.
+            // After a crash, the proxy does not count the calls from before the crash. So it
+            // forgets a removed back end that still has such calls. It could not route them until
+            // the back end is configured again.
             by: if crashes { Means::Drain } else { by },
             begins_ms: dice.0.below(room.as_millis() as u64),
             lasts_ms: dice.between([1, 30_000]),

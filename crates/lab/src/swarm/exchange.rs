@@ -31,7 +31,7 @@ impl Exchange {
     }
 
     fn say(&mut self, received: &Received, request: &Message<'_>, status: u16) {
-        // The To-tag is the same each time, because all copies belong to one transaction.
+        // All copies of a request belong to one transaction, so they get the same To-tag.
         let to_tag = request.call_id().unwrap_or_default();
         let to_tag: Vec<u8> =
             to_tag.iter().copied().filter(u8::is_ascii_alphanumeric).take(32).collect();

@@ -12,7 +12,7 @@ use super::run::{Finding, Ran, SAME, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
-/// Every world whose seed is a multiple of this is run twice, and both runs are compared.
+/// Every world whose seed is a multiple of this number is run twice, and the two runs are compared.
 const TWICE: u64 = 10;
 
 /// The parameters of a hunt.

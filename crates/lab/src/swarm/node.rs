@@ -57,7 +57,8 @@ impl Node {
         (wrap, wiretap): (Wrap<'_>, &Wiretap),
     ) -> Result<Self, String> {
         let element = world.node(place).index() as u32;
-        // A node that is started again makes other tags, branches and choices than before.
+        // The number of earlier starts changes the seed, so a restarted node makes other tags,
+        // branches and choices than before.
         let seed = Seed(Seed(world.seed).stream(Purpose::Fault, element << 16 | life).next_u64());
         match place {
             Place::Caller(index) => {
@@ -81,8 +82,8 @@ impl Node {
                     Source::Own | Source::Nobody => None,
                 };
                 let ends = [address(place), target];
-                // Each attacker draws by its own number, so that other callers and servers do not
-                // change its draws.
+                // An attacker draws by its index among the attackers. So a change of callers or
+                // servers does not change its draws.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
                 Ok(Self::Attacker(Box::new(hostile)))
@@ -100,7 +101,7 @@ impl Node {
                 let shards = (0..count).map(|shard| {
                     let mut part = assembly.part(shard);
                     if let Some(host) = part.host().cloned() {
-                        // The time during which a process is stalled is lost.
+                        // A stalled process does not catch up on the lost time.
                         part = part.on(HostSettings { catches_up: false, ..host });
                     }
                     let core = wrap(index, part.core(Pool::new()));
@@ -171,7 +172,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
     let is_roomy = config.server.transactions_max >= ROOMY;
-    // A message that waits for its connection is counted before it is seen, and may never be seen.
+    // A message that waits for its connection is counted before a tap sees it, and a tap may never
+    // see it.
     let at_once = world.transports(index) == [Transport::Udp; 2];
     let this = &world.proxies[index];
     let balances = this.emulate.is_empty() && is_roomy && at_once && hands_off_at_once(this);
@@ -204,14 +206,15 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
         idle_max: config.server.call_idle,
         at_once: at_once && this.emulate.is_empty() && world.names.is_none(),
         sees_evidence: world.transports(index)[1] == Transport::Udp,
-        // A proxy cannot notice within this time that a back end is silent.
+        // A proxy cannot notice within this time that a back end is silent, so a shorter silence is
+        // no evidence.
         silent_after: silent.into_iter().flatten().min().unwrap_or_default().mul_f64(0.8),
         keeps_accounts: pool.mode == Mode::Transaction || config.server.calls_max >= ROOMY,
         transactions_max: config.server.transactions_max as u64,
     }))
 }
 
-/// Returns whether a message that another shard handles waits for nothing.
+/// Returns whether handoffs between the shards of the proxy take no time.
 fn hands_off_at_once(proxy: &Proxy) -> bool {
     proxy.handoff_us == 0
 }
@@ -225,7 +228,8 @@ fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
     CallerConfig {
-        // A name that every proxy considers its own. An address might belong to another node.
+        // The host is a name that every proxy considers its own. An address might belong to another
+        // node.
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,

@@ -26,6 +26,6 @@ pub enum Means {
     Drain,
     /// It is put into maintenance.
     Disable,
-    /// It is removed from the configuration. The last back end always stays.
+    /// It is removed from the configuration, unless it is the last back end.
     Remove,
 }

@@ -16,7 +16,8 @@ use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
 use super::world::{Names, Place, Streams, World, address, host};
 
-/// Interval at which the tables are checked while calls are offered, and afterwards.
+/// Interval between checks of the tables while calls are offered. `LOOK_AFTERWARDS` is the interval
+/// after that.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
@@ -35,9 +36,9 @@ pub const SAME: &str = "same";
 /// messages that cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
-/// The part of the calls that may be lost because of noise, and a number of calls that may be lost
-/// in addition. Such a tolerance is needed because in an overloaded proxy a single additional
-/// packet changes many later decisions.
+/// The share of the calls that noise may cost, and a number of calls in addition. A single
+/// additional packet changes many later decisions of an overloaded proxy, so the result cannot be
+/// the same.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
 /// A violation.
@@ -55,7 +56,7 @@ pub struct Ran {
     /// Violations, or empty if there are none.
     pub findings: Vec<Finding>,
     /// Number of requests, responses and calls that the checkers did not watch because their memory
-    /// was full, also in the same world without noise.
+    /// was full. It includes those of the same world without noise, if that was run.
     pub unwatched: u64,
     /// Counts of the packets.
     pub summary: Summary,
@@ -134,7 +135,8 @@ fn compared(mut ran: Ran, calm: Ran) -> Ran {
         let what = format!("{completed} calls are completed, and {usual} without the noise");
         ran.findings.push(Finding { checker: GOODPUT.to_owned(), what });
     }
-    // A calm world that panics completes no calls, so the comparison alone would find nothing.
+    // Without noise the world may panic and complete no calls. Then the comparison of the calls
+    // alone would find nothing.
     ran.findings.extend(calm.findings.into_iter().map(|Finding { checker, what }| {
         let what = format!("without the noise: {what}");
         Finding { checker, what }
@@ -262,7 +264,8 @@ impl<'a> Run<'a> {
         for index in 0..self.world.proxies.len() {
             self.network.drain(self.world.node(Place::Proxy(index)));
         }
-        // The next queries were due within an hour.
+        // Each proxy had scheduled its next queries within an hour. After that time, no query is
+        // left.
         self.network.run_until(self.network.now() + Duration::from_secs(3660));
     }
 
@@ -356,7 +359,7 @@ fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
         (0..stranger.count).map(move |n| {
             let [local, remote] =
                 [Place::Proxy(door), behind[n as usize % behind.len()]].map(address);
-            // The forger has seen no packet of the proxy.
+            // The forged report quotes no packet, because the attacker has seen none.
             let failure = Failure::new(Flow::udp(local, remote), Cause::Refused, b"");
             (stranger.due(n), door, Told::Failure(failure))
         })

@@ -26,7 +26,7 @@ fn calls_that_noise_costs_are_found() {
     assert_eq!(found(ran(50, &[]), ran(100, &[])), [GOODPUT]);
 }
 
-/// A calm world that panics completes no calls, so noise seems to cost none.
+/// If the world without noise panics, it completes no calls, so the noise seems to cost none.
 #[test]
 fn findings_in_the_world_without_noise_count() {
     assert_eq!(found(ran(0, &[]), ran(0, &[PANIC])), [PANIC]);
@@ -35,7 +35,8 @@ fn findings_in_the_world_without_noise_count() {
     assert_eq!(whole.findings[0].what, "without the noise: it is wrong");
 }
 
-/// Otherwise a calm world that was only watched in part would seem to have no violations.
+/// The world without noise may have been watched only in part. Then it only seems to have no
+/// violations.
 #[test]
 fn messages_that_were_not_watched_without_the_noise_count() {
     let noisy = Ran { unwatched: 2, ..ran(100, &[]) };

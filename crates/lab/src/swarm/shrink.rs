@@ -2,9 +2,9 @@
 //!
 //! A world is reduced as long as the same checker still finds a violation. First, whole groups are
 //! removed (attackers, faults, streams, names, times out of service). Then the calls and packets
-//! are reduced by halves. Then callers, proxies, answerers and faults are removed one by one. Then
-//! everything that has a default is removed. If enough runs are allowed, the rest is needed for the
-//! failure.
+//! are reduced by halves. Then callers, proxies, answerers and faults are removed one by one.
+//! Finally each setting that has a default is removed. If the number of runs suffices, the checker
+//! finds nothing without any part of the remaining world.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -37,8 +37,7 @@ pub fn shrink(
         what: "found in the first run of the world, but not in the second".into(),
     };
     let mut best = Shrunk { finding: of(find(&world)).unwrap_or_else(unknown), world, tries: 1 };
-    // Each round starts from the smallest world so far. The rounds end when nothing more can be
-    // left out.
+    // Each round starts from the smallest world so far. The rounds end when no reduction succeeds.
     loop {
         let mut smaller = false;
         for step in STEPS {
@@ -64,9 +63,9 @@ pub fn shrink(
     }
 }
 
-/// A function that returns `world` with one reduction, the one with this number, counted from 0. It
-/// returns `None` if there are no more reductions. After a success the caller tries the same number
-/// again.
+/// A function that returns `world` with the reduction of this number, counted from 0. It returns
+/// `None` if there are no more reductions. After a successful reduction, the caller asks for the
+/// same number again.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -172,7 +171,7 @@ fn without_fault(world: &World, at: usize) -> Option<World> {
 fn with_fewer_calls(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let crowds = world.callers.len();
-    // The number is reduced by halves, then one by one.
+    // The number of calls is first halved. When that fails, it is reduced one by one.
     let crowd = world.callers.get_mut(at % crowds).filter(|_| at < 2 * crowds)?;
     crowd.calls = if at < crowds { crowd.calls.div_ceil(2) } else { crowd.calls - 1 }.max(1);
     Some(world)

@@ -1,5 +1,5 @@
-//! Tests of shrinking with invented failures: everything needed for a failure remains, everything
-//! else is removed.
+//! Tests of shrinking with invented failures. Everything that the failure needs remains, and all
+//! other parts are removed.
 
 use super::*;
 use crate::swarm::draw::draw;

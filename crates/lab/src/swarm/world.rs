@@ -34,7 +34,7 @@ pub struct World {
     /// Attackers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Attacker>,
-    /// The use of streams. If `None`, all messages are datagrams.
+    /// The transports. If `None`, all messages are datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
     /// The resolution of back-end names. If `None`, proxies know the addresses.
@@ -48,7 +48,7 @@ pub struct World {
     pub faults: Vec<Episode>,
 }
 
-/// The use of streams, and the parameters of the systems below them.
+/// The transports of the messages, and the parameters of the operating systems below the streams.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
@@ -115,7 +115,7 @@ pub struct Proxy {
     /// Keys of `[pool.health]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<String, Setting>,
-    /// Number of back ends that are backups. These are the last ones in the list.
+    /// Number of back ends that are backups. They are the last ones in the list.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
     /// Keys of each `[[pool.backend]]` with their numbers.

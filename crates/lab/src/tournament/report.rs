@@ -112,7 +112,7 @@ fn by_bout(
     report::Table::by_row("law", head, body)
 }
 
-/// Returns the mark of an entrant's rank.
+/// Returns the mark for the rank of an entrant, or an empty text for no mark.
 fn mark(cell: &Cell) -> &'static str {
     match cell.place {
         Place::First => " ▲",
@@ -121,8 +121,9 @@ fn mark(cell: &Cell) -> &'static str {
     }
 }
 
-/// Returns a table of the times until the laws settled on the same path, with a row for each law and
-/// a column for each bout. A bout in which no law settled has no rise of the load, or is too hard.
+/// Returns a table of the times until the laws settled on the same path, with a row for each law
+/// and a column for each bout. If no law settled in a bout, its load does not rise above the
+/// capacity, or no law can handle it.
 fn settled(results: &Results) -> report::Table {
     let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
     let body = results.laws.iter().map(|law| {
@@ -143,8 +144,8 @@ fn settled(results: &Results) -> report::Table {
     report::Table::by_row("law", head, body)
 }
 
-/// Returns the time until an entrant settled, or `None` unless all its runs did. The mean of those
-/// that did would make an entrant look better that often does not settle.
+/// Returns the time until an entrant settled, or `None` unless it settled in all its runs. The mean
+/// over some runs would favour an entrant that often does not settle.
 fn settled_always(cell: &Cell) -> Option<Spread> {
     let (count, time) = cell.settled;
     time.filter(|_| count == cell.scores.len())
@@ -197,7 +198,7 @@ pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// Returns a figure with a panel for each path, in which the bouts are side by side.
+/// Returns a figure with a panel for each path. The bouts are side by side on the horizontal axis.
 fn figure(
     results: &Results,
     what: &str,

@@ -39,7 +39,8 @@ pub struct Score {
     pub fairness: Option<f64>,
     /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
     pub trunk: Option<f64>,
-    /// The same of all other sources together, or `None` without a trunk.
+    /// The fraction of all other sources' calls that were set up in time, or `None` without a
+    /// trunk.
     pub others: Option<f64>,
 }
 
@@ -85,7 +86,8 @@ pub struct Cell {
     pub fairness: Option<Spread>,
     /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
     pub trunk: Option<Spread>,
-    /// The same of all other sources together, or `None` without a trunk.
+    /// The fraction of all other sources' calls that were set up in time, or `None` without a
+    /// trunk.
     pub others: Option<Spread>,
     /// The rank of the entrant among all entrants on its path.
     pub place: Place,
@@ -108,7 +110,7 @@ pub enum Place {
     Behind,
 }
 
-/// Differences in goodput up to this part of the capacity do not count.
+/// Difference in goodput that does not count, as a part of the capacity.
 const ALIKE: f64 = 0.005;
 
 impl Score {
@@ -132,7 +134,7 @@ impl Score {
             kept: (possible_cps > 0.0).then(|| outcome.goodput_cps() / possible_cps),
             p99_ms: outcome.set_up_delay.map(|delay| delay.p99_ms),
             settled_s: outcome.settled_s,
-            // Both numbers are of the whole run.
+            // Both numbers count from the start of the run, including the warm-up.
             early: early as f64 / outcome.counted("offered").max(1.0),
             fairness: outcome.fairness,
             trunk: outcome.trunk_in_time,
@@ -296,14 +298,14 @@ mod tests {
             places,
             [
                 ("a", Route::Same, Place::First),
-                // Always by 0.02.
+                // The goodput differs by 0.02 under every seed.
                 ("b", Route::Same, Place::Behind),
                 ("b", Route::Own, Place::First),
                 ("c", Route::Same, Place::Tied),
                 ("d", Route::Same, Place::Tied),
             ]
         );
-        // A single run has no interval.
+        // A single run has no confidence interval, so its difference is not significant.
         let single = [score("a", Route::Same, 1, 0.9), score("b", Route::Same, 1, 0.1)];
         let places: Vec<_> = super::cells(&["a", "b"], &single).iter().map(|c| c.place).collect();
         assert_eq!(places, [Place::First, Place::Tied]);

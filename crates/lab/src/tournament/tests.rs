@@ -56,7 +56,8 @@ fn sources_have_fair_shares_on_both_paths_of_one_bout_and_on_none_of_the_other()
         assert!(bout.runs.iter().all(as_named), "{}", bout.name);
         let conditions = &bout.runs[0].spec.conditions;
         assert!(conditions.trunk > 0.0, "{}", bout.name);
-        // Each small source offers some 40 calls or more, so that its fairness is defined.
+        // Each small source offers more than 40 calls, so its fairness is defined (at least 20
+        // calls).
         let (load, small) = (bout.runs[0].spec.rate_cps(), 1.0 - conditions.trunk);
         let measured_s = bout.runs[0].spec.measured.as_secs_f64();
         assert!(load * small * measured_s / f64::from(conditions.sources) > 40.0);
@@ -146,7 +147,7 @@ fn a_tournament_is_the_same_each_time_its_seeds_differ_and_its_files_show_it() {
     assert!(tide.goodput.mean > none.goodput.mean, "{} {}", tide.goodput.mean, none.goodput.mean);
     assert_eq!(bout.on("asterisk", Route::Own).map(|cell| cell.route), Some(Route::Own));
 
-    // The path of codel is a parameter of its law.
+    // On its own path, codel has other parameters than on the same path.
     assert_eq!(results.tuned, ["codel"]);
     assert!(report::win(&results, "asterisk").is_some());
     assert_eq!(report::win(&results, "codel"), None);

@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 pub struct Settings {
     /// α: amplitude of the perturbation, above 0.
     pub amplitude: f64,
-    /// γ: the distance that the estimate moves for a slope, above 0. The default suits values that
-    /// change by a fraction of 1 when a coordinate changes by 1.
+    /// γ: the factor from a slope to the distance that the estimate moves, above 0. The default
+    /// suits values that change by a fraction of 1 when a coordinate changes by 1.
     pub gain: f64,
     /// h: parameter of the filter, 0 to 1. The nearer it is to 1, the more the filter delays its
     /// output. With a long delay, the product with the perturbation may have the wrong sign. A
@@ -43,9 +43,9 @@ pub struct Seeker {
 }
 
 impl Seeker {
-    /// Creates a search that starts at `start`, and keeps each coordinate within its bounds. Beyond
-    /// a bound the value would not change any more. So an estimate that drifted there would not
-    /// come back.
+    /// Creates a search that starts at `start` and keeps each coordinate within its bounds. Beyond
+    /// a bound the value would not change with the coordinate, so an estimate there would have no
+    /// slope to follow back.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }
@@ -64,7 +64,8 @@ impl Seeker {
     /// Records the function's value at [`probe`](Self::probe).
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
-        // The first value is treated as if it had always been there, so that it counts as constant.
+        // The value before the first one is taken as equal to it, so that the filter removes it as
+        // constant.
         let last = self.last.unwrap_or(value);
         if self.last.is_none() {
             self.zeta = value / (1.0 + filter);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     fn sought(start: &[f64], steps: u32, function: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-        // The bowls here are steep.
+        // The test functions are steep, so the gain is smaller than the default.
         let settings = Settings { gain: 4.0, ..Settings::default() };
         let mut seeker = seeker(start, settings);
         for _ in 0..steps {

@@ -10,10 +10,11 @@ use crate::run_spec::RunSpec;
 /// The called URI. Its host is a name, so that no server takes it for an outside address.
 const CALLED: &str = "sip:service@example.com";
 
-/// Maximum number of open calls to one server if the scenario does not choose one.
+/// Maximum number of open calls to one server if the scenario does not set one.
 const OPEN_MAX: usize = 100_000;
 
-/// Number of called users if a server learns its limits from rejections.
+/// Number of called users if a server learns its limits from rejections. It then needs rejections
+/// by several users.
 const CALLEES: u32 = 100;
 
 /// Time after the deadline of the last call, in which messages in flight are counted.

@@ -16,8 +16,8 @@ use crate::topology::Topology;
 /// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
-/// The share of the calls of the measured time that callers need not begin. If more do not begin,
-/// the callers do not offer their load.
+/// The share of the calls in the measured time that callers may fail to start. If they fail to
+/// start more, they do not offer their load.
 const NOT_BEGUN_MAX: f64 = 0.01;
 
 /// Returns the name of the configuration file of the server at index `place`.
@@ -97,9 +97,10 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
-/// Returns a text if callers did not begin their calls in the measured time of `run`, because too
-/// many calls were open. Returns `None` if the scenario chooses the limit of open calls, which then
-/// belongs to its load. In simulated time callers have no other reason not to offer their load.
+/// Returns a text if callers failed to start calls in the measured time of `run`, because too many
+/// calls were open. Returns `None` if the scenario sets the limit of open calls, because the limit
+/// then belongs to its load. In simulated time callers have no other reason to offer less than
+/// their load.
 pub(super) fn too_slow<'a>(
     run: &RunSpec,
     callers: impl IntoIterator<Item = &'a CallerStats>,
@@ -136,9 +137,9 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-/// The number of calls that each source must offer, so that chance does not decide the fraction of
-/// its calls that it sets up. If half of 20 calls are set up by chance alone, the index of equally
-/// treated sources is .95.
+/// Minimum number of calls of each source. With fewer calls, chance would decide the fraction of a
+/// source's calls that it sets up. If half of 20 calls are set up by chance alone, the index of
+/// equally treated sources is .95.
 const CALLS_MIN: u64 = 20;
 
 /// Returns Jain's index of fairness, computed from the fraction of its calls that each source set
@@ -183,7 +184,7 @@ mod tests {
         CallerStats { measured, ..CallerStats::default() }
     }
 
-    /// Otherwise a server would seem to have got calls that were never sent.
+    /// If this were no error, the results would count calls as offered that were never sent.
     #[test]
     fn callers_that_begin_too_few_calls_are_too_slow_unless_the_scenario_limits_them() {
         let is_doubt = |keys: &str, not_begun: u64| {
@@ -193,7 +194,8 @@ mod tests {
             );
             let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
             let run = runs(&scenario, Kind::Sim).remove(0);
-            // All missing calls are in the measured time, but they are few of the whole run.
+            // All calls that were not started are in the measured time, but they are only a small
+            // share of the whole run.
             let stats = |not_begun| {
                 let measured = Measured { offered: 1000, not_begun, ..Measured::default() };
                 CallerStats { offered: 1_000_000, not_begun, measured, ..CallerStats::default() }
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(index(&[source(20, 0), source(20, 0)]), None);
     }
 
-    /// With one call, each source sets up all of its calls or none.
+    /// If each source has one call, it sets up all of its calls or none.
     #[test]
     fn sources_with_few_calls_have_no_fairness() {
         assert_eq!(fairness(&[source(19, 9), source(1000, 500)]), None);

@@ -23,9 +23,9 @@ use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
-/// Use of a core by an answerer, in a part of the run, beyond which the answerer may be the reason
-/// for late responses. Callers are judged by the lateness of their calls, but an answerer sends
-/// nothing on its own.
+/// Load of an answerer's core in a part of a run, above which late responses may be the fault of
+/// the answerer. The lateness of calls shows whether callers are too slow. An answerer sends
+/// nothing on its own, so its load is checked instead.
 const ANSWERER_LOAD_MAX: f64 = 0.95;
 
 /// Interval at which the run checks whether it was cancelled.
@@ -101,7 +101,7 @@ impl World for Loopback {
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let mut answered = AnswererStats::default();
         answers.iter().for_each(|answer| answered.merge(&answer.stats));
-        // On real sockets the callers of a server are one source.
+        // On real sockets all callers of a server use one address, so they are one source.
         let stats: Vec<CallerStats> = calls.iter().map(|done| done.stats.clone()).collect();
         Ok(Outcome {
             fairness: counted::fairness(&stats),
@@ -113,8 +113,8 @@ impl World for Loopback {
     }
 }
 
-/// Checks that real sockets can run `run`. A condition that they cannot provide must not be left
-/// out, because the results would name it.
+/// Checks that real sockets can run `run`. A condition that they do not support is an error,
+/// because the results would name it although it had no effect.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
@@ -181,7 +181,7 @@ fn used(
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()
     }
     let too_late = calls.iter().find_map(|done| done.stats.too_late());
-    // A run of less than a second has no parts.
+    // A run of less than a second has no parts, so the mean over the run is used as well.
     let answerer_load = answers.iter().map(load).fold(busiest.load(), f64::max);
     let drops = calls.iter().map(|done| done.drops).chain(answers.iter().map(|done| done.drops));
     Generator {

@@ -135,7 +135,7 @@ mod tests {
     use crate::scenario::Scenario;
     use crate::worlds::Kind;
 
-    /// A call costs 6 ms and a registration 2 ms: 166.7 calls/s.
+    /// A call costs 6 ms, so the capacity is 166.7 calls/s. A registration costs 2 ms.
     const SCENARIO: &str = "title = \"t\"\n[workload]\nload = 0.6\n[workload.redial]\n\
         [emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 60\n[[variant]]\n";
 
@@ -194,7 +194,7 @@ mod tests {
         let bad_until = |end: usize| timeline(move |second| if second <= end { 20 } else { 100 });
         let outage_of = |timeline: &Timeline| outage(&run(DEVICES), timeline, &stats()).unwrap();
         let found = outage_of(&bad_until(30));
-        // 50 people of 6 ms, 2,000 devices of 2 ms.
+        // 50 calls of 6 ms and 2,000 REGISTERs of 2 ms are waiting.
         assert!((found.backlog_s - 4.3).abs() < 1e-9, "{found:?}");
         assert!((found.limit_s() - 4.73).abs() < 1e-9);
         assert_eq!((found.trigger_ended_s, found.recovered_s), (10.0, Some(20.0)));
@@ -203,11 +203,11 @@ mod tests {
         assert_eq!((found.goodput_end, found.emergency_part()), (1.0, Some(0.75)));
         let found = outage_of(&bad_until(100));
         assert_eq!((found.recovered_s, found.goodput_end), (None, 0.2));
-        // A relapse at the end counts.
+        // If goodput falls again at the end, it has not recovered.
         let relapse = timeline(|second| if second < 58 { 100 } else { 0 });
         assert_eq!(outage_of(&relapse).recovered_s, None);
         assert_eq!(outage_of(&bad_until(5)).recovered_s, Some(0.0));
-        // There is no whole window after the end of the trigger.
+        // The load ends before a whole window after the end of the trigger.
         let late = run(&DEVICES.replace("lost_at_s = 8", "lost_at_s = 55"));
         assert_eq!(outage(&late, &timeline(|_| 0), &stats()).unwrap().recovered_s, None);
     }

@@ -49,7 +49,7 @@ mod tests {
         let mut run = runs(&scenario, Kind::Sim).remove(0);
         let s = Duration::from_secs;
         let capacity = run.capacity_cps();
-        // A rejection costs nothing here.
+        // A rejection costs nothing in this scenario.
         let part = |run: &RunSpec, from, to, offered| {
             possible_cps(run, s(from), s(to), offered) / capacity
         };
@@ -57,8 +57,9 @@ mod tests {
             let part = part(&run, from, to, 1.0);
             assert!((part - expected).abs() < 1e-9, "{part} from {from} to {to} s");
         }
-        // Two bursts of 0.2 s at twice the capacity. 0.6 of their calls are in the first block of
-        // 0.5 s.
+        // There are two bursts of 0.2 s at twice the capacity. At full capacity, the calls of the
+        // first half second need 0.6 s, of which 0.5 s are available. Those of the second need 0.2
+        // s.
         let bursts = part(&run, 6, 7, 1.0);
         assert!((bursts - 0.7).abs() < 1e-9, "{bursts}");
         assert!((part(&run, 0, 4, 0.25) - 0.5).abs() < 1e-9);

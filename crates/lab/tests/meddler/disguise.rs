@@ -1,15 +1,15 @@
-//! A proxy to which the one number that an attacker calls looks like many, and the attacker's
-//! address like several.
+//! A proxy that sees the one number that an attacker calls as many numbers, and the attacker's
+//! address as several addresses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Count of numbers that replace the number that the attacker calls.
+/// Count of numbers that stand for the number that the attacker calls.
 const NUMBERS: u32 = 16;
 
-/// Count of addresses that replace the attacker's address.
+/// Count of addresses that stand for the attacker's address.
 const ADDRESSES: u32 = 4;
 
 /// A proxy that gets an attacker's INVITEs in changed form. The packets that the proxy sends are

@@ -50,8 +50,8 @@ impl Answers {
 
     pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
         for (node, book) in books {
-            // The tap does not see a response that no connection accepted, although the proxy has
-            // sent it.
+            // If no connection accepted a final response, the tap has not seen it, but the proxy
+            // counts it as sent.
             let unsent = match book {
                 Book::Proxy(book) => book.unsent as usize,
                 _ => 0,

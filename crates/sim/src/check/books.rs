@@ -13,7 +13,7 @@ pub enum Book {
     Proxy(ProxyBook),
 }
 
-/// The number of ended calls of a caller, for each way in which a call can end.
+/// The number of a caller's ended calls, for each way in which a call can end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
     /// The caller's BYE ended the established call.
@@ -96,8 +96,8 @@ pub struct ProxyBook {
     pub overflowed: u64,
     /// Datagrams that the kernel dropped before the receive buffers because the core asked for it.
     pub filtered: u64,
-    /// Messages that the proxy lost at a full queue, or dropped because of a ban. The book does not
-    /// say whether the proxy had read them.
+    /// Messages that the proxy lost at a full queue, or dropped because of a ban. Some of them may
+    /// also be counted in `received`.
     pub perhaps_dropped: u64,
     /// Messages sent, except ACKs of one hop and first CANCELs of one hop.
     pub sent: u64,
@@ -149,7 +149,8 @@ pub struct Held {
     /// Limit on the number of its calls, or `None` if there is no such limit or if the back end
     /// also has another limit.
     pub calls_max: Option<u64>,
-    /// Sum of the weights of its open transactions, in hundredths of the weight of a BYE.
+    /// Sum of the weights of its open transactions, in hundredths of the weight of a BYE (an INVITE
+    /// weighs 175).
     pub work: u64,
     /// Availability for new calls.
     pub standing: Standing,

@@ -49,7 +49,7 @@ mod tests {
     use super::super::books::ProxyBook;
     use super::*;
 
-    /// The sum of all queues may be far below its limit.
+    /// Each queue has its own limit: the sum of all queues may be far below their common limit.
     #[test]
     fn one_message_too_many_in_a_queue_is_found_while_the_other_queues_are_empty() {
         let found = |used| {

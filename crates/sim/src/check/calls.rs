@@ -1,31 +1,32 @@
-//! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
+//! `calls`: every call ends in exactly one way, and the books of both ends agree with the packets.
 //!
-//! The callers count goodput, the most important number of this project. So the checker checks
-//! their books, which are their own records. It derives the ending of each call again from the
-//! packets that leave and reach a group of callers, by the rules of RFC 3261 §13.2.2, §9.1 and
-//! §15.1.1 ([`ending`]). It compares the ending with the book. The checker asserts
+//! The callers count goodput, the most important number of this project. So the checker verifies
+//! their own records, the books. It derives the ending of each call again from the packets that
+//! leave and reach a group of callers, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1
+//! ([`ending`]). It compares the ending with the book. The checker asserts
 //!
 //! - for callers: every offered call was started, or there was no room for it. Every started call
-//!   ended in exactly one way, and for each way, the book has the number that the wire shows.
+//!   ended in exactly one way. For each way, the book has the number that the packets show.
 //! - for an answerer: every call was answered or not. Every answered call ended. The number of
-//!   acknowledged calls is the number that the wire shows.
+//!   acknowledged calls is the number that the packets show.
 //! - for both: a call that was set up was answered by an answerer, with the To-tag that the caller
 //!   saw. No node between them invents answers.
 //!
 //! User agents follow these rules whatever happens to the proxies between them. So the assertions
 //! hold after crashes of proxies too. The book of an answerer that has crashed covers only the time
 //! since its last crash. If an answerer has crashed or was stalled, the checker only asserts that
-//! its book adds up, and that it does not have more acknowledged calls than the wire shows.
+//! its book adds up, and that it does not have more acknowledged calls than the packets show.
 //!
-//! A caller that has lost patience hangs up when the 2xx comes. It sends the BYE at the time of the
-//! 2xx, if no provisional response came before. So the checker expects that callers hold each call
-//! for some time. It does not know the patience of a caller. If the book of a caller counts such a
-//! call as abandoned, the checker does not notice that the caller should have held the call.
+//! A caller that loses patience before any provisional response cannot send a CANCEL (§9.1). When
+//! the 2xx comes, it hangs up, so it sends the BYE at the time of the 2xx. The checker recognises
+//! an abandoned call by these equal times, and expects that callers hold every other call for some
+//! time. The checker does not know the patience of a caller. So it does not notice a caller that
+//! hangs up at once although it has not lost patience.
 //!
-//! On a stream, a 2xx may wait for its connection. Then it appears on the wire after the answerer
-//! has begun to wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count
-//! as acknowledged. If it comes later, but in time according to the wire, the answerer's book may
-//! count the call either way.
+//! On a stream, a 2xx may wait for its connection. Then it is sent after the answerer has begun to
+//! wait for the ACK. If the ACK comes within 64·T1 of the INVITE, the call must count as
+//! acknowledged. If it comes later, but within 64·T1 of the time at which the 2xx was sent, the
+//! answerer's book may count the call either way.
 
 mod ending;
 

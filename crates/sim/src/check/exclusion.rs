@@ -1,12 +1,15 @@
 //! `exclusion`: a back end that answers well-behaved callers is not excluded.
 //!
 //! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
-//! forge packets in its name (ICMP, responses). This checker sees on the wire how the back end
-//! treats callers and probes. A proxy has *evidence* against a back end in two cases. In the first
-//! case a caller's request or a probe that the proxy has sent there gets a 5xx, or no response for
-//! some time. In the second case a packet between the proxy and the back end is lost. For a back
-//! end that has just answered callers' requests or probes, and against which there is no evidence,
-//! these rules apply:
+//! forge packets in its name (ICMP, responses). This checker sees in the packets how the back end
+//! treats callers and probes. There is *evidence* against a back end in two cases:
+//!
+//! - A caller's request or a probe that the proxy has sent there gets a 5xx, or no response for
+//!   some time.
+//! - A packet between the proxy and the back end is lost.
+//!
+//! The rules apply to a back end that has just answered callers' requests or probes, if there is no
+//! evidence against it:
 //!
 //! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
 //!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
@@ -47,7 +50,7 @@ const PROOF_HOLDS: Duration = Duration::from_secs(5);
 /// Number of recent answers that prove that a back end works.
 const PROOF: usize = 3;
 
-/// Maximum time for which a back end that answers may be excluded.
+/// Maximum total time for which a back end that answers may be excluded.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
 /// The lowest allowed learned rate, as a share of the highest rate at which the back end answered.
@@ -254,7 +257,8 @@ mod tests {
     }
 
     /// Returns the number of findings for a back end that answers a caller ten times, every half
-    /// second, the last time with `status`. For the next ten seconds, the proxy reports `held`.
+    /// second. The last answer has the status `status`. For the next ten seconds, the book of the
+    /// proxy contains `held`.
     fn found(status: u16, held: &Held) -> usize {
         found_of(500, |n| if n == 9 { status } else { 200 }, |_| held.clone())
     }

@@ -1,38 +1,37 @@
-//! `finals`: a request gets one final response, and nothing provisional after it.
+//! `finals`: a request gets one final response, and no provisional response after it.
 //!
-//! The checker watches each answerer and each proxy that keeps transactions, on its upstream side.
-//! There a request is identified by the branch and sent-by of its top Via and by its method (RFC
+//! The checker watches each answerer, and each proxy that keeps transactions at its upstream side.
+//! A request is identified there by the branch and sent-by of its top Via and by its method (RFC
 //! 3261 §17.2.3).
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
 //! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow. Forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
-//! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
+//! - §17.2.1: a provisional response is only sent in the Proceeding state, before any final one.
 //!
 //! A transaction ends 64·T1 after its final response (Timers H, J and L), or T4 after the ACK to a
-//! rejection (Timer I). If a copy of the request was in flight or in a queue for longer, it starts
-//! another transaction.
+//! rejection (Timer I). A copy of the request that arrives later, from a slow link or a queue,
+//! starts another transaction.
 //!
-//! A proxy without transactions forwards all responses (§16.11), so nothing is asserted about it
-//! here. [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
-//! left out, because the gate decides again on a retransmission of the request. After a crash, the
-//! rules apply to requests that first came after the restart, because a restarted proxy forwards
-//! answers to requests of the earlier process. BYEs at answerers are left out if any node has
-//! crashed or if there are streams: then one BYE may reach an answerer in two transactions, and the
-//! second may exist longer than the call.
+//! Nothing is asserted here about a proxy without transactions, because it forwards all responses
+//! (§16.11). [`provenance`](super::provenance) watches it. These responses are exempt:
 //!
-//! A 481 to a CANCEL is left out at proxies: our proxy answers a CANCEL as long as it knows the
-//! INVITE, and forwards a copy that comes later (§16.10). The response to a copy of a CANCEL from
-//! another address goes to that address, which is then in the Via (§18.2.1). So only the status and
-//! the To-tag of that response are compared.
-//!
-//! A 481 that a proxy itself sends does not end the watch of a BYE either. The proxy sends it
-//! without a transaction, for a dialog that it does not know. This happens because a fork may set
-//! up more dialogs than a call keeps. When one of these has ended, the proxy records another. A
-//! caller sends a BYE for each copy of a 2xx whose dialog it does not keep (§13.2.2.4), all in one
-//! transaction, so a later BYE may be forwarded. After any other final response, a BYE is treated
-//! like other requests.
+//! - A 503, if the proxy does not remember its rejections. Then the gate decides again on each
+//!   retransmission of the request.
+//! - After a crash of the proxy, the responses to requests that first came before the restart. The
+//!   restarted proxy forwards responses to requests of the earlier process.
+//! - The responses of answerers to BYEs, if any node has crashed or if there are streams. Then one
+//!   BYE may reach an answerer in two transactions, and the second may exist longer than the call.
+//! - A 481 of a proxy to a CANCEL. Our proxy answers a CANCEL as long as it knows the INVITE, and
+//!   forwards a copy that comes later (§16.10). The response to a copy of a CANCEL from another
+//!   address goes to that address, which is then in the Via (§18.2.1). So only the status and the
+//!   To-tag of that response are compared.
+//! - A 481 of a proxy to a BYE. The proxy sends it without a transaction, for a dialog that it does
+//!   not know, because a fork may set up more dialogs than a call keeps. When one of the kept
+//!   dialogs ends, the proxy records another one. A caller sends a BYE for each copy of a 2xx whose
+//!   dialog it does not keep (§13.2.2.4), all in one transaction. So the proxy may forward a later
+//!   BYE of this transaction.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Proxies that face attackers: in front of back ends, with limits.
+//! The configuration of a proxy that faces attackers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A proxy in front of back ends: the parts of its configuration that limit attackers.
+/// The parts of a proxy's configuration that limit attackers. The proxy is in front of back ends.
 #[derive(Clone, Debug)]
 pub struct Front {
     /// The proxy's own address.

@@ -4,19 +4,19 @@
 //! and stateful proxies.
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
-//!   and the To-tag of that response, which has arrived before. A process that has been restarted
-//!   forwards the rejections of all branches of a fork. It forwards the ACK to one of them to every
-//!   branch that was rejected. The reason is that a client repeats its first ACK for any further
-//!   rejection (§17.1.1.2), and an INVITE is found by the branch alone (§17.2.3). In that case the
-//!   To-tag is that of a rejection of any branch.
+//!   and the To-tag of that response, which has arrived before. There is one exception. A restarted
+//!   process forwards the rejections of all branches of a fork, and forwards the ACK to one of them
+//!   to every branch that was rejected. The To-tag of this ACK may be that of a rejection of any
+//!   branch. The process must do so, because a client repeats its first ACK for any further
+//!   rejection (§17.1.1.2), and the branch alone identifies the INVITE (§17.2.3).
 //! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent"; it
 //!   has the branch and the Request-URI of its INVITE.
 //! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1. So an INVITE is sent at most
 //!   7 times. §17.1.2.2: any other request is sent at most 11 times, because Timer E stops doubling
 //!   at T2. If a proxy forwards a request without a transaction, the copies that it received are
-//!   allowed in addition. A copy that is served after the transaction has ended, 64·T1 after its
-//!   first packet, starts another one, which is counted again with its CANCEL. The BYE of a caller
-//!   is not checked, because every copy of a 2xx whose dialog the call does not keep causes one
+//!   allowed in addition. A copy that is served more than 64·T1 after the first one starts another
+//!   transaction. Its transmissions and its CANCEL are counted from zero. The BYE of a caller is
+//!   not checked, because every copy of a 2xx whose dialog the call does not keep causes one
 //!   (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got.
 //!   Otherwise the CANCEL would match no transaction at the next element. This is asserted if no
@@ -159,11 +159,12 @@ impl Hops {
         let (node, branch, _) = seen.transaction();
         let invite = self.sent.get(seen.now, (node, branch, Method::Invite as u32));
         match (seen.method, invite) {
-            // An ACK to a 2xx is a transaction of its own, without retransmissions here.
+            // The ACK to a 2xx is a transaction of its own, which the checker does not watch.
             (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
             (Method::Ack, None) => return Some("there is no such INVITE".into()),
-            // RFC 3261 §16.10 for a CANCEL, and the same for the ACK to a rejection: a process that
-            // has been restarted forwards it under the branch of the INVITE.
+            // RFC 3261 §16.10 says that a proxy forwards a CANCEL for an unknown INVITE. A
+            // restarted process does the same with the ACK to a rejection, under the branch of the
+            // INVITE.
             (Method::Ack, Some(invite)) if !of_hop => {
                 let is_refused = !invite.refusals.is_empty();
                 let tags = self.refused.get(seen.now, (seen.node, seen.vias[1]));
@@ -176,7 +177,7 @@ impl Hops {
                 return (!is_due)
                     .then(|| "the response that it acknowledges has not arrived".into());
             }
-            // A CANCEL without a transaction is forwarded: RFC 3261 §16.10.
+            // RFC 3261 §16.10: a proxy forwards a CANCEL for which it has no response context.
             (Method::Cancel, _) if !of_hop => return None,
             (Method::Cancel, None) => return Some("there is no such INVITE".into()),
             (Method::Cancel, Some(invite)) if !invite.has_provisional => {
@@ -236,7 +237,7 @@ impl Hops {
             }
             Method::Cancel => {
                 let given = self.given.get(seen.now, key)?;
-                // A rejected request has no branch.
+                // If the proxy has rejected the INVITE, it has forwarded it with no branch.
                 let is_other =
                     !given.branches.is_empty() && !given.branches.contains(&seen.vias[0]);
                 (is_other && !given.has_forgery)

@@ -41,17 +41,17 @@ use crate::node_id::NodeId;
 pub const NAME: &str = "limits";
 
 /// Number of INVITEs that may exceed the burst, because INVITEs are forwarded a little later than
-/// they were counted.
+/// the proxy has counted them.
 const SLACK: f64 = 2.0;
 
-/// Maximum time until an admitted message is counted. This happens at the next reading of the load
-/// (2 ms).
+/// Maximum time until the book of a proxy contains an admitted message. The proxy updates the book
+/// when it next reads the load, every 2 ms.
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
 type BackendOf = (NodeId, usize);
 
-/// A call that a back end has, as the checker counts it.
+/// A call that a back end has, as the checker sees it.
 #[derive(Debug)]
 struct Held {
     from_tag: u64,
@@ -59,7 +59,8 @@ struct Held {
     until: Timestamp,
 }
 
-/// A leaky bucket that drains at `cps_max`, and the number of INVITEs in it.
+/// The state of a leaky bucket that drains at `cps_max`: the time of its last update, and the
+/// number of INVITEs in it.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,
@@ -130,7 +131,7 @@ impl Limits {
             return;
         }
         let party = (seen.node, backend);
-        // This process has not counted requests of an earlier process.
+        // A request that an earlier process has sent is not in the counts of this process.
         let key = (seen.node, backend, identity_of_response(seen));
         if self.given.get(seen.now, key).is_none() {
             return;
@@ -200,7 +201,7 @@ impl Limits {
             let _ = self.passed.entry(now, (node, identity));
             *self.passed_count.entry(node).or_default() += 1;
         }
-        // The response has no Request-URI.
+        // A response has no Request-URI, so the identity for responses does not include it.
         let of_response = (node, backend, identity_of_response(seen));
         let key = (node, backend, identity);
         let is_new = self.given.get(now, key).is_none();

@@ -16,7 +16,7 @@ pub(super) struct Lives {
 impl Lives {
     pub(super) fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.crashed.insert(node, now);
-        // A new life starts.
+        // A restarted node is neither stalled nor draining.
         self.disturbed.remove(&node);
     }
 

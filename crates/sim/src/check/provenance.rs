@@ -5,9 +5,8 @@
 //! - a request that it has received, with a Via of its own on top (RFC 3261 §16.6);
 //! - an ACK or a CANCEL with only its own Via, for an INVITE that it has received (§17.1.1.3,
 //!   §9.1), if it keeps transactions;
-//! - an OPTIONS with only its own Via (§11), with which it probes its back ends, in turn or because
-//!   one is suspect;
-//! - a response that it has received, less its own Via (§16.7 item 3);
+//! - an OPTIONS with only its own Via (§11), which probes a back end;
+//! - a response that it has received, without its own Via (§16.7 item 3);
 //! - a response of its own to a request that it has received: a 100, a rejection, or the 200 to a
 //!   CANCEL (§16.10) or to OPTIONS (§11.2). Only user agents may send any other 2xx.
 //!
@@ -31,8 +30,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// Maximum number of distinct messages of one request at one node. No mesh, fork or attacker
-/// produces more.
+/// Maximum number of distinct messages of one request that the checker remembers at one node. No
+/// mesh, fork or attacker produces more.
 const FORMS_MAX: usize = 256;
 
 /// A message as it arrived at a node, with the numbers of its copies that arrived and left.
@@ -53,11 +52,11 @@ pub(super) struct Form {
 /// The origin of a message that a proxy sends.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// A message that no proxy sent.
+    /// The sender is not a proxy, so the message needs no origin.
     Foreign,
-    /// The message was received, and forwarded.
+    /// The proxy received the message and forwards it.
     Passed(Form),
-    /// The message is the proxy's own.
+    /// The proxy itself has generated the message.
     Own,
     /// A similar message was received, but with other Vias.
     Astray,

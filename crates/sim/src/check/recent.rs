@@ -9,17 +9,17 @@ use tidegate_world::Timestamp;
 /// 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// Number of entries in the young generation from which on no new entry is created. In both
-/// generations together there are at most twice as many.
+/// Maximum number of entries in the young generation. When it is reached, no new entry is created.
+/// Both generations together have at most twice as many.
 const LEN_MAX: usize = 1 << 20;
 
-/// Values by key, in two generations: an entry that is not used in a whole generation is dropped.
+/// Values by key, in two generations. An entry is dropped if it is not used for a whole generation.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     young: BTreeMap<K, V>,
     old: BTreeMap<K, V>,
     turned: Timestamp,
-    /// [`LEN_MAX`], but in a test.
+    /// [`LEN_MAX`], except in a test.
     len_max: usize,
     unwatched: u64,
 }
@@ -42,8 +42,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         V: Default,
     {
         if self.get(now, key).is_none() {
-            // An entry that is used moves to the young generation, so that generation alone has no
-            // bound.
+            // Entries of the old generation move to the young one when they are used. So a limit on
+            // the young generation alone would not bound the sum.
             let (young, old) = (self.young.len(), self.old.len());
             if young >= self.len_max || young + old >= 2 * self.len_max {
                 self.unwatched += 1;

@@ -42,7 +42,7 @@ const KEPT_FOR: Duration = Duration::from_secs(32);
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     /// Branches of accepted INVITEs by proxy and sender, each with the time until which the proxy
-    /// keeps it.
+    /// keeps its transaction.
     held: BTreeMap<(NodeId, IpAddr), BTreeMap<u64, Timestamp>>,
     reported: BTreeSet<(NodeId, IpAddr)>,
 }
@@ -57,7 +57,7 @@ impl Shares {
         let (now, branch) = (seen.now, seen.vias[0]);
         let held = self.held.entry((seen.node, to)).or_default();
         if status >= 200 {
-            // An INVITE without a 100 was rejected without keeping state.
+            // An INVITE without a 100 was rejected, and no state was kept for it.
             if let Some(until) = held.get_mut(&branch) {
                 *until = (*until).min(now + KEPT_FOR);
             }

@@ -33,7 +33,7 @@ pub enum Trouble {
     Crash {
         /// The node.
         node: NodeId,
-        /// The reports that senders to the node get meanwhile.
+        /// The reports that senders to the node get until the end.
         silence: Silence,
     },
     /// A node gets no processor time.
@@ -64,15 +64,15 @@ pub enum Trouble {
         /// The other node.
         b: NodeId,
     },
-    /// The connection of a node's next message to another node breaks within the message. This is
-    /// drawn only if there are streams.
+    /// The next message of a node to another node breaks its connection: only a part of the message
+    /// arrives. This is drawn only if there are streams.
     Sever {
         /// Sender of the message.
         from: NodeId,
         /// Receiver of the message.
         to: NodeId,
     },
-    /// A node reads slowly from each stream. This is drawn only if there are streams.
+    /// A node reads each stream slowly. This is drawn only if there are streams.
     ReadSlowly {
         /// The node.
         node: NodeId,
@@ -98,7 +98,7 @@ pub struct Plan {
     pub episodes: Vec<Episode>,
 }
 
-/// The limits of a random plan: faults, nodes and times.
+/// The limits of a random plan: the possible nodes and times, and the number of faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Nodes that may crash or be stalled.
@@ -166,8 +166,8 @@ impl Episode {
         }
     }
 
-    /// Returns the fault that ends this one. Returns `None` if the fault ends by itself, like a
-    /// stall, or never ends, like a broken connection.
+    /// Returns the fault that ends this one, and its time. Returns `None` if the fault ends by
+    /// itself, like a stall, or never ends, like a broken connection.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },

@@ -109,7 +109,8 @@ fn every_kind_of_stream_fault_occurs_over_many_seeds() {
     ];
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
     assert_eq!(troubles().count(), counts.iter().sum::<usize>(), "and nothing else");
-    // A slow reader reads at once again. A connection that broke stays broken.
+    // The end of a slow reader is a step of its own. A connection that broke stays broken, so it
+    // has no such step.
     let steps: usize = plans.iter().map(|plan| plan.steps().len()).sum();
     assert_eq!(steps, troubles().count() + counts[2]);
 }
@@ -122,7 +123,7 @@ fn without_fault_targets_there_is_no_plan() {
     assert_eq!(Plan::random(Seed(1), &no_time), Plan::default());
 }
 
-/// Returns the node, or the pair in the order of their numbers.
+/// Returns the node, or the pair with the lower number first.
 fn concerned(trouble: &Trouble) -> Vec<usize> {
     let mut nodes = match *trouble {
         Trouble::Crash { node, .. }

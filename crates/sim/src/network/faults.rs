@@ -15,7 +15,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// # Panics
     /// Panics if the node has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
-        // Connections end now, so that a new core gets none of them.
+        // The connections end before the node gets a new core, so the new core gets none of them.
         self.break_all(node, silence);
         let node = &mut self.nodes[node.index()];
         node.forget();
@@ -35,8 +35,8 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Gives the process of a node no processor until `until`. Up to
     /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in its buffers and keep the time of their
-    /// arrival, and its timers are late. After that, it gets everything that has waited, at once
-    /// and in order.
+    /// arrival. Its timers do not fire. At `until`, the node gets all waiting packets at once and
+    /// in order, and its timers fire late.
     ///
     /// A `Host` of `tidegate-emulate` catches up with a late driver. So if a host will be stalled,
     /// `HostSettings::catches_up` must be false.
@@ -58,7 +58,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.give(node, Input::Command(command.into()));
     }
 
-    /// Drains a node. A stalled node is told when it is resumed. A crashed node is never told.
+    /// Makes a node drain. A stalled node starts to drain when it is resumed. A crashed node never
+    /// drains.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
     }
@@ -125,7 +126,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         core: impl FnOnce(NodeId) -> N,
     ) -> Option<N> {
         self.run_until(at);
-        // If no events were left, time had stopped earlier.
+        // If no events were left, the time of the network stopped at the last event.
         self.now = self.now.max(at);
         match *fault {
             Fault::Crash { node, silence } if self.is_up(node) => {

@@ -32,9 +32,9 @@ impl<N: Core, T: Tap> Network<N, T> {
         &mut self.streams.settings
     }
 
-    /// Lets a node read from streams only while `reads` is true of its core. Otherwise the bytes that
-    /// arrive stay in the receive window, until their senders have to wait. By default nodes read
-    /// everything at once.
+    /// Makes nodes read from streams only while `reads` returns true for their core. Otherwise the
+    /// bytes that arrive stay in the receive window, until their senders have to wait. By default,
+    /// nodes read everything at once.
     pub fn read_while(&mut self, reads: fn(&N) -> bool) {
         self.reads = reads;
     }

@@ -1,4 +1,4 @@
-//! Reads messages from a stream, as a driver does.
+//! Reads messages from a stream, as a driver on real sockets does.
 
 use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Pool, Transport};
@@ -15,7 +15,7 @@ pub(super) struct Reader {
     held: Vec<u8>,
     /// Offset in the stream of the first byte that the reader keeps.
     base: u64,
-    /// Offset in the stream of the end of the last item read.
+    /// Offset in the stream of the end of the last item read: a message, a ping or a pong.
     framed: u64,
 }
 

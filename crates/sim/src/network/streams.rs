@@ -45,11 +45,12 @@ pub(super) enum EndState {
 
 #[derive(Debug)]
 pub(super) struct End {
-    /// The node, or `None` for the acceptor until there is one.
+    /// The node, or `None` at the acceptor's end until a node accepts the connection.
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
-    /// The flow as a tap sees it. The address of the opener is that of its listener.
+    /// The flow as a tap sees it. The address of the opener is that of its listener, without the
+    /// port that the system has chosen.
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,

@@ -47,9 +47,10 @@ pub(super) enum OnStream {
     Broken(Side, CloseCause),
     /// The slow driver of an end reads some of the arrived bytes.
     Read(Side),
-    /// The timer of the sender has expired, because an acknowledgement of this end was lost.
+    /// The sender's timer has expired because the acknowledgement from this end was lost.
     RepeatAck(Side),
-    /// The time has passed in which a closing end may still send.
+    /// The time is over in which a closing end may still send
+    /// ([`StreamSettings::linger`](crate::StreamSettings::linger)).
     Lingered(Side),
 }
 
@@ -137,8 +138,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Lets a node read on that has had other work. Its connections take turns: the first is the one
-    /// after the connection from which it last read a message.
+    /// Lets a node that has finished other work read from its streams. Its connections take turns:
+    /// the first is the one after the connection from which it last read a message.
     pub(super) fn read_on(&mut self, node: NodeId) {
         let this = &mut self.nodes[node.index()];
         this.has_unread = false;
@@ -154,7 +155,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Sends as much of an end's bytes as buffer and window allow.
+    /// Sends the bytes of an end, as many as buffer and window allow.
     pub(super) fn pump(&mut self, key: Key, side: Side) {
         let settings = self.streams.settings;
         loop {
@@ -207,8 +208,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Schedules telling a core that it may send more, if that is due. The core is told after all
-    /// its current outputs were taken.
+    /// Schedules the event that tells a core that it may send more, if that is due. The event comes
+    /// after all current outputs of the core were taken.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -233,7 +234,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Schedules sending for the time when the window of an end opens.
+    /// Schedules an event that sends more bytes when the receive window opens for an end.
     fn wake_when_open(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -262,7 +263,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let Some((sender, receiver)) = connection.nodes_from(from) else { return };
         let flow = connection.end(from).flow;
-        // A machine that is down does not answer.
+        // A machine that is down sends no reset, so the sender's timers end the connection.
         if let Err(Silence::Silent) = self.nodes[receiver.index()].core {
             let at = self.now + self.streams.settings.gives_up_after();
             return self.enter(at, key, OnStream::Broken(from, CloseCause::TimedOut));
@@ -350,9 +351,9 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side.other());
     }
 
-    /// Reports to the sender which bytes the end `side` has read. A real sender retransmits bytes
-    /// until their acknowledgement arrives, and then gives up. Here only the acknowledgement is
-    /// repeated, because the bytes have arrived.
+    /// Reports to the sender which bytes the end `side` has read. If the acknowledgement is lost,
+    /// only the acknowledgement is repeated, because the bytes have arrived. A real sender would
+    /// retransmit the bytes until it gives up.
     fn acknowledge(&mut self, key: Key, side: Side) {
         let settings = self.streams.settings;
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };

@@ -80,9 +80,10 @@ impl Ways {
     }
 }
 
-/// Returns a number for a sender and a receiver. Nodes are numbered from 1, and an unknown peer is
-/// 0. The channels of a [`Relay`](crate::Relay) use the numbers 0 and 1. Here no pair has the
-/// number 0, and only an unknown sender with the first node as its receiver has the number 1.
+/// Returns a number for a sender and a receiver. It determines the random numbers of their channel.
+/// Nodes are numbered from 1, and an unknown peer is 0. The channels of a [`Relay`](crate::Relay)
+/// have the numbers 0 and 1. Here no pair has the number 0, and only an unknown sender with the
+/// first node as its receiver has the number 1.
 fn pair(from: Peer, to: Peer) -> u32 {
     let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -13,7 +13,8 @@ pub struct Run<'a> {
     pub timers: Vec<Timestamp>,
     /// Arrivals, the earliest first.
     pub datagrams: &'a [(Timestamp, String)],
-    /// Period of the driver's wakes. 1 ns means at once.
+    /// Interval between two wakes of the driver. With 1 ns, the driver wakes whenever an event is
+    /// due.
     pub period: Duration,
     /// End of the run.
     pub end: Timestamp,

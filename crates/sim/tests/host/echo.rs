@@ -26,7 +26,7 @@ pub struct Echo {
     pub seen: Vec<(Timestamp, Seen)>,
     /// Times of its timers, the earliest first. Each sends `timer`.
     pub timers: VecDeque<Timestamp>,
-    /// True if expired timers stay in `timers`.
+    /// True if a timer that has fired stays in `timers`.
     pub stuck: bool,
     /// Datagrams that it wants shed.
     pub shedding: Shedding,

@@ -89,7 +89,7 @@ fn a_host_without_costs_is_transparent() {
 }
 
 /// Sends a hundred packets, one each millisecond, to a host that gets no processor from 30 to 40
-/// ms. Returns the times at which packets came back from 35.5 to 51 ms, and the number of packets
+/// ms. Returns the times from 35.5 to 51 ms at which packets came back, and the number of packets
 /// lost at the full buffer.
 fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
     let mut source = Source::new(100, "BYE 0");
@@ -109,13 +109,14 @@ fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
 #[test]
 fn a_stalled_host_loses_its_time_and_the_packets_beyond_its_buffer() {
     let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
-    // The packets that arrive from 31 to 40 ms wait. The host starts the first one at 40 ms, and
-    // six have room. The packet of 30 ms was complete in the stall, but could not leave.
+    // Ten packets arrive from 31 to 40 ms. At 40 ms the host starts the first one, six wait in the
+    // buffer, and three are lost. The packet of 30 ms was complete during the stall, but could not
+    // leave before its end.
     let (back, overflow) = stalled(&lost);
     let expected: Vec<_> = (0..7).map(|k| at(45_000 + k * 900)).collect();
     assert_eq!((&back[..7], overflow), (&expected[..], 3));
 
-    // Behind real sockets the model catches up with a late driver.
+    // By default, a host catches up with a late driver, as behind real sockets.
     let (back, overflow) = stalled(&HostSettings { catches_up: true, ..lost });
     let expected = [[at(45_000); 10].as_slice(), &[at(45_900)]].concat();
     assert_eq!((&back[..11], overflow), (&expected[..], 0));
@@ -123,10 +124,12 @@ fn a_stalled_host_loses_its_time_and_the_packets_beyond_its_buffer() {
 
 #[test]
 fn a_stalled_host_begins_its_waiting_work_when_it_goes_on() {
-    // One packet a millisecond, each of which takes 2.5: many wait when the stall begins.
+    // One packet arrives every millisecond and takes 2.5 ms, so many packets wait when the stall
+    // begins.
     let busy = HostSettings { catches_up: false, ..fifo(0, 2_500, 0) };
     let (back, _) = stalled(&busy);
-    // Started at 5, 7.5, …, 30: the last before the stall is complete in it.
+    // Services start at 5, 7.5, …, 30 ms: the last one starts before the stall and is complete
+    // during it.
     let expected: Vec<_> = (0..5).map(|k| at(45_000 + k * 2_500)).collect();
     assert_eq!(back.iter().filter(|&&back| back >= at(45_000)).count(), 3, "{back:?}");
     assert_eq!(back[back.len() - 3..], expected[..3]);

@@ -30,7 +30,7 @@ fn at_twice_its_capacity_it_completes_its_capacity() {
     assert_eq!(ten_seconds(fifo(0, 2_000, 0), &datagrams).sent.len(), 5_000);
     let slower = HostSettings { cost_factor: 2.0, ..fifo(0, 2_000, 0) };
     assert_eq!(ten_seconds(slower, &datagrams).sent.len(), 2_500);
-    // A fifth of the time goes into examining the offered datagrams.
+    // The processor spends a fifth of the time on offered datagrams.
     let looking = ten_seconds(fifo(200, 2_000, 0), &datagrams).sent.len();
     assert!((3_999..=4_000).contains(&looking), "{looking}");
 }
@@ -52,7 +52,7 @@ fn a_flood_of_rejected_work_leaves_half_for_service() {
     datagrams.extend(steady("NO 0", 400));
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
     let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
-    // 5 s each, except for a burst of 64 ms and a service of 10 ms.
+    // Services and rejections take 5 s each, except for a burst of 64 ms and a service of 10 ms.
     assert!((493..=501).contains(&served), "{served} served, {refused} refused");
     assert!((4_990..=5_064).contains(&refused), "{served} served, {refused} refused");
     assert!(outcome.overflow > 15_000, "{}", outcome.overflow);
@@ -74,7 +74,7 @@ fn service_without_waiting_work_creates_no_debt() {
 fn without_work_to_serve_the_core_is_asked_only_after_each_burst() {
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &steady("NO 0", 400));
     let asked = outcome.seen.iter().filter(|(_, seen)| *seen == Seen::Idle).count();
-    // Ten thousand are rejected, and the core is asked after each 65 of them.
+    // Ten thousand datagrams are rejected. The core is asked for work after every 65 of them.
     assert_eq!((count(&outcome, "NO"), asked), (10_000, 10_000 / 65));
 }
 
@@ -82,7 +82,7 @@ fn without_work_to_serve_the_core_is_asked_only_after_each_burst() {
 fn a_full_buffer_drops_the_newest_and_counts_it() {
     let burst: Vec<_> = (0..10).map(|i| (at(0), format!("NO 0 {i}"))).collect();
     let outcome = Run::new(HostSettings { buffer_max: 4, ..fifo(0, 0, 1_000) }, &burst).go();
-    // The first is being rejected, four wait.
+    // The first is being rejected, and four wait in the buffer.
     let texts: Vec<_> = outcome.sent.iter().map(|(_, text)| text.clone()).collect();
     assert_eq!(texts, ["NO 0 0", "NO 0 1", "NO 0 2", "NO 0 3", "NO 0 4"]);
     assert_eq!(outcome.overflow, 5);
@@ -112,7 +112,7 @@ fn the_reported_load_is_that_of_the_model() {
         let (last, load) = readings[readings.len() - 1];
         let occupancy = load.busy.as_secs_f64() / last.as_secs_f64();
         assert!((occupancy - busy).abs() < 0.001, "{occupancy} at a gap of {gap_us}");
-        // A reading before a datagram is taken still finds it in its buffer.
+        // At a reading, a datagram that arrives at the same time may still be in the buffer.
         let expected = if busy < 1.0 { 0.0..=0.1 } else { 1.0..=1.0 };
         assert!(expected.contains(&load.socket_fill), "{load:?} at a gap of {gap_us}");
     }

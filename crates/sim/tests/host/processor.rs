@@ -42,7 +42,7 @@ fn each_core_takes_the_next_message_when_it_is_free() {
 fn a_core_that_is_free_asks_for_no_more_than_was_offered() {
     let settings = HostSettings { cores: 2, ..fifo(2, 10, 0) };
     let outcome = Run::new(settings, &datagrams(&[(0, "A 0"), (5, "B 0")])).go();
-    // Asked again at 2, the core would think that A took no time.
+    // If the core were asked again at 2, it would count no time for A.
     let expected = [(at(2), served("A 0")), (at(7), served("B 0")), (at(17), Seen::Idle)];
     assert_eq!(services(outcome.seen), expected);
     assert_eq!(outcome.sent, datagrams(&[(12, "A 0"), (17, "B 0")]));
@@ -88,7 +88,8 @@ fn loads(seen: Vec<(Timestamp, Seen)>) -> Vec<(Timestamp, Duration, Duration)> {
 
 #[test]
 fn a_limit_in_bytes_counts_as_in_the_kernel() {
-    // Each is charged 832 bytes. While the first is served, two fit and two are lost.
+    // The kernel charges 832 bytes for each datagram. While the first is served, two fit and two
+    // are lost.
     let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
     let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);
     let outcome = Run::new(settings, &burst).go();
@@ -112,8 +113,8 @@ fn a_server_that_reads_one_by_one_leaves_the_others_in_the_buffer() {
         let settings = HostSettings { batch, buffer_max: 2, ..fifo(0, 10, 0) };
         Run::new(settings, &burst).go().overflow
     };
-    // With a batch of 1, the host reads B at 11, and C stays in the buffer, in which only D has
-    // room. Without a batch, the host reads B and C.
+    // With a batch of 1, the host reads only B at 11. C stays in the buffer, so only D still fits.
+    // Without a batch, the host reads B and C.
     assert_eq!((overflow(Some(1)), overflow(None)), (1, 0));
     let settings = |batch| HostSettings { batch, ..fifo(4, 10, 0) };
     let left = |batch| Run::new(settings(batch), &burst).go().sent;
@@ -127,7 +128,7 @@ fn datagrams_wait_while_a_quota_keeps_the_processor_from_running() {
     let settings = HostSettings { quota, batch: Some(1), buffer_max: 3, ..fifo(0, 10, 0) };
     let list = [1, 2, 3, 4, 500, 501, 502].map(|us| (us, "A 0"));
     let outcome = Run::new(settings, &datagrams(&list)).go();
-    // From 21 on the third is being served, and the last does not fit.
+    // From 21 on the host serves the third datagram, and the last one does not fit into the buffer.
     let times: Vec<_> = outcome.sent.iter().map(|(left, _)| *left).collect();
     assert_eq!(times, [11, 21, 1010, 1020, 2010, 2020].map(at));
     assert_eq!(outcome.overflow, 1);
@@ -162,7 +163,8 @@ fn at_half_its_capacity_messages_stay_as_long_as_queueing_theory_says() {
         [(1, exponential, 200.0), (1, Variation::Constant, 150.0), (2, exponential, 400.0 / 3.0)]
     {
         let mean = mean_sojourn_us(cores, variation);
-        // 100,000 samples, of which some ten in a row depend on each other: 1 %.
+        // There are 100,000 samples, but about ten in a row depend on each other. So the standard
+        // error is about 1 %.
         assert!((mean / expected - 1.0).abs() < 0.05, "{cores} {variation:?}: {mean}");
     }
 }

@@ -9,8 +9,8 @@ use tidegate_world::Timestamp;
 
 type Datagrams = Vec<(Timestamp, String)>;
 
-/// Generates up to a hundred datagrams of three classes, with gaps of up to 3 ms, often none, as in
-/// a burst.
+/// Generates up to a hundred datagrams of three classes, with gaps of 0 to 3 ms. Many gaps are 0,
+/// as in a burst.
 fn datagrams(words: &'static [&'static str]) -> impl Strategy<Value = Datagrams> {
     let gap = prop_oneof![Just(0u64), 0..3_000u64];
     let datagram = (gap, prop::sample::select(words), 0..3);
@@ -37,8 +37,8 @@ proptest! {
     fn messages_are_processed_one_after_the_other_each_at_its_cost(
         datagrams in datagrams(&["BYE", "NO"]), serve in cost(), refuse in cost(),
     ) {
-        // Rejections are made when offered, services when nothing more is offered: with all of one
-        // kind, the order is that of arrival.
+        // A datagram is rejected when it is offered, and served when no more are offered. So the
+        // order of arrival is kept only among datagrams of the same kind.
         for word in ["BYE", "NO"] {
             let of_kind: Datagrams =
                 datagrams.iter().filter(|(_, text)| text.starts_with(word)).cloned().collect();

@@ -48,13 +48,14 @@ fn dropping_the_share_of_invites_costs_nothing_and_is_not_overflow() {
     }
     host.serve(at(10_000_000));
     let filtered = host.filtered().get();
-    // A standard error of sqrt(10,000 * 0.3 * 0.7) = 46: five of them.
+    // The standard error is sqrt(10,000 * 0.3 * 0.7) = 46, and five of them are allowed.
     assert!((filtered as f64 - 3_000.0).abs() < 230.0, "{filtered}");
     let texts = offered(&host);
     assert_eq!(texts.iter().filter(|text| *text == "BYE 0").count(), SENT as usize);
     assert_eq!(texts.len() as u64 + filtered, 2 * u64::from(SENT));
     assert_eq!(host.overflow().get(), 0);
-    // A microsecond for each one served; a reading every two hundred INVITEs.
+    // The processor is busy for a microsecond for each served datagram. The load is read every two
+    // hundred INVITEs.
     let (_, last) = *host.core().loads().last().unwrap();
     assert!(last.busy.as_micros() <= texts.len() as u128);
     assert!(last.filtered > filtered - 150 && last.filtered <= filtered, "{last:?}");

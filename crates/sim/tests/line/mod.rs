@@ -1,4 +1,4 @@
-//! The proxy between a caller and scripted back ends.
+//! The proxy between a caller and scripted back ends, for the examples that measure memory.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -14,7 +14,8 @@ use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::topology::{CALLER, PROXY, address, backends, settings};
 
-/// Maximum number of calls, enough for a million calls of one caller.
+/// Maximum number of calls of the proxy. It allows a million calls of one caller, who may have five
+/// eighths of the calls.
 const CALLS_MAX: usize = 2_000_000;
 
 /// Returns the INVITEs of this many calls, as a [`Caller`] writes them.
@@ -51,7 +52,7 @@ impl Line {
     pub fn new(mode: Mode) -> Self {
         let pool = PoolSettings { mode, ..PoolSettings::new(backends(), Policy::Rr) };
         let counters = Arc::new(Counters::default());
-        // One unknown caller may have five eighths of the calls.
+        // One unknown caller may have at most five eighths of `calls_max`.
         let settings = Settings { calls_max: CALLS_MAX, ..settings(pool) };
         Self {
             proxy: Proxy::new(settings, Arc::clone(&counters), Pool::new()),

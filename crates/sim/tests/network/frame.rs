@@ -1,4 +1,4 @@
-//! Tests of the real proxy and the real agents together, without a socket, in simulated time.
+//! Tests of the real proxy with the real user agents in simulated time, without sockets.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ fn ten_thousand_calls_go_through_to_three_answerers() {
         match policy {
             // All call the same callee.
             Policy::HashTo => assert!(run.answered.contains(&10_000), "{:?}", run.answered),
-            // This policy depends on response times, which differ only by jitter.
+            // RWMA depends on response times, which differ only by the jitter of the links.
             Policy::Rwma => assert!(run.answered.iter().all(|&n| n > 20), "{:?}", run.answered),
-            // Each back end gets a third of the calls. Under hash the number is random with a sigma
-            // of 47. Under the other policies it is nearly exact.
+            // Each back end gets a third of the calls. Under the hash policies the number is random
+            // with a standard deviation of 47. Under the other policies it is nearly exact.
             _ => {
                 let even = run.answered.iter().all(|answered| answered.abs_diff(3333) < 300);
                 assert!(even, "{policy:?}: {:?}", run.answered);
@@ -55,9 +55,9 @@ fn agents_retransmit_lost_packets() {
     let run = Run { link, calls: 2000, ..Run::default() }.go();
     let stats = run.caller.stats();
     assert!(run.summary.lost > 500, "{:?}", run.summary);
-    // Each message crosses two links. The proxy of this mode retransmits nothing itself, so a call
-    // is lost if all seven transmissions of its INVITE, all eleven of its BYE, or the responses to
-    // them are lost.
+    // Each message crosses two links. In this mode the proxy itself retransmits nothing. So a call
+    // fails only if the network loses all seven transmissions of its INVITE, all eleven of its BYE,
+    // or the responses to them.
     assert!(stats.completed >= 1998, "{} of 2000, {:?}", stats.completed, stats.failed);
     for backend in run.backends.backends() {
         assert_eq!((backend.calls(), backend.work()), (0, 0), "every count came back");

@@ -30,8 +30,8 @@ fn answerer(index: usize) -> Node {
     Node::Answerer(Box::new(Answerer::new(config, SEED, index as u32 + 1, Buffers::new())))
 }
 
-/// Returns health checks that only use a probe every second. Unanswered requests take no back end
-/// down.
+/// Returns health checks that only use a probe every second. Unanswered requests have no effect on
+/// the health.
 fn probed() -> Health {
     let probe = Probe {
         interval: Duration::from_secs(1),
@@ -42,7 +42,8 @@ fn probed() -> Health {
 }
 
 impl World {
-    /// Returns a world with calls at a rate and for a time, each held for two seconds.
+    /// Returns a world with `rate_cps` calls a second for the time `lasts`. Each call is held for
+    /// two seconds.
     fn new(health: Health, rate_cps: f64, lasts: Duration) -> Self {
         let callers = CallerConfig {
             load: Load { rate_cps, calls: u32::MAX, duration: lasts, ..Load::default() },
@@ -75,7 +76,7 @@ impl World {
         [0, 1, 2].map(|i| self.pool.backends()[i].assigned())
     }
 
-    /// Returns the number of calls that each back end got from one time to the other.
+    /// Returns the number of calls that each back end got from `from_ms` to `to_ms`.
     fn assigned_from(&mut self, from_ms: u64, to_ms: u64) -> [u64; 3] {
         self.until(from_ms);
         let before = self.assigned();
@@ -92,8 +93,8 @@ impl World {
     }
 }
 
-/// A dead back end is down after three probes, each at most 1.1 s after the one before, and the
-/// half second of the last timeout.
+/// A dead back end is down after three unanswered probes. Each probe is sent at most 1.1 s after
+/// the one before, and the last timeout takes half a second.
 #[test]
 fn a_silently_dead_back_end_is_excluded_within_fall_intervals() {
     let mut world = World::new(probed(), 100.0, Duration::from_secs(30));
@@ -123,7 +124,7 @@ fn a_returning_back_end_starts_at_a_tenth_and_reaches_its_share() {
     world.until(20_000);
     assert_eq!(world.state(1, 20_000), State::Down);
     world.network.restart(world.answerers[1], answerer(1));
-    // Two probes in a row bring it back.
+    // Two answered probes in a row bring the back end back.
     let mut back = 20_000;
     while world.state(1, back) == State::Down {
         back += 100;

@@ -1,5 +1,6 @@
-//! Tests with calls of every outcome and packet loss: each call ends once, and leaves nothing
-//! behind. `make show-hour` shows this for an hour, and these tests for at most 20 s.
+//! Tests with calls of every outcome and packet loss: each call ends exactly once and leaves no
+//! state behind. `make show-hour` shows this for an hour of simulated time. These tests run for at
+//! most 20 s of it.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn every_call_ends_once_and_leaves_nothing_behind() {
     let caller = &run.caller;
     let set_up = caller.set_up as f64 / caller.offered as f64;
     assert!((0.65..0.78).contains(&set_up), "{set_up}");
-    // Each kind in the mix: ended by either side, rejected, cancelled.
+    // Calls of each kind occur: ended by either side, rejected, cancelled.
     assert!(caller.hung_up > 1000 && caller.completed - caller.hung_up > 1000, "{caller:?}");
     assert!(caller.failed.abandoned > 500, "{caller:?}");
     for status in [404, 480, 486, 500] {

@@ -15,7 +15,7 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 use crate::topology::{CALLER, PROXY, address, settings};
 
 const HOST: &str = "kam1.example.com";
-/// The addresses of the name, one after the other.
+/// The addresses that the name has, one after the other.
 const PLACES: [&str; 2] = ["127.0.0.2:5070", "127.0.0.3:5070"];
 
 /// One call a second, each held for a while.
@@ -66,7 +66,7 @@ fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, answerers: answerers_at, pool };
     stage.lead_to(&[0], 10);
     act(&mut stage);
-    // The queries would go on forever.
+    // The proxy sends queries forever, so the run needs an end.
     stage.network.run_until(at(500));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);
@@ -120,7 +120,8 @@ fn calls_are_refused_until_a_late_resolver_has_answered_and_then_served() {
             assert_eq!(stage.present(), Some(address(PLACES[0])));
         });
         let refused = ended.refused();
-        // One a second on average, Poisson: five standard deviations are 16.
+        // One call starts a second on average, as a Poisson process. Five standard deviations are
+        // 16.
         assert!((1..=26).contains(&refused), "{refused}");
         assert_eq!(ended.caller.completed, 60 - refused, "{:?}", ended.caller.failed);
         assert_eq!(ended.answered, [60 - refused, 0]);
@@ -131,7 +132,7 @@ fn calls_are_refused_until_a_late_resolver_has_answered_and_then_served() {
 fn a_resolver_that_fails_is_asked_less_and_less_often() {
     let ended = run(Mode::Transaction, 3, |stage| {
         stage.resolve_by(Resolution { fails: 1.0, ..Resolution::default() });
-        // At 0, 1, 3, 7, 15, 31, 63 and 95 s.
+        // The queries are sent at 0, 1, 3, 7, 15, 31, 63 and 95 s.
         for (s, asked) in [(0, 1), (2, 2), (6, 3), (14, 4), (30, 5), (62, 6), (94, 7), (126, 8)] {
             stage.network.run_until(at(s));
             assert_eq!(stage.lookups(), [0, 0, asked, 0], "at {s} s");
@@ -199,7 +200,7 @@ fn a_dead_back_end_is_up_again_at_the_next_address_of_its_name() {
         assert_eq!(stage.present(), Some(address(PLACES[1])));
     });
     assert!(ended.answered[1] > 5, "{:?}", ended.answered);
-    // The back end is the only one, so it is tried anyway.
+    // The back end is the only one, so the proxy tries it although it seems down.
     assert!(ended.caller.completed < 60 && ended.refused() == 0, "{:?}", ended.caller.failed);
 }
 
@@ -222,7 +223,8 @@ fn queries_from_before_a_crash_are_not_answered_after_it() {
     network.crash(node, Silence::Silent);
     network.restart(node, proxy(&after));
     let known = |pool: &balance::Pool| pool.backends()[0].address().is_some();
-    // The query of the new proxy, which has the same number, is answered a second later.
+    // The query of the new proxy, which has the same number as the old one, is answered a second
+    // later.
     network.run_until(at(4) + Duration::from_millis(500));
     assert!(!known(&before) && !known(&after));
     network.run_until(at(6));

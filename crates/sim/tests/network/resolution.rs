@@ -15,7 +15,7 @@ use tidegate_world::{NaptrRecord, QueryAnswer, QueryId, Seed, SrvRecord, Timesta
 
 const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
-/// Maximum number of questions without an answer. Most of them wait to be sent.
+/// Maximum number of queries without an answer. Most of them wait to be sent.
 const OUTSTANDING_MAX: usize = 16 * QUESTIONS_MAX;
 /// Time between two requests: 500 requests a second.
 const SPACING: Duration = Duration::from_millis(2);
@@ -31,7 +31,7 @@ struct Stage {
     requests: u64,
     /// Answers in flight.
     answers: BTreeMap<(Timestamp, QueryId), QueryAnswer>,
-    /// Arrival of each parked request, by its query.
+    /// Arrival time and number of each parked request, by the ticket of its query.
     parked: BTreeMap<Ticket, Vec<(Timestamp, u64)>>,
     parked_max: usize,
 }
@@ -151,7 +151,8 @@ impl Stage {
                 assert!((1..=servers).contains(&targets.len()));
                 ended.found += 1;
             }
-            // In the proxy, a limit of 10 s on its wait ends a request that waits again.
+            // The test ends a request that has to wait again after 8 s. In the proxy, a request
+            // waits for at most 10 s.
             Located::Pending(_) if self.now.since(came) >= seconds(8.0) => ended.unavailable += 1,
             Located::Pending(ticket) => {
                 self.parked.entry(ticket).or_default().push((came, number));
@@ -175,14 +176,14 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     let usual = Behaviour { delay, jitter, ..Behaviour::default() };
 
     let [known, strangers] = stage.run(10, usual);
-    // Only the first ones wait: for three answers, one after the other.
+    // Only the first requests to the known domain wait: for three answers, one after the other.
     assert_eq!((known.found, known.not_found, known.unavailable), (2500, 0, 0));
     assert!(known.delay_max > 2 * delay && known.delay_max <= 3 * (delay + jitter), "{known:?}");
     assert!(strangers.found > 1000 && strangers.not_found > 1000, "{strangers:?}");
     assert_eq!(strangers.unavailable, 0);
     assert!(strangers.delay_max <= delay + jitter);
 
-    // Answers expire and are refreshed before that: no request waits.
+    // Answers are refreshed before they expire, so no request waits.
     let [known, _] = stage.run(60, usual);
     assert_eq!(known, Ended { found: 15_000, ..Ended::default() });
 
@@ -195,15 +196,15 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
         "{strangers:?}"
     );
     let asked = stage.counters.asked.get() - asked;
-    // A query keeps its place for 4 s at least.
+    // A query without an answer occupies its place for at least 4 s.
     let most = QUESTIONS_MAX as u64 * 120 / 4 + QUESTIONS_MAX as u64;
     assert!(asked <= most, "the DNS is not hammered: {asked}");
     assert!(stage.counters.refused.get() > 0 && stage.counters.stale.get() > 0);
 
-    // Each answer takes 3 s, a third of the answers are failures, and some never come.
+    // An answer takes 3 to 4 s, 30 % of the answers are failures, and 10 % of the queries get none.
     let slow = Behaviour { delay: seconds(3.0), jitter: seconds(1.0), fails: 0.3, lost: 0.1 };
     let [known, strangers] = stage.run(120, slow);
-    // A request may wait for a newer answer for as long as the proxy has patience.
+    // A request whose answer has expired waits at most half a second for a newer one.
     assert!(known.delay_max <= seconds(0.5), "{known:?}");
     assert_eq!(
         Ended { delay_max: Duration::ZERO, ..known },
@@ -216,7 +217,8 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     let [known, strangers] = stage.run(20, usual);
     assert_eq!(known, Ended { found: 5_000, ..Ended::default() });
     assert_eq!((strangers.unavailable, stage.counters.stale.get() - before), (0, 0), "as before");
-    // Only requests of the last 8 s wait, and most find no room for their query.
+    // Only the requests of the last 8 s wait, and most of the earlier ones found no room for their
+    // query.
     assert!(stage.parked_max < 2000, "{}", stage.parked_max);
 }
 

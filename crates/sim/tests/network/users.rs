@@ -1,5 +1,5 @@
-//! Tests of users in a store, in simulated time: a store that is late, is silent, fails, or does
-//! not have the user. Calls to a pool go on all the while.
+//! Tests of users in a store, in simulated time. The store is late, is silent, fails, or does not
+//! have the user. Calls to a pool continue in all cases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,8 @@ impl Ended {
     }
 }
 
-/// Runs one caller that calls a user, and another one that calls the pool, a call a second each.
+/// Runs one caller that calls a user, and another one that calls the pool, with one call a second
+/// each.
 fn run(resolution: Resolution, fill: impl FnOnce(&mut Zone)) -> Ended {
     let (seed, link) = (Seed(1), Link::delaying(Duration::from_millis(1)));
     let caller = |local: &str, uri: String, stream| {
@@ -96,7 +97,7 @@ fn calls_to_a_user_wait_for_a_store_that_is_late() {
     let late = Resolution { delay: seconds(2), jitter: seconds(1), ..Resolution::default() };
     let ended = run(late, |zone| reached_at(zone, "sip:alice@127.0.0.3:5062"));
     assert_eq!(ended.users.completed, u64::from(CALLS), "{:?}", ended.users.failed);
-    // Their BYEs have come by our Record-Route.
+    // The callers' BYEs reached the phone by the Record-Route of the proxy.
     assert_eq!(ended.answered, u64::from(CALLS));
     assert_eq!(ended.pool.completed, u64::from(CALLS), "{:?}", ended.pool.failed);
     assert_eq!(ended.counters.lookups.given_up.get(), 0);
@@ -107,7 +108,7 @@ fn calls_to_a_user_are_rejected_while_the_store_is_silent_or_fails() {
     for resolution in [
         Resolution { lost: 1.0, ..Resolution::default() },
         Resolution { fails: 1.0, delay: seconds(1), ..Resolution::default() },
-        // Later than any caller waits.
+        // An answer that is later than any caller waits.
         Resolution { delay: seconds(60), ..Resolution::default() },
     ] {
         let ended = run(resolution, |zone| reached_at(zone, "sip:alice@127.0.0.3:5062"));

@@ -48,7 +48,8 @@ impl Client {
     /// Sets the administrative state of a back end, given by name or address, and returns the back
     /// ends.
     pub fn assign(&self, backend: &str, duty: &str) -> Result<Value, Trouble> {
-        // Every character that a name or an address may contain is allowed in a path.
+        // A name or an address consists only of these characters, and each of them is allowed in a
+        // path.
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
         if backend.is_empty() || !backend.chars().all(fits) {
             return Err(Trouble::usage(format!(
@@ -73,7 +74,7 @@ impl Client {
         format!("http://{}{path}", self.address)
     }
 
-    /// Returns the error of an address at which another program answers.
+    /// Returns the error for an address at which another program than Tidegate answers.
     fn foreign(&self) -> Trouble {
         Trouble::failure(format!("{} is not the admin interface of Tidegate", self.address))
     }

@@ -203,7 +203,8 @@ fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>
     table_within(terminal_width(), heads, left, rows)
 }
 
-/// Formats a table that fits `width` columns, by wrapping its cells. `None`: any width.
+/// Formats a table that is at most `width` columns wide, by wrapping its cells. With `None`, the
+/// table may have any width.
 fn table_within(
     width: Option<u16>,
     heads: &[&str],

@@ -32,7 +32,7 @@ pub(super) fn draw(history: &History, address: &str, frame: &mut Frame<'_>) {
         return;
     }
     let rates = history.rates();
-    // Each back end gets a line, unless the chart would then have fewer than six lines.
+    // Each back end gets a line, but the chart keeps at least six lines.
     let backends = u16::try_from(sample.backends.len()).unwrap_or(u16::MAX).saturating_add(1);
     let backends = backends.min(area.height.saturating_sub(7 + 8));
     let [head, figures, chart, table, foot] = Layout::vertical([
@@ -100,8 +100,8 @@ fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
 fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
     let arrived = history.points(|rates| rates.arrived);
     let admitted = history.points(|rates| rates.admitted);
-    // The chart of an idle server has an axis of ten calls/s. The chart of a new one has an axis of
-    // a minute.
+    // The vertical axis shows at least ten calls/s, even if the server is idle. The horizontal axis
+    // shows at least a minute, even if the view has just started.
     let most = arrived.iter().chain(&admitted).map(|point| point.1).fold(10.0, f64::max);
     let step = 10_f64.powf(most.log10().floor()) / 2.0;
     let top = (most / step).ceil() * step;

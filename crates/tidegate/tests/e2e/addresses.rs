@@ -44,7 +44,7 @@ fn calls_over_tcp_go_over_ipv6() {
     assert_eq!(metrics.sum("udp_received_total", &[]), 0);
 }
 
-/// Between two listeners there are two Record-Routes, one for each side.
+/// Between two listeners, Tidegate adds two Record-Routes, one for each side.
 #[test]
 fn calls_go_from_ipv6_to_ipv4() {
     let (outside, inside) = (Stage::ipv6(), Stage::new());

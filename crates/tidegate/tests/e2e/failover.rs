@@ -19,9 +19,9 @@ fn new_calls_skip_a_dead_back_end_until_it_returns() {
     call(50);
     assert_eq!((assigned(0), assigned(1)), (25, 25));
 
-    // The first INVITE to the dead back end causes an ICMP error. The caller retransmits the lost
-    // INVITE after T1, and then it goes to the other back end. The same happens each time the pause
-    // ends: 200 calls take two seconds, the pause one.
+    // The first INVITE to the dead back end causes an ICMP error. The caller retransmits this
+    // INVITE after T1, and Tidegate sends it to the other back end. The same happens each time the
+    // pause of the dead back end ends. The 200 calls take two seconds, and a pause takes one.
     let died = dies.address();
     dies.kill();
     call(200);
@@ -37,6 +37,7 @@ fn new_calls_skip_a_dead_back_end_until_it_returns() {
     call(50);
     assert_eq!(assigned(1) - before, 25);
     returned.finish().assert_all_well(25);
-    // All calls except those that went to the other back end while it lived.
+    // `stays` gets all calls, except those that went to the other back end before its death and
+    // after its return.
     stays.finish().assert_all_well(25 + 200 + 25);
 }

@@ -71,14 +71,14 @@ impl Chain {
     }
 }
 
-/// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't
-/// receive an unfair advantage over those that do."
+/// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification
+/// don't receive an unfair advantage over those that do."
 #[test]
 fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_share() {
     let chain = Chain::set_up();
     let load = Load { calls: 1200, rate_cps: 200, ..Load::default() };
     let obedient = Sipp::caller(&chain.stages[0], chain.sender.address(), &load);
-    // SIPp knows nothing of overload control.
+    // SIPp does not support overload control.
     let stranger = Sipp::caller(&chain.stages[1], chain.receiver.address(), &load);
     thread::sleep(Duration::from_secs(4));
     let given = chain.feedback(&chain.receiver)["given"].clone();
@@ -86,17 +86,18 @@ fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_sh
     assert_eq!(given[0]["standing"], "obeys", "{given}");
     assert_eq!(given[0]["algorithm"], "loss", "{given}");
     assert!(given[0]["value"].as_u64().is_some_and(|value| value > 0), "{given}");
-    // It states its load, which it mostly holds back.
+    // The sender states its load, although it holds most of it back.
     assert!(
         given[0]["claimed_cps"].as_f64().is_some_and(|cps| (150.0..250.0).contains(&cps)),
         "{given}"
     );
     assert_eq!(given[0]["doubted"], false, "{given}");
-    // It rejects at the sender what the receiver would have to reject.
+    // The sender rejects calls that the receiver would have to reject.
     let held = chain.held();
     assert!(held > 300, "{held} held back of 1200");
     let (ours, theirs) = (obedient.successful, stranger.successful);
-    // Each gets the same share of the processor, in which rejections count.
+    // Sender and SIPp get the same share of the receiver's processor. SIPp's calls use a part of
+    // its share for rejections.
     assert!(ours * 10 >= theirs * 6, "{ours} calls of the obedient, {theirs} of the other");
 }
 
@@ -124,7 +125,7 @@ fn feedback_that_a_stranger_forges_is_ignored() {
     for number in 2..12 {
         call(number);
     }
-    // The same from the back end counts.
+    // The same response from the back end restricts the sender.
     backend.send(tidegate.address(), &forged);
     eventually("the restriction is in force", || {
         // There is no sample before the back end has sent its first value.

@@ -34,7 +34,7 @@ fn a_back_end_hangs_up_on_callers_behind_address_translation() {
     callee.finish().assert_all_well(100);
     tidegate.metrics().assert_nothing_held();
     let counts = translator.finish();
-    // 100, 180, 200 and BYE of each call.
+    // Each of the 100 calls sends the callers a 100, a 180, a 200 and a BYE.
     let back = counts["back"]["received"].as_u64().expect("a count");
     assert!(back >= 400, "{counts}");
 }

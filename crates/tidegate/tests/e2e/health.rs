@@ -53,14 +53,14 @@ fn kamailio_is_probed_stopped_and_found_again() {
     tidegate.wait_for("it answers probes", |metrics| probes(metrics, "answered") >= 5);
     assert_eq!(probes(&tidegate.metrics(), "failed"), 0);
 
-    // A signal that Kamailio forwards: SIGKILL would leave children that still answer.
+    // Kamailio forwards SIGTERM to its children. SIGKILL would leave children that still answer.
     server.signal(Signal::TERM);
     server.exit();
     tidegate.wait_for("it is found dead", |metrics| {
         metrics.sum("backend_state", &[("state", "down")]) == 1
     });
     assert_eq!(shown(&stage, &tidegate, &["backends"], address)["state"], "down");
-    // It stays down as long as nothing answers, regardless of when it last answered.
+    // The back end stays down as long as it does not answer, however recently it answered before.
     tidegate.wait_for("probes fail", |metrics| probes(metrics, "failed") >= 6);
     assert_eq!(tidegate.metrics().backend("backend_up", address), 0);
 
@@ -81,7 +81,8 @@ request_route {
 }
 "#;
 
-// "INVITE of death": silence and an answered extra probe; then a real death.
+// Kamailio drops the INVITE, but answers the probe that follows, so it stays up. Then it really
+// ends.
 #[test]
 fn dropped_requests_do_not_mark_kamailio_as_down_but_its_death_does() {
     let stage = Stage::new();
@@ -170,14 +171,15 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     let now = shown(&stage, &tidegate, &["backends"], goes);
     assert_eq!(now["assigned"].as_u64(), assigned, "it finishes what it has");
 
-    // By a signal: the first one returns in its initial state.
+    // The second reload comes by a signal. The first configuration puts the removed back end back
+    // in its initial state.
     first.write(&stage, "tidegate.toml");
     tidegate.signal(Signal::HUP);
     eventually("it was read again", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
         log.contains("\ntidegate: reload, by SIGHUP: done\n").then_some(())
     });
-    // If its calls had ended before, it counts from 0.
+    // If all calls of the removed back end have ended meanwhile, its count starts at 0 again.
     tidegate.wait_for("it has new calls", |m| {
         let now = m.backend("backend_assigned_total", goes);
         now > 0 && Some(now) != assigned
@@ -189,7 +191,8 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     for callee in callees {
         callee.finish();
     }
-    // All of this was recorded as input, and the replay reproduces it.
+    // The recording contains all commands and probes of this test as inputs, and the replay
+    // reproduces the packets.
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(0));
     let (status, said) = run_to_end(&stage, &["replay", recording]);
@@ -197,7 +200,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     assert!(said.contains("\nexact: all "), "{said}");
 }
 
-/// A configuration of 450 back ends exceeds 32 KiB and could not be reloaded.
+/// A configuration of 450 back ends exceeds 32 KiB, which was once too long for a reload.
 #[test]
 fn a_configuration_of_many_back_ends_is_read_again() {
     let stage = Stage::new();

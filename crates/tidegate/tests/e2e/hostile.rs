@@ -49,14 +49,15 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let mut garbage = Garbage::new(Seed(3261).stream(Purpose::Fault, 0), here);
     let (mut answered, mut before) = (0, None);
     for (sent, stranger) in (0..DATAGRAMS).zip(strangers.iter().cycle()) {
-        // The datagrams wait for the calls, so that both last equally long.
+        // The datagrams are sent in step with the calls, so that both end at the same time.
         if sent % 200 == 0 {
             tidegate.wait_for("calls go on", |metrics| {
                 let begun = |backend| metrics.backend("backend_assigned_total", backend);
                 backends.map(begun).iter().sum::<u64>() >= sent * CALLS / DATAGRAMS
             });
         }
-        // By now the process has allocated what any process of its age needs.
+        // From this time on, memory should not grow. The process has already allocated the tables
+        // and pages that it always needs.
         if sent == DATAGRAMS / 20 {
             before = Some(tidegate.process().resident_bytes());
         }
@@ -130,7 +131,7 @@ fn strangers_are_not_relayed() {
             let answer = stranger.receive();
             assert_eq!(answer.status(), *status, "{name}: {}", answer.start());
         }
-        // Every reaction to it has arrived before the response to this request.
+        // When this OPTIONS is answered, all reactions to the message before it have arrived too.
         let ping = stranger.request("OPTIONS", &format!("sip:{here}"), number, 1);
         let pong = stranger.ask(here, &ping);
         assert_eq!(pong.field("Call-ID"), ping.field("Call-ID"), "{name}: {}", pong.start());

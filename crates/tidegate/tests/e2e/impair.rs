@@ -9,7 +9,8 @@ use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp};
 use crate::stage::{Impair, Peer, Stage, run_to_end};
 
 const DATAGRAMS: usize = 1000;
-/// Datagrams in transit at once: with all their copies they fit into any socket buffer.
+/// Number of datagrams in transit at the same time. Together with their copies they fit into any
+/// socket buffer.
 const WINDOW: usize = 50;
 const SEED: u64 = 7;
 
@@ -35,7 +36,7 @@ const OPTIONS: [&str; 12] = [
     "7",
 ];
 
-/// The same relay in simulated time. It gives the expected datagrams of each window, sorted, and
+/// The same relay in simulated time. It provides the expected datagrams of each window, sorted, and
 /// the expected counts.
 struct Model {
     relay: Relay,

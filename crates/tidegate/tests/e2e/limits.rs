@@ -44,7 +44,7 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     let metrics = tidegate.metrics();
     assert_eq!((refused(&metrics), held(&metrics)), (10, 40));
 
-    // After a reload with room for one more at each, it accepts two more.
+    // After a reload, each back end has room for one more call, so two more calls succeed.
     configuration(&stage, &callees, "calls_max = 21").write(&stage, "tidegate.toml");
     let admin = tidegate.admin().to_string();
     let (status, said) = run_to_end(&stage, &["ctl", "--admin", &admin, "reload"]);
@@ -78,10 +78,10 @@ fn a_rate_is_kept_by_all_shards_together() {
     let began = Instant::now();
     let offered = Sipp::caller(&stage, tidegate.address(), &calls(300, 0)).wait();
     let elapsed_s = began.elapsed().as_secs_f64();
-    // Two each at once, and then 40 a second.
+    // Each of the two back ends may get two calls at once, and both together 40 a second.
     let taken_max = 4.0 + 40.0 * elapsed_s;
     assert!(f64::from(offered.successful) <= taken_max, "{offered} in {elapsed_s} s");
-    // SIPp needs at least three seconds to make them.
+    // SIPp needs at least three seconds to offer 300 calls.
     assert!(offered.successful >= 100, "{offered} in {elapsed_s} s");
     let metrics = tidegate.metrics();
     assert_eq!(refused(&metrics), u64::from(offered.failed));

@@ -85,7 +85,8 @@ fn the_callee_may_end_the_call() {
     let invite = backend.receive();
     let ok = backend.accept(&invite, here, &caller);
 
-    // RFC 3261 §12.1.1: the callee's route set is the Record-Route, in its order.
+    // RFC 3261 §12.1.1: the route set of the callee is the Record-Route of the request, in the same
+    // order.
     let contact = invite.field("Contact").trim_matches(['<', '>']);
     let bye = backend
         .request("BYE", contact, 2, 7)

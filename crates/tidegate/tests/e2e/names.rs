@@ -84,7 +84,8 @@ fn without_an_address_a_back_end_gets_no_calls_and_with_one_it_does() {
     callee.send(from, &callee.response(&received, "200 OK"));
     assert_eq!(caller.receive().status(), 200);
 
-    // The TTL of the answer was zero. It makes no difference that the DNS no longer answers.
+    // The TTL of the answer was zero, and the DNS no longer answers. Tidegate keeps the old
+    // address.
     server.silence("app.example");
     tidegate
         .wait_for("its address is old", |metrics| metrics.backend("backend_stale", "named") == 1);
@@ -112,7 +113,7 @@ fn a_call_stays_at_its_address_when_the_name_gets_another() {
     tidegate
         .wait_for("it has moved", |metrics| metrics.backend("backend_moved_total", "named") == 2);
     let next = call(2, &second);
-    // Their branches are derived from the CSeq.
+    // `in_dialog` derives the branch from the CSeq, so each BYE needs another CSeq.
     for (ok, callee, cseq) in [(ok, &first, 2), (next, &second, 3)] {
         caller.send(tidegate.address(), &caller.in_dialog("BYE", &ok, cseq));
         let (bye, from) = callee.receive_from();
@@ -120,7 +121,7 @@ fn a_call_stays_at_its_address_when_the_name_gets_another() {
         callee.send(from, &callee.response(&bye, "200 OK"));
         assert_eq!(caller.receive().status(), 200);
     }
-    // Back ends may send to any address. So may removed ones.
+    // Back ends may send to any address, even after their address was removed from the name.
     let outward = first.request("OPTIONS", &format!("sip:caller@{}", caller.address()), 3, 1);
     first.send(tidegate.address(), &outward);
     assert!(caller.receive().start().starts_with("OPTIONS "));
@@ -151,7 +152,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
     });
     server.set("app.example", &[stage.ip()], 60);
     wait_until_up(&tidegate);
-    // It is retransmitted, because it was not answered.
+    // The caller retransmits its BYE, because it got no answer.
     caller.send(tidegate.address(), &bye);
     assert!(callee.receive().start().starts_with("BYE "));
 }
@@ -175,7 +176,8 @@ fn a_name_that_resolves_to_tidegate_itself_is_not_used() {
     let server = NameServer::start(stage.ip());
     let here = stage.free_address();
     let outside: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
-    // Tidegate itself, an address that a loopback socket cannot reach, and an unused address.
+    // None of these addresses can be a back end: Tidegate itself, an address that a loopback socket
+    // cannot reach, and the unspecified address.
     let addresses = [stage.ip(), outside, Ipv4Addr::UNSPECIFIED.into()];
     server.set("app.example", &addresses, 0);
     let mut configuration = by_name(&stage, &server, "app.example", here.port());
@@ -222,7 +224,8 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     let assigned = |name: &String| metrics.backend("backend_assigned_total", name);
     assert_eq!(names.each_ref().map(assigned), [75, 25, 0]);
 
-    // The first two leave: the last one gets all calls, and the calls of the others have ended.
+    // The DNS no longer lists the first two servers. The last one gets all calls, and the calls of
+    // the others have ended.
     server.set_servers("example", &[(20, 1, c, "c.example")], 1);
     tidegate.wait_for("its servers have changed", |metrics| {
         metrics.sum("domain_changed_total", &[("domain", "example")]) == 2
@@ -233,7 +236,7 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
     assert_eq!(tidegate.metrics().backend("backend_assigned_total", &names[2]), 100);
 
-    // The DNS no longer answers: nothing changes.
+    // The DNS no longer answers, so the servers stay the same.
     server.silence("_sip._udp.example");
     tidegate.wait_for("its servers are old", |metrics| metrics.sum("domain_stale", &[]) == 1);
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);

@@ -40,7 +40,7 @@ impl Busy {
             BUSY.replace("[overload.params]", &format!("{more}\n[overload.params]"));
         let tidegate = Tidegate::start(&stage, &configuration);
         let mut busy = Self { _stage: stage, tidegate, caller, backend, waits: 1 };
-        // Before the first evaluation of the law everything is released.
+        // Before its first evaluation, the law releases every call at once.
         busy.call(busy.waits);
         while busy.is_released() {
             busy.waits += 1;
@@ -49,8 +49,9 @@ impl Busy {
         busy
     }
 
-    /// Returns whether the last call was forwarded to the back end. Otherwise it waits. The law
-    /// inspects the queue every 20 ms, and the metrics show no waiting call before that.
+    /// Returns whether the last call was forwarded to the back end, and waits until this is
+    /// certain. The law inspects the queue every 20 ms, and the metrics show a waiting call only
+    /// after that.
     fn is_released(&self) -> bool {
         eventually("a call is released or waits", || {
             if self.backend.next_now().is_some() {
@@ -153,13 +154,14 @@ fn false_claims_of_strangers_do_not_pass_the_gate() {
     assert_eq!(busy.received("invite"), calls + 4);
 }
 
-/// Below its capacity the law rejects nobody.
+/// Below the capacity, the law rejects no call.
 #[test]
 fn below_its_capacity_pi_rejects_nothing() {
     let stage = Stage::new();
     let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
     let mut configuration = Configuration::new(&stage, &[backend.address()]);
-    // On an emulated processor: the operating system may take the real one away for a while.
+    // The processor is emulated, because the operating system may take the real one away for a
+    // while.
     configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 1\n".to_owned();
     let tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
@@ -171,8 +173,8 @@ fn below_its_capacity_pi_rejects_nothing() {
     }
 }
 
-/// At four times its capacity each call is either set up or rejected at once, in transactions, and
-/// the counts of the three sides agree.
+/// At four times the capacity, each call is either set up or rejected at once, with transactions.
+/// The counts of SIPp, Tidegate and the callee agree.
 #[test]
 fn a_flood_of_sipp_calls_is_admitted_or_refused_and_counted() {
     flood_of_sipp_calls("");
@@ -189,7 +191,7 @@ fn flood_of_sipp_calls(more: &str) {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
     let mut configuration = Configuration::new(&stage, &[callee.address()]);
-    // 6 messages of a call are 20 ms of work.
+    // The six messages of a call take 20 ms of processor time.
     configuration.more = format!("[overload]\nlaw = \"pi\"\n{more}[emulate]\nserve_us = 3_300\n");
     let tidegate = Tidegate::start(&stage, &configuration);
     let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
@@ -197,7 +199,7 @@ fn flood_of_sipp_calls(more: &str) {
     let metrics = tidegate.metrics();
     let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
     let (offered, admitted) = (sessions("work_offered_total"), sessions("work_admitted_total"));
-    // Some may have been dropped before by the kernel.
+    // The kernel may have dropped earlier copies of some of these calls, so they count as late.
     let refused: u64 = ["law", "late"]
         .map(|reason| metrics.sum("work_refused_total", &[("reason", reason)]))
         .iter()
@@ -208,7 +210,7 @@ fn flood_of_sipp_calls(more: &str) {
     metrics.assert_nothing_held();
 }
 
-/// The first message takes an hour of service. The second waits.
+/// Serving the first message takes an hour, so the second one waits.
 #[test]
 fn overflow_of_an_emulated_receive_buffer_is_counted() {
     let stage = Stage::new();
@@ -240,7 +242,7 @@ fn the_demonstration_shows_both_servers_and_leaves_nothing_behind() {
             .arg("--json")
             .arg(&json),
     );
-    // 1 if this machine is too busy: then the figures mean nothing.
+    // The status is 1 if this machine is too busy. The figures then mean nothing.
     assert!(matches!(demo.exit().code(), Some(0 | 1)), "{}", demo.log());
     let log = demo.log();
     assert_eq!(log.matches(" x unprotected").count(), 4, "{log}");
@@ -267,7 +269,7 @@ fn a_demonstration_that_is_killed_leaves_no_server_behind() {
 fn ends_its_servers(signal: Signal) -> Process {
     let stage = Stage::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    // A killed process leaves its files behind.
+    // The killed process leaves its files behind, so they must be in the scratch directory.
     command.args(["demo", "--plain"]).env("TMPDIR", stage.path(""));
     let mut demo = stage.start("demo", &mut command);
     let servers = |demo: &Process| children(demo.id());
@@ -296,8 +298,8 @@ fn children(parent: u32) -> Vec<u32> {
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Rejecting takes so much of the emulated processor that INVITEs are dropped unread. An operator
-/// sees that, and the parts add up to what arrived.
+/// Rejecting takes so much of the emulated processor that INVITEs are dropped unread. `tidegate
+/// ctl` shows these drops, and the counts of all outcomes add up to the arrivals.
 #[test]
 fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     const CALLS: u32 = 400;
@@ -307,7 +309,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     configuration.more = "[emulate]\nserve_us = 3_000\nrefuse_us = 2_000\n".to_owned();
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 250, ..Load::default() };
-    // A caller whose INVITEs are all dropped gives up.
+    // SIPp gives up a call if all copies of its INVITE are dropped.
     let made = Sipp::caller(&stage, tidegate.address(), &load).wait();
     assert_eq!((made.created, made.unexpected), (CALLS, 0), "{made}");
 

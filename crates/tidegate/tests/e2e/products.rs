@@ -73,7 +73,7 @@ fn kamailio_over(stage: &Stage, sockets: &[&str], address: SocketAddr, routes: &
     let file = stage.path("kamailio.cfg");
     let tcp = if sockets.len() == 1 { "disable_tcp=yes\n" } else { "tcp_children=1\n" };
     fs::write(&file, format!("{KAMAILIO}{tcp}{routes}")).unwrap();
-    // Debian installs it outside the PATH of most users.
+    // Debian installs Kamailio in /usr/sbin, which is not in the PATH of most users.
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("kamailio");
     command

@@ -49,7 +49,7 @@ impl Recorded {
         let (target, bind) = (self.tidegate.address().to_string(), self.stage.ip().to_string());
         let (rate, calls) = (rate_cps.to_string(), calls.to_string());
         let load = ["load", "uac", &target, "--bind", &bind, "--rate", &rate, "--calls", &calls];
-        // The outcome depends on the machine. The replay reproduces it regardless.
+        // The machine determines the outcome of the calls. The replay must reproduce any outcome.
         self.stage.start("caller", Command::new(TIDEGATE).args(load))
     }
 
@@ -89,7 +89,7 @@ fn a_run_with_transactions_is_replayed_exactly() {
 fn an_overloaded_server_is_replayed_exactly_and_its_calls_under_another_law() {
     let more = "[overload]\nlaw = \"pi\"\n[emulate]\noffer_us = 100\nserve_us = 1_000\n";
     let mut run = Recorded::set_up(more, &[]);
-    // Two and a half times its capacity.
+    // The load is two and a half times the capacity.
     run.call(400, 800);
     run.stop();
     let figures = run.stage.path("figures.json");
@@ -185,12 +185,13 @@ fn an_overwritten_recording_is_replayed_without_claiming_to_be_exact() {
     run.call(300, 300);
     let flood = UdpSocket::bind(SocketAddr::new(run.stage.ip(), 0)).unwrap();
     let junk = vec![b'x'; 60_000];
-    // Twice the size of the ring: on a busy machine some is lost.
+    // The datagrams are twice as long as the ring of the recording. A busy machine may lose some of
+    // them.
     for _ in 0..40 {
         for _ in 0..20 {
             flood.send_to(&junk, run.tidegate.address()).unwrap();
         }
-        // Within one receive buffer.
+        // Each burst fits into one receive buffer, and the pause lets Tidegate read it.
         std::thread::sleep(Duration::from_millis(20));
     }
     run.call(300, 300);

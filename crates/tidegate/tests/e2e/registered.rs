@@ -96,7 +96,7 @@ impl Phone for UdpPhone {
 
 struct TcpPhone {
     stream: TextStream<TcpStream>,
-    /// The maker of the phone's messages.
+    /// Writes the phone's messages.
     peer: Peer,
 }
 
@@ -159,7 +159,8 @@ struct Scene {
     caller: Peer,
     _kamailio: Process,
     tidegate: Option<Tidegate>,
-    /// The last field, so that its directory is removed only after the programs in it have ended.
+    /// Fields are dropped in order, so the directory is removed only after the programs in it have
+    /// ended.
     stage: Stage,
 }
 
@@ -178,7 +179,7 @@ impl Scene {
              [[listen]]\ntransport = \"wss\"\naddress = \"{wss}\"\n{secured}\
              [[listen]]\ntransport = \"ws\"\naddress = \"{ws}\"\n"
         );
-        // Fixed ports: the next process has the same ones.
+        // The ports are fixed, so that a restarted Tidegate has the same ones.
         let configuration = Configuration {
             listen: vec![stage.free_address()],
             listen_tcp: vec![stage.free_address()],
@@ -272,8 +273,9 @@ impl Scene {
     }
 }
 
-/// RFC 3327 §5.4: "the home proxy also copies the stored path vector associated with the specific contact in the
-/// registrar database into the Route header field of the outgoing request as a preloaded route."
+/// RFC 3327 §5.4: "the home proxy also copies the stored path vector associated with the specific
+/// contact in the registrar database into the Route header field of the outgoing request as a
+/// preloaded route."
 ///
 /// The phone names an address that leads nowhere.
 #[test]
@@ -298,17 +300,18 @@ fn registrar_calls_phones(shards: u16) {
     }
     let metrics = scene.tidegate().metrics();
     assert_eq!(metrics.sum("paths_added_total", &[]), 5);
-    // INVITE, ACK and, in every other call, BYE.
+    // Tidegate finds the flow for INVITE and ACK of each call, and for BYE in every other call.
     assert_eq!(metrics.sum("registered_flow_requests_total", &[]), 5 * 3 * 5);
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 0);
-    // The phones are at several shards, and the registrar sends all its requests to one.
+    // The registrar sends all its requests to one shard. With several shards, some phones are at
+    // other shards.
     assert_eq!(metrics.sum("crossings_total", &[]) > 0, shards > 1);
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
 }
 
-/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
-/// request."
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request."
 #[test]
 fn the_registrar_is_told_that_a_flow_has_ended() {
     for shards in [1, 4] {
@@ -332,7 +335,7 @@ fn registrar_is_told(shards: u16) {
             scene.invite(user, number).0.replace("INVITE ", "ACK ").replace(" INVITE", " ACK");
         scene.caller.send(scene.registrar, &Message(ack).with("To", answer.field("To")));
     };
-    // Two phones leave. The others stay until the process ends.
+    // Two phones close their connections. The others keep theirs until the process ends.
     let stay = phones.split_off(2);
     let left: Vec<_> = phones.iter().map(|(user, _)| *user).collect();
     drop(phones);
@@ -340,7 +343,7 @@ fn registrar_is_told(shards: u16) {
     for (number, user) in (100..).zip(left) {
         is_gone(&scene, user, number);
     }
-    // The next process has no connections yet. A phone on UDP notices nothing.
+    // The new process has no connections yet. A phone on UDP can still be called.
     drop(scene.tidegate.take());
     scene.tidegate = Some(Tidegate::start(&scene.stage, &scene.configuration));
     for (number, (user, _)) in (200..).zip(stay) {
@@ -352,13 +355,14 @@ fn registrar_is_told(shards: u16) {
         scene.call(&mut **phone, user, number, true);
     }
     let metrics = scene.tidegate().metrics();
-    // The former Contact of the TLS phone has another port, so it is still registered, and called
-    // too.
+    // The former Contact of the TLS phone has another port, so the registrar still has it, and
+    // calls it too.
     assert_eq!(metrics.sum("replies_total", &[("status", "430"), ("reason", "flow_gone")]), 2 + 1);
 }
 
-/// RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface and UDP port,
-/// it MUST also provide a limited version of a STUN server on the same interface and UDP port."
+/// RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface
+/// and UDP port, it MUST also provide a limited version of a STUN server on the same interface and
+/// UDP port."
 #[test]
 fn stun_keep_alives_are_answered_on_the_sip_port() {
     let stage = Stage::new();

@@ -23,8 +23,8 @@ impl Held {
         let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
         let backends = callees.each_ref().map(Sipp::address);
         let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
-        // Long enough for all calls to be established before the first one ends, and for the new
-        // process to be running by then. If it is late, the BYEs are retransmitted.
+        // A call lasts long enough for all calls to be established before the first one ends, and
+        // for the new process to run by then. If the process is late, SIPp retransmits the BYEs.
         let load = Load {
             scenario: "uac-routes",
             calls: CALLS,
@@ -61,7 +61,7 @@ fn every_bye_arrives_after(signal: Signal) {
     assert!(metrics.sum("messages_received_total", &[("class", "bye")]) >= CALLS.into());
     assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE was taken for new");
     metrics.assert_nothing_held();
-    // A BYE at the wrong back end would fail there, and would be missing at the right one.
+    // A BYE at the wrong back end fails there, and is missing at the right one.
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }
@@ -91,8 +91,8 @@ fn without_the_key_no_bye_finds_its_back_end() {
     assert_eq!(metrics.sum("messages_forwarded_total", &[]), 0);
 }
 
-/// With a stateless policy a retransmitted INVITE goes where the first one went, and messages lost
-/// with the process are retransmitted.
+/// A stateless policy sends a retransmitted INVITE to the same back end as the first one. So
+/// retransmissions replace the messages that are lost with the process.
 #[test]
 fn a_kill_under_traffic_loses_no_call() {
     let stage = Stage::new();
@@ -104,8 +104,8 @@ fn a_kill_under_traffic_loses_no_call() {
         scenario: "uac-routes",
         calls: 3 * CALLS,
         rate_cps: 200,
-        // Time for an ACK that both kills lose to be retransmitted before the BYE: a 200 is
-        // retransmitted after 0.5, 1.5 and 3.5 s.
+        // Both kills may lose an ACK. The caller then sends it again before the BYE, because the
+        // 200 is retransmitted after 0.5, 1.5 and 3.5 s.
         hold_ms: 4000,
         ..Load::default()
     };
@@ -126,8 +126,8 @@ fn a_kill_under_traffic_loses_no_call() {
     assert_eq!(served[0].created + served[1].created, 3 * CALLS);
 }
 
-/// The new process does not know the call of an old response, and must not confuse it with one of
-/// its own.
+/// The new process does not know the call of a late response, and must not assign it to one of its
+/// own calls.
 #[test]
 fn a_response_to_an_earlier_process_affects_no_new_call() {
     let stage = Stage::new();
@@ -160,9 +160,9 @@ fn a_response_to_an_earlier_process_affects_no_new_call() {
     assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
 }
 
-/// Calls ring, the process is killed, and the callers hang up. Each CANCEL reaches its call at the
-/// back end that the hash selects. The ACK to each 487 reaches that back end too (RFC 3261 §16.10,
-/// §16.11).
+/// Calls ring when the process is killed, and then the callers hang up. Each CANCEL reaches the
+/// back end that the hash has selected for its call. The ACK to each 487 reaches that back end too
+/// (RFC 3261 §16.10, §16.11).
 #[test]
 fn ringing_calls_can_be_cancelled_after_sigkill() {
     let stage = Stage::new();
@@ -196,8 +196,8 @@ fn ringing_calls_can_be_cancelled_after_sigkill() {
     assert_eq!(served[0].created + served[1].created, CALLS);
 }
 
-/// Two back ends with round robin: both receive the CANCEL, one of them knows the branch from its
-/// INVITE, and the caller gets its response.
+/// The pool has two back ends with round robin. Both get the CANCEL, and one of them knows its
+/// branch from the INVITE. The caller gets the response of that back end.
 #[test]
 fn a_cancel_after_a_restart_has_the_branch_of_its_invite() {
     let stage = Stage::new();

@@ -36,8 +36,8 @@ impl Reconfigurable {
     }
 }
 
-/// Four times its capacity, with ten changes of the law: each SIPp call is set up and ended, or
-/// rejected at once.
+/// The load is four times the capacity, and the law changes ten times. Each call of SIPp is set up
+/// and ended, or rejected at once.
 #[test]
 fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
     const CALLS: u32 = 300;
@@ -116,7 +116,8 @@ fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
         |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
     assert_eq!(ctl(&["bans"]), (Some(0), "no source is banned\n".to_owned()));
 
-    // An address other than that of the back end, which is never banned.
+    // The flood comes from another address than that of the back end, because back ends are never
+    // banned.
     let flood = UdpSocket::bind("127.0.0.9:0").unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ctl(&["bans"]).1.contains("127.0.0.9") {

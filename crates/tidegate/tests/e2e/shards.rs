@@ -14,8 +14,8 @@ fn calls_of_several_callers_cross_between_shards() {
     let configuration = Configuration { shards: 2, ..Configuration::new(&stage, &backends) };
     let tidegate = Tidegate::start(&stage, &configuration);
 
-    // The source port determines the shard. One caller uses a port for each call, so that its calls
-    // are at both shards. The responses to some of them are then handed to the other shard.
+    // The source port determines the shard. One caller uses a port for each call, so both shards
+    // get calls. Some responses arrive at the other shard and are handed off.
     let loads = [("uac-routes", true), ("uac-routes", false), ("uac", false)].map(
         |(scenario, socket_each)| Load {
             scenario,
@@ -42,14 +42,14 @@ fn calls_of_several_callers_cross_between_shards() {
         let labels = [("shard", shard), ("class", "invite")];
         assert!(metrics.sum("messages_received_total", &labels) > 0, "shard {shard}");
     }
-    // A message that is handed off counts once.
+    // A message counts as received once, even if it is handed off.
     let received = metrics.sum("messages_received_total", &[]);
     assert_eq!(received, metrics.sum("udp_received_total", &[]));
     metrics.assert_nothing_lost();
     metrics.assert_nothing_held();
 }
 
-/// A caller that ignores Record-Route and sends from another port is still matched to its call.
+/// The BYE of a caller that ignores Record-Route and sends from another port still finds its call.
 #[test]
 fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let stage = Stage::new();
@@ -59,7 +59,7 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
     let uri = format!("sip:bob@{here}");
-    // Of sixteen ports, some belong to the other shard.
+    // Sixteen other ports are tried, because some of them belong to the other shard.
     for number in 0..16 {
         let (caller, elsewhere) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
         let invite = caller.request("INVITE", &uri, number, 1);
@@ -91,7 +91,7 @@ fn a_stopping_process_keeps_all_its_shards_running() {
         Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
-    // Tries callers until one has another shard than the back end.
+    // The test tries callers until the shard of one differs from that of the back end.
     let (caller, invite) = (0..)
         .find_map(|number| {
             let caller = Peer::new(stage.ip());

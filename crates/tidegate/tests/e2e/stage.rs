@@ -30,8 +30,8 @@ pub use sipp::{Load, Sipp};
 pub use text_stream::TextStream;
 pub use tidegate::{Configuration, Tidegate, run_to_end};
 
-/// Maximum time that a test waits for an event. Far more than the event takes even on a busy
-/// machine: no test measures time.
+/// Maximum time that a test waits for an event. It is far longer than the event takes even on a
+/// busy machine, because the tests do not measure time.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Polls `condition` until it returns a value.
@@ -62,7 +62,8 @@ impl Stage {
         static STAGES: AtomicU16 = AtomicU16::new(1);
         let [low, high, ..] = (std::process::id() % 62_500).to_le_bytes();
         let run = u16::from_le_bytes([low, high]);
-        // 127.x.y.z: x and y identify the run of this program, z the test within the run.
+        // The address is 127.x.y.z: x and y identify the run of this program, and z the test within
+        // the run.
         let [x, y] = [run / 250 + 1, run % 250 + 1].map(|part| part as u8);
         let z = u8::try_from(STAGES.fetch_add(1, Ordering::Relaxed)).expect("at most 255 stages");
         Self::at(Ipv4Addr::new(127, x, y, z).into())

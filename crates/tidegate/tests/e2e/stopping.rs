@@ -66,7 +66,7 @@ fn unused_signals_do_not_end_it_and_sigquit_acts_like_sigterm() {
     assert_eq!(tidegate.exit().code(), Some(0));
 }
 
-/// A script that reloaded continually kept the process from stopping.
+/// A script that reloaded without pause once kept the process from stopping.
 #[test]
 fn a_storm_of_sighups_does_not_prevent_stopping() {
     let stage = Stage::new();
@@ -101,7 +101,7 @@ fn a_ringing_call_is_set_up_before_the_process_ends() {
     assert_eq!(refused.status(), 503, "no new call");
     assert!(tidegate.process().ended().is_none());
 
-    // RFC 3261 §13.2.2.4: without its ACK no call is set up.
+    // RFC 3261 §13.2.2.4: a call is set up only when the ACK has reached the callee.
     backend.accept(&invite, here, &caller);
     assert_eq!(tidegate.exit().code(), Some(0));
     assert!(tidegate.process().log().ends_with("no transaction was open\n"));

@@ -11,8 +11,8 @@ use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate};
 /// An address other than that of the callers and of the back end.
 const STRANGER: &str = "127.0.0.9";
 
-/// A thread that sends messages of calls that do not exist, until `end` is set. It returns the
-/// number of messages.
+/// A thread that sends messages of calls that do not exist, until `end` is set. The thread returns
+/// the number of messages.
 struct Flood {
     end: Arc<AtomicBool>,
     thread: JoinHandle<u32>,
@@ -69,8 +69,8 @@ fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
     let sent = flood.end();
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("work_offered_total", &[("bucket", "session")]), u64::from(CALLS));
-    // The number of calls that the law rejects meanwhile depends on the other load of the
-    // processor: the simulator's `goodput` and `make show-strangers` test that.
+    // The number of calls that the law rejects depends on the other load of this machine, so it is
+    // not tested here. The checker `goodput` of the simulator and `make show-strangers` test it.
     assert_eq!(metrics.sum("messages_dropped_total", &[("reason", "queue_full")]), 0);
     callee.finish();
     (metrics, sent)
@@ -90,7 +90,7 @@ fn a_flood_of_stray_responses_does_not_affect_callers() {
     assert!(strays > u64::from(sent) / 2, "{strays} of {sent}");
 }
 
-/// The source of the flood is banned, if there is a limit.
+/// If the configuration limits sources, the source of the flood is banned.
 #[test]
 fn a_flood_of_cancels_and_acks_has_its_source_banned() {
     for kind in ["CANCEL", "ACK"] {

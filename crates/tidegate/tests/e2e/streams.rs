@@ -139,7 +139,7 @@ fn large_requests_to_a_kamailio_leave_over_tcp_if_it_listens() {
         assert_eq!(metrics.backend("backend_assigned_total", address), calls);
         let over_tcp = metrics.sum("large_requests_over_tcp_total", &[]);
         let by_udp = metrics.sum("large_requests_by_udp_total", &[]);
-        // A back end that has refused a connection gets no other within a minute.
+        // After a refused connection, Tidegate opens no connection to this back end for a minute.
         assert_eq!((over_tcp, by_udp), if has_tcp { (3, 0) } else { (1, 1) });
         metrics.assert_nothing_lost();
         metrics.assert_nothing_held();
@@ -201,8 +201,8 @@ fn options(peer: &Peer, to: SocketAddr, number: u32) -> String {
 }
 
 /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
-/// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single CRLF over the
-/// same connection."
+/// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single
+/// CRLF over the same connection."
 ///
 /// RFC 5626 §4.4.1: "the client "ping" is a double-CRLF sequence, and the server "pong" is a single
 /// CRLF". RFC 3261 §7.5: "MUST ignore any CRLF appearing before the start-line". RFC 3261 §18.3:
@@ -217,7 +217,7 @@ fn keep_alives_are_answered_and_messages_are_cut_out_of_the_stream() {
     let mut client = Client::connect(here);
     client.send(b"\r\n\r\n");
     assert_eq!(client.receive(), b"\r\n");
-    // Two messages at once, and then one in pieces.
+    // The client sends two messages at once, and then one in pieces.
     let both = format!("\r\n{}{}", options(&peer, here, 1), options(&peer, here, 2));
     client.send(both.as_bytes());
     let mut answers = String::new();
@@ -236,8 +236,8 @@ fn keep_alives_are_answered_and_messages_are_cut_out_of_the_stream() {
     assert_eq!(metrics.sum("stream_received_total", &[]), 4);
 }
 
-/// RFC 3261 §18.4: a back end that cannot be reached is reported at once, and the next one is
-/// tried.
+/// RFC 3261 §18.4: the transport reports an unreachable back end at once, and the proxy tries the
+/// next one.
 #[test]
 fn a_back_end_that_refuses_connections_is_skipped() {
     let (stage, home) = (Stage::new(), Stage::new());
@@ -269,8 +269,8 @@ fn a_source_has_a_limited_number_of_connections() {
     tidegate.wait_for("none is left", |metrics| metrics.sum("connections", &[]) == 0);
 }
 
-/// A call that is being set up when the process is asked to stop gets its answer on its connection.
-/// A new one is rejected on its own.
+/// When the process is asked to stop, a call that is being set up still gets its answer on its
+/// connection. A new call is rejected on its own connection.
 #[test]
 fn a_stopping_process_finishes_calls_on_connections() {
     let (stage, home) = (Stage::new(), Stage::new());
@@ -292,7 +292,7 @@ fn a_stopping_process_finishes_calls_on_connections() {
     assert_eq!(tidegate.exit().code(), Some(0));
 }
 
-/// The inputs of connections are in the recording, and give the same bytes again.
+/// The recording contains the inputs of connections, and the replay sends the same bytes.
 #[test]
 fn a_recording_of_calls_over_tcp_replays_to_the_same_packets() {
     let (stage, home) = (Stage::new(), Stage::new());

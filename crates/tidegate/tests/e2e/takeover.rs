@@ -50,7 +50,8 @@ impl Site {
     fn arrived(&self, method: &str, caller: &Peer) -> (usize, Message, SocketAddr) {
         let call = caller.call_id(1);
         eventually(method, || {
-            // A message in transit to an ended process is lost.
+            // Requests that were in transit to an ended process are lost, so they are
+            // retransmitted.
             repeat_what_is_due();
             let mut backends = self.backends.iter().enumerate();
             backends.find_map(|(index, backend)| {
@@ -147,7 +148,7 @@ fn a_process_that_is_told_to_end_rejects_no_call() {
         None
     });
     site.first.signal(Signal::TERM);
-    // A rejected one would never arrive.
+    // If a process rejected a call, the back end would never get it.
     let through_all = || (0..CALLERS).map(|_| site.call().through).collect::<Vec<_>>();
     eventually("it has left", || {
         through_all().iter().all(|through| *through == second).then_some(())
@@ -159,8 +160,8 @@ fn a_process_that_is_told_to_end_rejects_no_call() {
     assert!(site.first.process().ended().is_none(), "it has waited for the answer");
 }
 
-/// RFC 3261 §8.1.1.4 and §8.1.1.7. A call whose peer had the port of an earlier one was mistaken
-/// for a retransmission of that call, so its INVITE never arrived.
+/// RFC 3261 §8.1.1.4 and §8.1.1.7. When a peer got the port of an earlier peer, its first call once
+/// looked like a retransmission of that peer's call, so the INVITE never arrived.
 #[test]
 fn a_caller_at_the_port_of_an_earlier_one_starts_a_new_call() {
     let site = Site::open();

@@ -71,8 +71,8 @@ fn handshakes(metrics: &Metrics, outcome: &str) -> u64 {
 }
 
 /// RFC 3261 §26.3.1: "Proxy servers, redirect servers, and registrars MUST implement TLS, and MUST
-/// support both mutual and one-way authentication." Record-Route names a listener of each side's own
-/// transport, so that ACK and BYE arrive.
+/// support both mutual and one-way authentication." Record-Route names a listener of each side's
+/// own transport, so that ACK and BYE arrive.
 #[test]
 fn calls_over_tls_reach_a_back_end_over_udp() {
     let stage = Stage::new();
@@ -115,7 +115,7 @@ fn calls_over_tls_go_over_ipv6() {
     assert_eq!(handshakes(&metrics, "completed"), 11);
 }
 
-/// Requests go over TLS to a Kamailio, whose certificate is verified.
+/// Tidegate sends requests over TLS to a Kamailio and verifies its certificate.
 #[test]
 fn kamailio_answers_over_tls() {
     let stage = Stage::new();
@@ -137,7 +137,7 @@ fn kamailio_answers_over_tls() {
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 1);
     assert_eq!(handshakes(&metrics, "completed"), 1);
-    // A SIPS URI goes from TLS to TLS, and not from or to another transport.
+    // A request with a SIPS URI is forwarded from TLS to TLS, but not from or to another transport.
     let mut client = Client::connect(&authority, tidegate.tls_address()).expect("a handshake");
     let here = tidegate.tls_address();
     client.send(&client.request("MESSAGE", &format!("sips:bob@{here}"), 7, 1));
@@ -147,8 +147,8 @@ fn kamailio_answers_over_tls() {
     assert_eq!(peer.ask(tidegate.address(), &plain).status(), 416);
     drop(tidegate);
 
-    // A back end with another certificate gets nothing. RFC 3261 §16.9 treats that like a 503, and
-    // §16.7 item 6 forwards no 503.
+    // A back end with another certificate gets no request. RFC 3261 §16.9 treats this like a 503,
+    // and §16.7 item 6 forwards no 503.
     let tidegate = Tidegate::start(&stage, &inside(&stranger));
     let request = peer.request("MESSAGE", &format!("sip:bob@{}", tidegate.address()), 9, 1);
     assert_eq!(peer.ask(tidegate.address(), &request).status(), 500);
@@ -170,7 +170,7 @@ fn a_sips_uri_does_not_leave_without_tls() {
     assert!(backend.next_within(Duration::from_millis(200)).is_none());
 }
 
-/// A client of OpenSSL gets an answer, with TLS 1.2 and 1.3.
+/// A client of OpenSSL gets an answer over TLS 1.2 and over TLS 1.3.
 #[test]
 fn openssl_is_answered() {
     let stage = Stage::new();
@@ -273,7 +273,7 @@ fn a_reload_replaces_certificates_and_keeps_connections() {
         let admin = format!("http://{}", tidegate.admin());
         run_to_end(stage, &["ctl", "--admin", &admin, "reload"])
     };
-    // The key of another certificate changes nothing.
+    // A reload with a key that belongs to another certificate fails, and changes nothing.
     let (code, text) = reload();
     assert_ne!(code, Some(0), "{text}");
     assert!(text.contains("this key does not belong to the certificate"), "{text}");
@@ -342,7 +342,7 @@ fn clients_that_misuse_tls_lose_their_own_connections() {
             let _ = stream.write_all(bytes);
             held.push(stream);
         }
-        // The handshake is complete, and then follows garbage.
+        // After a complete handshake, the client sends garbage.
         let mut garbled = scene.client();
         garbled.send_bytes(b"\x00\x01\x02 no SIP\r\n\r\n");
         caller.call(number);

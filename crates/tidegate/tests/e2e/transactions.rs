@@ -11,7 +11,7 @@ struct Between {
     caller: Peer,
     backend: Peer,
     tidegate: Tidegate,
-    /// Held to keep the address.
+    /// The stage owns the address, so it must not be dropped.
     _stage: Stage,
 }
 
@@ -36,9 +36,9 @@ impl Between {
         self.caller.request(method, &uri, number, 1)
     }
 
-    /// Passes a request and its response through, so that everything sent before them has arrived,
-    /// and returns what arrived: at the caller and at the back end. Skips INVITEs that Tidegate
-    /// retransmits.
+    /// Passes a request and its response through. Everything that was sent before them has then
+    /// arrived. Returns the messages that have arrived at the caller and at the back end, without
+    /// the INVITEs that Tidegate retransmits.
     fn came(&self, number: u32) -> (Vec<String>, Vec<String>) {
         let [mut up, mut down] = [Vec::new(), Vec::new()];
         let marker = self.request("MESSAGE", number);
@@ -67,8 +67,8 @@ fn nothing() -> (Vec<String>, Vec<String>) {
     Default::default()
 }
 
-/// Returns the ACK to a final response other than a 2xx (RFC 3261 §17.1.1.3), or the CANCEL (§9.1),
-/// of the same transaction.
+/// Returns the ACK to a final response other than 2xx (RFC 3261 §17.1.1.3), or the CANCEL (§9.1).
+/// Both belong to the transaction of `invite`.
 fn of_transaction(method: &str, invite: &Message, to: &str) -> Message {
     Message(invite.0.replacen("INVITE", method, 1))
         .with("CSeq", &format!("1 {method}"))
@@ -223,7 +223,7 @@ fn calls_skip_a_back_end_that_is_out_of_service() {
     metrics.assert_nothing_held();
 }
 
-/// The caller does not retransmit: it has received its 100.
+/// The caller has got a 100, so it does not retransmit. Tidegate itself tries the other back end.
 #[test]
 fn calls_skip_an_absent_back_end() {
     let stage = Stage::new();
@@ -232,7 +232,7 @@ fn calls_skip_an_absent_back_end() {
     let configuration =
         Configuration { backend_pause_seconds: 1, ..Configuration::new(&stage, &backends) };
     let tidegate = Tidegate::start(&stage, &configuration);
-    // Longer than the pause, so that it is tried again.
+    // The load lasts longer than the pause, so the absent back end is tried again.
     let load = Load { scenario: "uac-trying", calls: 200, rate_cps: 100, ..Load::default() };
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(200);
     serves.finish().assert_all_well(200);

@@ -30,7 +30,8 @@ fn callers_reach_users_by_their_addresses_of_record_and_are_replayed() {
     let callee = Sipp::callee(&stage, "uas-record-route");
     let server = NameServer::start(stage.ip());
     server.set("phone.example", &[stage.ip()], 60);
-    // SIPp calls `user1` to `user100`. Some have an address, some a name, some have moved.
+    // SIPp calls `user1` to `user100`. A third of them have an address, and a third have a host
+    // name. The others have an address that nobody answers and another one that works.
     let gone = at("gone", stage.free_address());
     let named = format!("sip:phone@phone.example:{}", callee.address().port());
     let contacts = |number: u32| match number % 3 {

@@ -136,11 +136,11 @@ fn a_sips_uri_is_served_over_a_secure_websocket_only() {
         let uri = format!("sips:bob@{}", scene.here());
         client.ask(&client.request("MESSAGE", &uri, 1, 1)).status()
     });
-    // The back end is reached without TLS.
+    // Over `ws` a SIPS URI is rejected. Over `wss` it is accepted, but no back end has TLS.
     assert_eq!(statuses, [416, 480]);
 }
 
-/// A BYE for a browser that has closed its page is answered, and nothing is sent elsewhere.
+/// When a browser has closed its page, a BYE for it is answered, and is sent to no other address.
 #[test]
 fn a_browser_that_has_gone_is_not_called_back() {
     let stage = Stage::new();
@@ -195,7 +195,8 @@ fn only_the_pages_of_configured_sites_connect() {
     });
 }
 
-/// A browser that does not trust the certificate says so when TLS is complete for Tidegate.
+/// A browser that does not trust the certificate sends its alert after TLS is complete for
+/// Tidegate.
 #[test]
 fn a_browser_that_does_not_trust_the_certificate_is_counted() {
     let stage = Stage::new();

@@ -78,7 +78,7 @@ fn our_answerer_answers_from_the_address_that_was_asked() {
         );
         caller.send_to(invite.as_bytes(), &asked).unwrap();
         let mut answer = [0; 2048];
-        // The 180 and the 200.
+        // The answerer sends a 180 and a 200.
         for _ in 0..2 {
             let (length, from) = caller.recv_from(&mut answer).unwrap();
             assert_eq!(from.to_string(), asked);
@@ -160,8 +160,8 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
     assert_eq!(count(theirs, &["completed", "hung_up", "refused", "cancelled"]), 1000, "{theirs}");
 }
 
-/// Both ends drew the same random numbers from one seed. The callee had twice the holding time of the
-/// caller in each call, so it never hung up.
+/// When both ends drew the same random numbers from one seed, the callee's holding time was always
+/// twice the caller's. So the callee never hung up.
 #[test]
 fn one_seed_gives_caller_and_callee_different_holding_times() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn one_seed_gives_caller_and_callee_different_holding_times() {
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stdout));
     uas.terminate();
     assert_eq!(uas.end().0, Some(0));
-    // The callee hangs up first with probability (1/0.4) / (1/0.4 + 1/0.2), which is a third.
+    // The callee hangs up first with the probability (1/0.4) / (1/0.4 + 1/0.2), which is a third.
     let hung_up = json(&file)["stats"]["hung_up"].as_u64().unwrap();
     assert!((30..=110).contains(&hung_up), "{hung_up}");
 }
@@ -215,7 +215,8 @@ fn an_interrupted_caller_ends_open_calls_and_reports() {
     assert!(text.contains("\noffered ") && text.contains(", open "), "progress: {text}");
 }
 
-/// Such a run went on until a signal, because no packet and no timer told it that it was done.
+/// Such a run once continued until a signal, because no packet and no timer showed that it was
+/// done.
 #[test]
 fn a_run_without_calls_ends_and_fails() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

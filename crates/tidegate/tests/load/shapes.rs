@@ -21,7 +21,7 @@ fn sipp_answers_calls_by_a_profile() {
     assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
     let report = json(&file);
     assert_eq!(report["profile"], "steps:0=1,0.5=4,1=0,1.5=2");
-    // 250 in 1 s, the last 50 in .25 s from 1.5 s on.
+    // 250 calls begin in the first second. The last 50 begin from 1.5 s on, within 0.25 s.
     let intended_cps = report["intended_cps"].as_f64().unwrap();
     assert!((intended_cps - 300.0 / 1.745).abs() < 0.1, "{intended_cps}");
 }
@@ -50,7 +50,7 @@ fn sipp_receives_a_100_first() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uas.json");
     let (uas, address) = answerer(&["--trying", "--json", file.to_str().unwrap()]);
-    // A scenario that fails without it.
+    // The scenario fails without a 100.
     let scenario = scenario("uac-trying");
     let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "100", "-m", "50"]);
     let (status, text) = uac.end();
@@ -64,7 +64,7 @@ fn sipp_receives_a_100_first() {
 #[test]
 fn our_closed_loop_caller_calls_sipp() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "40"]);
-    // All at once, ten at a time, each held for 50 ms.
+    // The calls are due all at once. Ten at a time are open, and each is held for 50 ms.
     let load = ["--rate", "1000000", "--calls", "40", "--open-limit", "10", "--hold", "0.05"];
     let done = caller(&address, &load);
     let table = String::from_utf8(done.stdout).unwrap();
@@ -105,6 +105,7 @@ fn without_retransmissions_an_unacknowledged_2xx_is_sent_once() {
         let start = text.strip_prefix("SIP/2.0 ").unwrap_or(&text);
         heard.push(start.split(' ').next().unwrap().to_owned());
     }
-    // 64·T1 after the 200, by when nine copies would have arrived.
+    // The BYE comes 64·T1 after the 200. With retransmissions, nine copies of the 200 would have
+    // come before it.
     assert_eq!(heard, ["180", "200", "BYE"]);
 }

@@ -89,7 +89,7 @@ pub fn sipp(args: &[&str]) -> (Running, String) {
 /// Starts SIPp as a callee over TCP, on a free port.
 pub fn sipp_over_tcp(args: &[&str]) -> (Running, String) {
     let (running, port) = sipp_start(&[&["-t", "t1"], args].concat());
-    // State 0A: it listens.
+    // The state 0A means that the socket listens.
     let listens = format!(":{port:04X} 00000000:0000 0A");
     wait_for("/proc/net/tcp", |line| line.contains(&listens));
     (running, format!("127.0.0.1:{port}"))
@@ -97,7 +97,8 @@ pub fn sipp_over_tcp(args: &[&str]) -> (Running, String) {
 
 /// Starts SIPp, which need not listen.
 pub fn sipp_start(args: &[&str]) -> (Running, u16) {
-    // The port is free again when SIPp binds it: a small race, but SIPp cannot report its port.
+    // The port may be taken before SIPp binds it. This is unlikely, and SIPp cannot report a port
+    // that it has chosen itself.
     let port = loop {
         let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         if TcpListener::bind(address).is_ok() {

@@ -64,7 +64,7 @@ fn our_programs_use_the_given_number_of_connections() {
                 "{what}: {nothing}"
             );
         }
-        // INVITE, ACK and BYE; 180, 200 and 200.
+        // A call has three requests (INVITE, ACK, BYE) and three responses (180, 200, 200).
         assert!(used["sent"].as_u64() >= Some(600), "{what}: {used}");
         assert!(used["received"].as_u64() >= Some(600), "{what}: {used}");
         assert_eq!(used["sent_bytes"], seen["received_bytes"], "{what}");
@@ -104,8 +104,8 @@ fn sipp_answers_our_caller_over_tcp() {
         let table = String::from_utf8(done.stdout).unwrap();
         assert_eq!(done.status.code(), Some(0), "{connections}: {table}");
         assert!(table.contains("unexpected 0, late 0, malformed 0, undelivered 0"), "{table}");
-        // SIPp waits for copies of the BYE, and counts a call as failed whose connection ends
-        // meanwhile. So its status says nothing, and its count of messages does.
+        // SIPp waits for copies of the BYE. If the connection ends meanwhile, SIPp counts the call
+        // as failed. So the test uses its count of messages, and not its exit status.
         let (_, text) = uas.end();
         for message in ["INVITE", "BYE"] {
             let line = text.lines().find(|line| line.contains(&format!("-> {message}")));
@@ -135,9 +135,9 @@ fn sipp_calls_our_answerer_over_tcp() {
     }
 }
 
-/// RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally, due to
-/// fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as a 503 (Service
-/// Unavailable) status code."
+/// RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally,
+/// due to fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as
+/// a 503 (Service Unavailable) status code."
 #[test]
 fn calls_to_an_absent_server_fail_at_once() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -151,8 +151,8 @@ fn calls_to_an_absent_server_fail_at_once() {
     }
 }
 
-/// RFC 7118 §4.1: "In case there is no HTTP 101 response during the WebSocket handshake, it is considered a
-/// transaction error".
+/// RFC 7118 §4.1: "In case there is no HTTP 101 response during the WebSocket handshake, it is
+/// considered a transaction error".
 #[test]
 fn a_server_that_opens_no_websocket_fails_the_calls_and_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -175,7 +175,7 @@ fn a_server_that_opens_no_websocket_fails_the_calls_and_is_reported() {
     }
 }
 
-/// The certificate of a server is verified, unless the user turns that off.
+/// The caller verifies the certificate of the server, unless an option turns this off.
 #[test]
 fn a_certificate_is_verified() {
     let folder = tempfile::tempdir().unwrap();

@@ -97,8 +97,8 @@ fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen
     seen
 }
 
-/// Returns whether the machine has no timer: it has ended, or it waits for its user, or for a
-/// response after the first.
+/// Returns whether the machine has no timer. It has ended, waits for its user, or has got a
+/// provisional response and waits for the final one.
 fn waits_for_ever(machine: &Machine) -> bool {
     let is_server = !machine.is_client();
     match machine.state() {

@@ -195,7 +195,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(600, Enters(Terminated))));
 }
 
-/// Figure 5: the states that wait for a final response, and those that wait for any response.
+/// Figure 5 shows the states that wait for a final response, and those that wait for any response.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();

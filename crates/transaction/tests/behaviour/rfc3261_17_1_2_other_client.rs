@@ -154,7 +154,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(500, Enters(Terminated))));
 }
 
-/// Figure 6: the states that wait for a final response, and those that wait for any response.
+/// Figure 6 shows the states that wait for a final response, and those that wait for any response.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();

@@ -146,7 +146,7 @@ fn timer_i_is_t4() {
     assert_eq!(seen.last(), Some(&(170, Enters(Terminated))));
 }
 
-/// Figure 7: the states that wait for a final response, and those that wait for its ACK.
+/// Figure 7 shows the states that wait for a final response, and those that wait for its ACK.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();

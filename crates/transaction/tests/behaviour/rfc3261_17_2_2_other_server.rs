@@ -132,7 +132,8 @@ fn a_408_is_not_sent_and_ends_it() {
     assert_eq!(seen, [(0, Enters(Trying)), (100, Enters(Terminated))]);
 }
 
-/// Figure 8: the states that wait for a final response. An ACK is absorbed here.
+/// Figure 8 shows the states that wait for a final response. A server transaction of this kind
+/// absorbs an ACK.
 #[test]
 fn predicates_follow_the_state() {
     let timing = unreliable();

@@ -187,7 +187,8 @@ fn the_branch_alone_gives_the_same_identity() {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
     }
-    // The method in a key shows only that it is an extension.
+    // The method in the key only shows that the method is an extension. The identity includes its
+    // name.
     let extensions = ["FOO", "BAR"].map(|method| {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));

@@ -173,7 +173,7 @@ fn changes_nothing(edge: &str) -> bool {
     action == "-" && from == to
 }
 
-/// The limits of each class of responses, and statuses that have their own rules.
+/// The statuses at the limits of each class, and the statuses with rules of their own.
 const STATUSES: [u16; 9] = [100, 101, 199, 200, 299, 300, 408, 503, 699];
 
 /// Records the edges of all sequences of `depth` events from here.
@@ -200,7 +200,7 @@ fn explore(
         explore(next, soon, timing, depth, edges);
     }
     let Some(due) = machine.deadline() else { return };
-    // As soon as a timer fires, and so late that all have fired.
+    // Each timer is fired as soon as it is due, and so late that all timers are due.
     for at in [due, now + timing.patience()] {
         let mut next = machine;
         let effects = next.on_timer(at, timing);

@@ -94,7 +94,7 @@ impl Net {
         }
     }
 
-    /// Runs until both agents have forgotten everything.
+    /// Runs until both agents have no calls and no timers left.
     pub fn run_out(&mut self) -> (CallerStats, AnswererStats) {
         self.run(Timestamp::NEVER - Duration::from_nanos(1));
         assert!(self.caller.is_done());

@@ -147,7 +147,7 @@ pub fn request(method: &str, branch: &str, to_tag: &str, cseq: u32) -> String {
     )
 }
 
-/// Returns a response to `request`, its To ending in `to`, with more headers.
+/// Returns a response to `request`. Its To ends in `to`, and it has the further `headers`.
 pub fn response(request: &Sent, status: u16, to: &str, headers: &str) -> String {
     format!(
         "SIP/2.0 {status} Whatever\nVia: {}\nFrom: {}\nTo: {}{to}\nCall-ID: {}\nCSeq: {}\n{headers}\

@@ -7,7 +7,7 @@ use tidegate_world::{Pool, Seed, Timestamp};
 
 use super::{Script, Sent, response, uac, uas};
 
-/// Returns one call at 0 ms, held for 10 s.
+/// Returns the configuration of a caller with one call, which starts at 0 ms and is held for 10 s.
 pub fn config() -> CallerConfig {
     let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: 1, ..Load::default() };
     CallerConfig { load, hold: Duration::from_secs(10).into(), ..CallerConfig::new(uac(), uas()) }

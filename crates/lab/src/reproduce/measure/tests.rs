@@ -67,7 +67,7 @@ fn means_and_shares_cover_all_callers() {
         ("early_part", 0.3),
         ("reached_of_capacity", 0.4),
         ("cps", 3.0),
-        // Six messages of 1 ms: 166.7 calls/s.
+        // A call is six messages of 1 ms, so the capacity is 166.7 calls/s.
         ("goodput", 0.15),
     ] {
         let value = measured(name, &points);
@@ -123,7 +123,8 @@ fn a_recovery_is_judged_by_the_backlog_of_its_own_run() {
     for (recovered_s, backlog_s, expected) in [
         (Some(5.5), 10.0, 0.5),
         (Some(22.0), 10.0, 2.0),
-        // The rest of the run is shorter than the limit, but goodput never recovers.
+        // Goodput that has not recovered at the end of a run counts as never recovered, even if the
+        // limit is later than the end.
         (None, 10_000.0, NEVER),
         (Some(0.0), 0.0, 0.0),
         (Some(1.0), 0.0, NEVER),
@@ -133,8 +134,8 @@ fn a_recovery_is_judged_by_the_backlog_of_its_own_run() {
     }
 }
 
-/// A part of nothing must not count as 1. Otherwise a claim about emergency calls would hold
-/// although its scenario has none.
+/// A fraction of nothing must not count as 1. Otherwise a claim about emergency calls would hold in
+/// a scenario without emergency calls.
 #[test]
 fn a_part_of_nothing_has_no_value() {
     let nothing = |_| Outcome {
@@ -257,7 +258,7 @@ fn a_part_of_a_run_has_the_shares_of_its_sources() {
     let run = runs(&scenario, Kind::Sim).remove(0);
     let outcome = Outcome::default();
     let points = [Point { run, outcome, folder: folder.path().to_owned() }];
-    // Six messages of 1 ms are a call. The sample at 10 s is of the time before.
+    // A call is six messages of 1 ms. The sample at 10 s covers the time before `from_s`.
     assert!((measured("source_goodput", &points) - 15.0 * 0.006).abs() < 1e-9);
     assert!((measured("jain", &points) - 0.9).abs() < 1e-9, "the third does not call");
     assert!((measured("jain_success", &points) - 1.0).abs() < 1e-9);
@@ -274,7 +275,7 @@ fn a_timeline_has_the_time_at_full_load_and_what_follows() {
         (12, 0.9, 300),
         (20, 0.8, 10),
         (30, 0.6, 40),
-        // The measured time has ended, and the load ends.
+        // The measured time has ended before this sample, and the load ends.
         (31, 0.0, 0),
     ] {
         text += &format!("{at},re,occupancy,{occupancy}\n{at},se,occupancy,1\n");

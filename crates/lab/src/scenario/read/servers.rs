@@ -160,8 +160,8 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not the name of a node", help);
 }
 
-/// Returns the given shares, and 0 for servers without one. If no share is given, returns equal
-/// shares for all servers to which no other server sends, and 0 for the others.
+/// Returns the shares that the scenario gives, and 0 for servers without one. If the scenario gives
+/// no shares, all servers to which no other server sends have equal shares, and the others have 0.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

@@ -124,7 +124,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     let uri = seen.split(' ').nth(1).filter(|uri| uri.starts_with("sip:"));
     let uri = uri.unwrap_or("sip:service@swarm.example");
     let routes: String = lines(seen, "Route").map(|route| format!("Route: {route}\r\n")).collect();
-    // With the Via of a proxy on top, the request would loop.
+    // If the seen request has the Via of a proxy on top, a CANCEL with this Via would loop.
     let is_of_crowd = lines(seen, "Via").count() == 1;
     let (method, via, to) = if seen.starts_with("INVITE") && is_of_crowd && nonce.is_multiple_of(2)
     {

@@ -27,7 +27,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
         return;
     }
     for number in 0..number {
-        // A further attacker leaves the draws of the others unchanged.
+        // Each attacker draws from its own stream, so a further attacker does not change the
+        // others.
         let element = ELEMENT - 1 - number as u32;
         let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, element));
         let stranger = stranger(&mut dice, world, capacity_cps);
@@ -74,7 +75,7 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
-/// Enables the feature of the attacked proxy at which the attack aims, if it is not enabled.
+/// Enables the feature of the attacked proxy that the attack is to affect, if it is not enabled.
 fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;

@@ -185,7 +185,7 @@ impl ServerProcess {
     /// Adds the counts of the process to those of the server, and ends the process with `how`.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // A stopped process cannot answer, and the counts of its whole life would be lost.
+        // A stopped process cannot answer `/status`, and its counts would be lost.
         if std::mem::take(&mut self.stalls).is_stopped() {
             process.stall(false);
         }
@@ -212,7 +212,7 @@ mod tests {
         assert!(!stalls.begin(s(3)) && !stalls.begin(s(7)), "it is stopped already");
         assert!(!stalls.end(s(3)) && !stalls.end(s(5)) && stalls.is_stopped());
         assert!(stalls.end(s(7)) && !stalls.is_stopped());
-        // The end of a stall before a crash does not end the stall of the next process.
+        // The end of a stall that began before a crash does not end a stall of the next process.
         let mut next = Stalls::default();
         assert!(!next.end(s(7)) && next.begin(s(9)) && !next.end(s(8)) && next.end(s(9)));
     }

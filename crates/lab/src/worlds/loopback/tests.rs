@@ -14,7 +14,7 @@ fn run_with(lines: &str) -> RunSpec {
     runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Real).remove(0)
 }
 
-/// Otherwise a run would ignore the condition, and its results would name it.
+/// If real sockets ignored the condition, the results would name it although it had no effect.
 #[test]
 fn a_condition_that_exists_only_in_simulated_time_is_refused() {
     let fault = |keys: &str| format!("[[fault]]\nat_s = 1\nfor_s = 1\n{keys}");
@@ -83,7 +83,8 @@ fn a_generator_with_a_busy_answerer_is_too_slow() {
     assert!(!generator.kept_up());
 }
 
-/// A run is longer than its load, so the mean over the whole run is only 94.7 %.
+/// A run is longer than its load. So the answerer's load is only 94.7 % over the whole run,
+/// although it is above 95 % during the load.
 #[test]
 fn an_answerer_that_is_busy_during_the_load_is_too_slow() {
     let ms = Duration::from_millis;

@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_transaction_meets_the_open_ones_and_retransmissions_do_not_count() {
         let at = |s| Timestamp::ZERO + Duration::from_secs(s);
-        // Callers, a balancer, a server.
+        // The parties are callers, a balancer, and a server whose transactions are counted.
         let mut occupancy = Occupancy::new([false, false, true], at(10)..at(20));
         let mut send = |s: u64, from, to, start: &str, call_id: &str, cseq: &str| {
             let bytes = message(start, call_id, cseq);
@@ -103,7 +103,8 @@ mod tests {
         send(13, 1, 2, "ACK sip:b SIP/2.0", "a", "ACK");
         send(14, 1, 2, "INVITE sip:b SIP/2.0", "b", "INVITE");
         send(20, 1, 2, "INVITE sip:b SIP/2.0", "late", "INVITE");
-        // The first and the last transaction met the early one. The BYE met its own INVITE as well.
+        // The first and the last counted transaction met one open transaction, the early one. The
+        // BYE met its own INVITE as well.
         assert_eq!(occupancy.counts(), [0, 2, 1]);
     }
 }

@@ -74,7 +74,8 @@ impl<'p> Stage<'p> {
         if let Some(tcp) = conditions.tcp {
             *network.streams_mut() = tcp.streams();
         }
-        // All share one supply of buffers, which reuses the buffer returned last.
+        // All nodes run on one thread, so they can share one pool of buffers. It gives out the
+        // buffer that was returned last.
         let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
@@ -95,7 +96,7 @@ impl<'p> Stage<'p> {
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
             let mut server = ServerNode {
-                // The node is set below.
+                // The number is not known yet. It is set below.
                 node: NodeId::new(0),
                 place,
                 address,
@@ -279,7 +280,7 @@ impl ServerNode {
         // process does not mistake the branches of the previous one for its own.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
-        // No node here guesses keys.
+        // No attacker guesses keys in this network, so the key may be predictable.
         let keys = Secret::of([1 + self.place as u8; 32]);
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());

@@ -161,7 +161,7 @@ impl Tap for Traffic {
         if self.addresses.get(&flow.local) != Some(&set_up.answerers) {
             return;
         }
-        // Answerers reject nothing here, so each ACK belongs to a 200.
+        // Answerers reject no INVITE here, so each ACK to an answerer belongs to a 200.
         if let Ok(scan) = scan(bytes)
             && Kind::of(Some(&scan)) == Kind::ACK
         {

@@ -68,10 +68,10 @@ impl Call {
         }
     }
 
-    /// Handles a packet that the caller sends. Returns whether it shows that the call was not set
-    /// up, although it was answered: the 2xx came after the caller had lost patience. Without a
-    /// provisional response the caller could not send a CANCEL before (RFC 3261 §9.1). So it hangs
-    /// up at once.
+    /// Handles a packet that the caller sends. Returns true if the packet is a BYE that shows that
+    /// the 2xx came after the caller had lost patience, so that the call was not set up. Without a
+    /// provisional response, such a caller may not send a CANCEL (RFC 3261 §9.1). It hangs up when
+    /// the 2xx comes.
     pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) -> bool {
         let (next, was_too_late) = match (self.state, method) {
             (State::Inviting(_), Method::Cancel) => (State::Cancelling(seen.now), false),

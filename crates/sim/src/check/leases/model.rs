@@ -1,8 +1,10 @@
 //! The reference model of the leases. It derives the calls of one balancer from the packets that
 //! pass through it.
 
+mod call;
+
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -12,18 +14,11 @@ use tidegate_world::Timestamp;
 use super::Balancer;
 use crate::check::recent::Recent;
 use crate::check::seen::Seen;
-
-/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: the time after which a request without any answer is given
-/// up.
-const PATIENCE: Duration = Duration::from_secs(32);
+use call::{Call, Name, Open, Phase, TRYING_MAX, dialog};
 
 /// RFC 3261 §16.6 item 11, Timer C: the time to wait for a final response to an INVITE after a
 /// provisional response.
 const TIMER_C: Duration = Duration::from_secs(190);
-
-/// RFC 3261 §17.2.1: Timer C of an element behind the balancer. When it fires, the element answers
-/// with 408 and retransmits that response for 64·T1.
-const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
 /// RFC 3261 §13.3.1.4: if an answerer gets no ACK, it sends a BYE after 64·T1, and waits the same
 /// time for the response to it.
@@ -41,66 +36,8 @@ const DIALOGS_MAX: usize = 2;
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
-/// A request as its sender identifies it: the hash of the branch with which it came, and its
-/// method.
-type Name = (u64, u32);
-
-/// The hashes of both tags of a dialog, in increasing order. `None` stands for an absent tag.
-type Dialog = [Option<u64>; 2];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The call is neither set up nor being set up.
-    Idle,
-    Trying,
-    Established,
-    /// The call is established, and a BYE has passed.
-    Leaving,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    until: Timestamp,
-    /// The back end whose answer is expected, or `None` if the request goes to no back end.
-    at: Option<usize>,
-    /// Whether the balancer keeps a transaction for the request, and so waits for the answer
-    /// itself.
-    is_stateful: bool,
-    /// The dialog that the request is to end, if it is a BYE within the established call.
-    dialog: Option<Dialog>,
-}
-
-#[derive(Debug)]
-struct Call {
-    backend: usize,
-    phase: Phase,
-    /// True if the balancer counts the call at its back end.
-    is_held: bool,
-    /// Whether the back end has sent any message of the call.
-    is_answered: bool,
-    /// Time at which the balancer forgets the call.
-    until: Timestamp,
-    /// True if the balancer has forwarded the ACK to the 2xx that set up the call, or a request
-    /// that refreshes the session.
-    is_acknowledged: bool,
-    open: BTreeMap<Name, Open>,
-    /// The tags of both ends, from the responses to the INVITE of the call.
-    dialogs: BTreeSet<Dialog>,
-    /// The dialogs that a 2xx has confirmed.
-    confirmed: BTreeSet<Dialog>,
-    /// The dialogs whose BYE the balancer has forwarded, until the BYE has ended them or was
-    /// rejected.
-    leaving: BTreeSet<Dialog>,
-    /// The dialogs that a BYE has ended.
-    ended: BTreeSet<Dialog>,
-    /// All transactions of the call so far, whether open or not.
-    begun: BTreeSet<Name>,
-    /// The transactions of the call that have got a final response.
-    over: BTreeSet<Name>,
-}
-
-/// A response that has just been delivered to the balancer. If the balancer forwards a response at
-/// the same moment, it is this one.
+/// The response that was last delivered to the balancer. If the balancer forwards a response at the
+/// same moment, it is this one.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
@@ -115,10 +52,10 @@ struct Handed {
 pub(super) struct Truth {
     /// Calls and work of each back end.
     pub(super) backends: Vec<(u64, u64)>,
-    /// Open transactions of all calls, including those without a back end to answer.
+    /// Open transactions of all calls, including those whose request went to no back end.
     pub(super) open: u64,
-    /// True if every call has at most as many transactions and dialogs as a balancer distinguishes,
-    /// and if every timer that has changed the counts has certainly fired.
+    /// False if a call has more transactions or dialogs than a balancer distinguishes, or if a
+    /// timer that changes the counts may not have fired yet at the balancer.
     pub(super) is_sure: bool,
 }
 
@@ -130,7 +67,7 @@ pub(super) struct Model {
     /// Branches of the requests that the balancer has sent.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
-    /// Time at which a timer was last due to change the counts.
+    /// Latest time at which a timer was due that changes the counts, or `None` if there was none.
     expired: Option<Timestamp>,
 }
 
@@ -193,9 +130,9 @@ impl Model {
         if !is_own || seen.vias.len() < 2 {
             return;
         }
-        // A balancer without transactions counts the end of a request even if it then drops the
-        // response, because the sender has got too many. It drops no response for another reason:
-        // it has no queue that could be full, and back ends are not banned.
+        // The caller has sent the balancer too many messages, so a balancer without transactions
+        // may drop this response. It counts the end of the request even then. It drops a response
+        // for no other reason: it has no queue that could be full, and back ends are not banned.
         if status >= 200 {
             if !seen.is_of_stateful() {
                 let below = Seen { vias: seen.vias[1..].to_vec(), ..seen.clone() };
@@ -248,7 +185,8 @@ impl Model {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         self.expired = self.expired.max(entry.get_mut().expire(seen.now));
-        // Events of its transactions at the same moment may prolong the call.
+        // At the very moment at which the call ends, an event of its transactions may still prolong
+        // it.
         if entry.get().until < seen.now {
             entry.remove();
             return None;
@@ -321,7 +259,7 @@ impl Model {
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
         }
-        // An INVITE may be answered after the balancer has stopped waiting.
+        // An INVITE may be answered after the balancer has stopped waiting for the response.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
@@ -342,7 +280,8 @@ impl Model {
         let open = call.open.remove(&name);
         let left = open.and_then(|open| open.dialog);
         call.over.insert(name);
-        // Without transactions, a balancer believes only the back end about a BYE to the back end.
+        // A balancer without transactions believes only the back end about a BYE that it has sent
+        // there.
         let is_by_peer = seen.is_of_stateful()
             || handed.is_some_and(|handed| handed.from.is_some())
             || open.is_some_and(|open| open.at.is_none());
@@ -365,174 +304,14 @@ impl Model {
             {
                 call.end_dialog(seen.now, left);
             }
-            // Such a BYE counts as unanswered.
+            // If the balancer itself has sent the response, or if it is a 5xx, the BYE counts as
+            // unanswered.
             (Method::Bye, _) if is_reply || !is_by_peer || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving | Phase::Established) => {
                 call.on_bye_rejected(seen.now, left, idle_max);
             }
             _ => {}
         }
-    }
-}
-
-/// Returns the tags of a message in increasing order, so that both directions of a dialog give the
-/// same result.
-fn dialog(seen: &Seen) -> Dialog {
-    let mut tags = [seen.from_tag, seen.to_tag];
-    tags.sort_unstable();
-    tags
-}
-
-impl Call {
-    fn new(backend: usize, now: Timestamp) -> Self {
-        Self {
-            backend,
-            phase: Phase::Idle,
-            is_held: false,
-            is_answered: false,
-            until: now + PATIENCE,
-            is_acknowledged: false,
-            open: BTreeMap::new(),
-            dialogs: BTreeSet::new(),
-            confirmed: BTreeSet::new(),
-            leaving: BTreeSet::new(),
-            ended: BTreeSet::new(),
-            begun: BTreeSet::new(),
-            over: BTreeSet::new(),
-        }
-    }
-
-    fn is_established(&self) -> bool {
-        matches!(self.phase, Phase::Established | Phase::Leaving)
-    }
-
-    /// Moves the call to another back end with this request.
-    fn move_to(&mut self, backend: usize, name: Name) {
-        self.open.remove(&name);
-        (self.backend, self.is_held) = (backend, false);
-    }
-
-    /// Ends the transactions that were not answered in time, and the dialogs whose BYE was not
-    /// answered. Returns the time of the last timer that has changed the counts, or `None` if there
-    /// was none.
-    fn expire(&mut self, now: Timestamp) -> Option<Timestamp> {
-        // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
-        // the session and the dialog terminated". A balancer that has waited for the response ends
-        // that dialog too, and when the last dialog ends, the call.
-        let over = self.open.iter().filter(|(_, open)| open.until <= now);
-        let mut over: Vec<_> = over.map(|(&name, &open)| (open.until, name, open)).collect();
-        over.sort_unstable_by_key(|&(at, name, _)| (at, name));
-        let due = self.open.values().map(|open| open.until);
-        // `Model` then removes a call whose time is over, with everything that is counted for it.
-        let is_counted = self.is_held || !self.open.is_empty();
-        let due = due.chain(is_counted.then_some(self.until));
-        let last = due.filter(|at| *at <= now).max();
-        for (at, name, open) in over {
-            self.open.remove(&name);
-            let is_awaited = name.1 == Method::Bye as u32 && open.is_stateful;
-            if is_awaited && self.is_established() {
-                self.end_dialog(at, open.dialog);
-            }
-        }
-        last
-    }
-
-    /// Ends the dialog of a BYE that is no longer open, and the call if no dialog is left. Another
-    /// dialog whose BYE is no longer open and was not rejected ends too.
-    fn end_dialog(&mut self, at: Timestamp, dialog: Option<Dialog>) {
-        let is_unanswered = |dialog: &Dialog| !self.has_open_bye(*dialog);
-        let unanswered = self.leaving.iter().copied().filter(is_unanswered);
-        let ended: Vec<Dialog> = unanswered.chain(dialog).collect();
-        for dialog in ended {
-            self.confirmed.remove(&dialog);
-            self.leaving.remove(&dialog);
-            self.ended.insert(dialog);
-        }
-        if self.confirmed.is_empty() {
-            self.end(at);
-        } else {
-            self.update_leaving();
-        }
-    }
-
-    /// Handles the rejection of a BYE within an established call. If both ends have sent a BYE, the
-    /// other BYE may still end the dialog.
-    fn on_bye_rejected(&mut self, now: Timestamp, dialog: Option<Dialog>, idle_max: Duration) {
-        if let Some(dialog) = dialog.filter(|dialog| !self.has_open_bye(*dialog)) {
-            self.leaving.remove(&dialog);
-        }
-        self.update_leaving();
-        if self.phase == Phase::Established && self.is_acknowledged {
-            self.until = now + idle_max;
-        }
-    }
-
-    /// Returns whether a BYE within this dialog waits for its final response.
-    fn has_open_bye(&self, dialog: Dialog) -> bool {
-        self.open.values().any(|open| open.dialog == Some(dialog))
-    }
-
-    /// Updates the phase of an established call after a change of its dialogs.
-    fn update_leaving(&mut self) {
-        if self.is_established() {
-            let leaves = !self.leaving.is_empty() && self.confirmed.is_subset(&self.leaving);
-            self.phase = if leaves { Phase::Leaving } else { Phase::Established };
-        }
-    }
-
-    fn on_request(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
-        if name.1 == Method::Invite as u32 && !self.is_established() {
-            if self.phase == Phase::Idle {
-                self.dialogs.clear();
-                self.confirmed.clear();
-                self.leaving.clear();
-                self.ended.clear();
-            }
-            self.phase = Phase::Trying;
-            if at.is_some() {
-                (self.is_held, self.is_answered) = (true, false);
-            }
-        }
-        self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful, dialog: None });
-        self.begun.insert(name);
-    }
-
-    /// Creates the dialog of a 2xx. A copy of the 2xx does not create a dialog again that a BYE has
-    /// ended.
-    fn confirm(&mut self, dialog: Dialog) {
-        self.dialogs.insert(dialog);
-        if self.ended.contains(&dialog) {
-            return;
-        }
-        self.confirmed.insert(dialog);
-        self.update_leaving();
-    }
-
-    /// Updates the phase of the call after a message, and the time at which the balancer forgets
-    /// the call. `dialog` is the dialog of the message, if the call has this dialog.
-    fn touch(&mut self, now: Timestamp, name: Name, dialog: Option<Dialog>, idle_max: Duration) {
-        let has_method = |method: Method| name.1 == method as u32;
-        if let Some(dialog) = dialog.filter(|_| self.is_established()) {
-            // A copy of a BYE that has got its final response changes nothing.
-            if has_method(Method::Bye) && !self.over.contains(&name) {
-                self.leaving.insert(dialog);
-                if let Some(open) = self.open.get_mut(&name) {
-                    open.dialog = Some(dialog);
-                }
-                self.update_leaving();
-            }
-            self.is_acknowledged |= has_method(Method::Ack);
-        }
-        self.until = match self.phase {
-            Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
-            Phase::Established => self.until,
-            Phase::Trying if self.is_answered => now + TRYING_MAX,
-            _ => now + PATIENCE,
-        };
-    }
-
-    fn end(&mut self, now: Timestamp) {
-        (self.phase, self.is_held, self.until) = (Phase::Idle, false, now + PATIENCE);
     }
 }
 
@@ -558,58 +337,5 @@ mod tests {
         assert_eq!(look(32_000), ((0, 0), 0, false));
         assert_eq!(look(32_009), ((0, 0), 0, false));
         assert_eq!(look(32_010), ((0, 0), 0, true));
-    }
-
-    const IDLE_MAX: Duration = Duration::from_secs(3600);
-    const BYES: [Name; 2] = [(2, Method::Bye as u32), (3, Method::Bye as u32)];
-    const DIALOGS: [Dialog; 2] = [[Some(0), Some(2)], [Some(0), Some(3)]];
-
-    fn second(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
-
-    /// Returns a call with two dialogs, and a BYE in each: one at the second 2, one at the second 3.
-    fn left_twice() -> Call {
-        let mut call = Call::new(0, second(0));
-        call.on_request(second(0), (1, Method::Invite as u32), Some(0), true);
-        call.open.clear();
-        (call.phase, call.is_acknowledged) = (Phase::Established, true);
-        for dialog in DIALOGS {
-            call.confirm(dialog);
-        }
-        for (bye, dialog) in BYES.into_iter().zip(DIALOGS) {
-            call.on_request(second(bye.0), bye, Some(0), true);
-            call.touch(second(bye.0), bye, Some(dialog), IDLE_MAX);
-        }
-        assert_eq!((call.phase, call.is_held), (Phase::Leaving, true));
-        call
-    }
-
-    #[test]
-    fn a_bye_without_a_response_ends_only_its_own_dialog() {
-        let mut call = left_twice();
-        call.expire(second(34));
-        assert_eq!((call.phase, call.is_held), (Phase::Leaving, true));
-        call.expire(second(35));
-        assert_eq!((call.phase, call.is_held), (Phase::Idle, false));
-    }
-
-    #[test]
-    fn the_rejection_of_a_bye_continues_only_its_own_dialog() {
-        let mut call = left_twice();
-        call.open.remove(&BYES[0]);
-        call.on_bye_rejected(second(4), Some(DIALOGS[0]), IDLE_MAX);
-        assert_eq!((call.phase, call.until), (Phase::Established, second(4) + IDLE_MAX));
-        call.open.remove(&BYES[1]);
-        call.end_dialog(second(5), Some(DIALOGS[1]));
-        assert_eq!((call.phase, call.is_held), (Phase::Established, true));
-    }
-
-    #[test]
-    fn a_dialog_whose_bye_is_not_open_any_more_ends_with_the_other_one() {
-        let mut call = left_twice();
-        call.open.clear();
-        call.end_dialog(second(4), Some(DIALOGS[1]));
-        assert_eq!((call.phase, call.is_held), (Phase::Idle, false));
     }
 }

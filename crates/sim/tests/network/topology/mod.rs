@@ -90,7 +90,7 @@ pub fn proxy(policy: Policy, backends: balance::Pool) -> Proxy {
 }
 
 impl Run {
-    /// Runs until nothing is left to happen.
+    /// Runs until no event is left.
     pub fn go(self) -> Outcome {
         let seed = Seed(self.seed);
         let config = CallerConfig {

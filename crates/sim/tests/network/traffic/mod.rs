@@ -1,5 +1,5 @@
-//! Calls of every outcome through the proxy: one group of callers, three back ends, a network that
-//! loses a packet now and then.
+//! Calls with every kind of outcome through the proxy: one group of callers, three back ends, and a
+//! network that loses a packet now and then.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -18,9 +18,9 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 
 use super::topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
 
-/// The behaviour of the called parties: about 70 % of the calls are set up, because some callers do
-/// not wait. A 503 is rare, because it means that the server is overloaded: for a second, this
-/// server gets no request that another back end has rejected.
+/// The behaviour of the called parties. About 70 % of the calls are set up, because some callers do
+/// not wait for the answer. A 503 is rare, because it means that the server is overloaded: for a
+/// second, the proxy sends this server no request that another back end has rejected.
 const OUTCOMES: &str = "answer=76,busy=9,ring=8,404=2,480=2,500=1.9,503=0.1,silent=1";
 
 /// Interval at which the proxy's tables are checked.
@@ -70,7 +70,7 @@ impl Sizes {
 pub struct Outcome {
     pub summary: Summary,
     pub trace: u128,
-    /// Time at which nothing was left to happen.
+    /// Time of the last event.
     pub lasted: Timestamp,
     pub caller: CallerStats,
     /// Counts of all three answerers together.
@@ -136,7 +136,7 @@ impl Traffic {
         }
     }
 
-    /// Runs until nothing is left to happen.
+    /// Runs until no event is left.
     pub fn go(self) -> Outcome {
         let seed = Seed(self.seed);
         let callers = self.callers(address(CALLER), address(PROXY));

@@ -51,14 +51,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 fn play(args: &Args) -> Result<Option<Summary>, Trouble> {
     let program = programs::find(TIDEGATE)?;
     let options = Options { program: &program, plan: Plan::new(args.seconds), seed: args.seed };
-    // The terminal is restored before anything else is printed.
+    // The closure drops the screen, which restores the terminal before anything else is printed.
     let screen =
         if args.plain || !stdout().is_terminal() { Screen::lines() } else { Screen::picture() };
     screen.and_then(|mut screen| show(&options, &mut screen)).map_err(Trouble::usage)
 }
 
 fn tell(args: &Args, summary: &Summary) -> Result<ExitCode, Trouble> {
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = write!(anstream::stdout(), "\n{summary}");
     let json = || serde_json::to_string_pretty(summary).map(|text| text + "\n");
     let files = [

@@ -96,7 +96,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         packets_max: PACKETS_MAX,
     };
     let mut relay = Relay::new(settings, Seed(seed));
-    // The parent process waits for this line, and for the port if it asked for any free one.
+    // The parent process waits for this line. The line also tells it the port, if it asked for any
+    // free one.
     let _ = writeln!(anstream::stdout(), "impairing {} at {}", args.target, stage.local());
     let run = stage.run(&mut relay, || {})?;
 

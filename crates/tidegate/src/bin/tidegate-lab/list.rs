@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         (Listed::Policies, false) => list::policies(),
         (Listed::Policies, true) => format!("{:#}\n", list::policies_json()),
     };
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = write!(anstream::stdout(), "{text}");
     Ok(ExitCode::SUCCESS)
 }

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         return Err(Trouble::usage(NoAnswer::Names));
     }
 
-    // Observing takes memory for every call, so it is done only for a simulation.
+    // The observer keeps an entry for each call, so it exists only if laws are simulated.
     let mut observer = (!laws.is_empty()).then(Observer::default);
     let mut compared = source.replay(|passing| match (&mut observer, passing) {
         (Some(observer), Passing::In(entry)) => observer.see(&entry),
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
             counterfactual::answer(&question, &source.recording, &source.config, observer, end)
                 .map_err(Trouble::usage)?;
         let rows = counterfactual::render(&answer.rows);
-        // If the reader closed the pipe, it has seen what it wanted.
+        // A reader that has closed the pipe needs no more output.
         let _ = write!(anstream::stdout(), "\n{}\n{rows}", answer.scene);
         compared.figures["rows"] = json!(answer.rows);
     }

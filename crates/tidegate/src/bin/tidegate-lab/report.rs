@@ -58,7 +58,7 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
             fs::write(folder.join(format!("{prefix}{name}.png")), figure.png())?;
         }
     }
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = writeln!(anstream::stdout(), "{text}report: {}", out.display());
     Ok(())
 }

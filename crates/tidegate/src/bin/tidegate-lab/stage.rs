@@ -303,7 +303,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
         .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
         .map_err(|_| "not an address such as 127.0.0.1 or 127.0.0.1:5070".to_owned())?;
     if address.ip().is_unspecified() {
-        // The Via and Contact header fields contain it.
+        // The address is written into Via and Contact, so peers send to it.
         return Err("peers cannot send to a wildcard address: give the address of one interface, \
                     such as 127.0.0.1"
             .to_owned());
@@ -311,8 +311,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Returns a seed for a run without one: a different one each time, so that two runs against one
-/// server have different Call-IDs.
+/// Returns a random seed for a run without one. Two runs against one server then have different
+/// Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
     getrandom::u64()
         .map_err(|error| Trouble::failure(format!("the system gives no random seed: {error}")))

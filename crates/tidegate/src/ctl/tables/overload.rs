@@ -173,8 +173,8 @@ fn compared(overload: &Value) -> String {
             ["both_admit", "only_the_law_admits", "only_the_shadow_admits", "neither_admits"];
         let [both, only_law, only_shadow, neither] =
             names.map(|name| compared[name].as_u64().unwrap_or(0));
-        // Shares come from counts: a law with a window would otherwise admit 100 % until the window
-        // is full.
+        // The shares are computed from counts, because a law with a window reports 100 % until the
+        // window is full.
         let all = both + only_law + only_shadow + neither;
         let share = (all > 0).then(|| (both + only_shadow) as f64 / all as f64);
         let counts = names.map(|name| whole(&compared[name]));
@@ -197,7 +197,7 @@ mod tests {
             "limit": { "session": { "kind": "window", "value": 12.0 },
                 "single": { "kind": "share", "value": 0.25 } },
             "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
-            // A window that is not full admits everything.
+            // Until its window is full, the law admits everything, and reports an allowance of 1.
             "allowance": { "session": 1.0, "single": 1.0 },
         })
     }

@@ -74,7 +74,7 @@ fn peers_that_are_no_leader_of_this_version_get_an_answer_and_the_follower_waits
         let reason = said["refused"].as_str().unwrap_or_else(|| panic!("{said}"));
         assert!(reason.contains(answer), "{reason}");
     }
-    // A peer that leaves without a message.
+    // A peer may leave without sending a message.
     drop(follower.connect());
     assert_works(&stage, &follower);
 }
@@ -138,7 +138,7 @@ fn a_follower_waits_for_the_plan_of_a_leader_and_rejects_others() {
         BufReader::new(stream).read_line(&mut line).ok()?;
         line.contains("it works for another leader").then_some(())
     });
-    // Longer than the time for any other message.
+    // This is longer than a follower waits for any other message.
     thread::sleep(Duration::from_secs(11));
     let words = ["uac", "127.0.0.1:9", "--rate", "10", "--calls", "10"];
     send(&mut leader, &json!({"plan": {"words": words, "seed": 1, "index": 0, "of": 1}}));

@@ -11,8 +11,8 @@ pub struct NameServer {
     hosts: Hosts,
 }
 
-/// The records by name. `None`: the server does not answer queries for the name. Any name that is
-/// not in the map does not exist.
+/// The records by name. `None` means that the server does not answer queries for the name. A name
+/// that is not in the map does not exist.
 type Hosts = Arc<Mutex<BTreeMap<String, Option<Records>>>>;
 
 /// Records of a name.
@@ -39,7 +39,7 @@ impl NameServer {
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let response = response(&buffer[..length], &known);
                 if let Some(response) = response {
-                    // The client may have exited.
+                    // Sending fails if the client has exited.
                     let _ = socket.send_to(&response, from);
                 }
             }
@@ -112,7 +112,7 @@ fn response(request: &[u8], hosts: &Hosts) -> Option<Vec<u8>> {
     response.extend([0x81, 0x80 | code, 0, 1, 0, records.len() as u8, 0, 0, 0, 0]);
     response.extend(question);
     for data in records {
-        // The name of the question, its type, class IN.
+        // The answer begins with a pointer to the name in the question, its type, and class IN.
         response.extend([0xc0, 12, 0, kind, 0, 1]);
         response.extend(ttl_s.to_be_bytes());
         response.extend([0, data.len() as u8]);

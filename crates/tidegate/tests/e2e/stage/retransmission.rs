@@ -98,8 +98,8 @@ pub fn repeat_what_is_due() -> Duration {
         }
         if *due <= now {
             if !has_unread(&state.udp) {
-                // The socket of an ended process may have left an ICMP error, which this call
-                // returns.
+                // This call may return the ICMP error of an earlier datagram to a process that has
+                // ended.
                 let _ = state.udp.send_to(request.0.as_bytes(), *to);
             }
             let longest = if request.start().starts_with("INVITE ") { 64 * T1 } else { T2 };
@@ -119,7 +119,7 @@ fn has_unread(udp: &UdpSocket) -> bool {
     has_unread
 }
 
-/// The first message is the lost one: the address is bound only after it was sent.
+/// The first transmission is lost, because the callee binds its address only after it.
 #[test]
 fn a_request_is_repeated_until_it_is_answered() {
     let stage = super::Stage::new();

@@ -88,7 +88,7 @@ impl Sipp {
             (true, true) => "tn",
         };
         let mut options = vec![target.to_string(), "-t".to_owned(), transport.to_owned()];
-        // -l: without an explicit limit SIPp holds back new calls when old ones are slow.
+        // Without `-l`, SIPp holds back new calls when earlier ones are slow.
         for (option, value) in [("-m", calls), ("-l", calls), ("-r", rate_cps), ("-d", hold_ms)] {
             options.extend([option.to_owned(), value.to_string()]);
         }
@@ -106,7 +106,7 @@ impl Sipp {
         };
         command
             .args(["-i", &address.ip().to_string(), "-p", &address.port().to_string()])
-            // Its default buffers overflow at a burst of a few hundred datagrams.
+            // With its default buffers, SIPp loses datagrams in a burst of a few hundred.
             .args(["-nostdin", "-buff_size", "4194304", "-max_socket", "2000"])
             .args(["-trace_stat", "-fd", "1", "-stf"])
             .arg(&statistics)
@@ -114,7 +114,7 @@ impl Sipp {
             .arg(stage.path(&format!("{name}.errors")))
             .args(options);
         let mut process = stage.start(&name, &mut command);
-        // A caller over TCP listens nowhere.
+        // A caller over TCP does not listen, so there is nothing to wait for.
         let is_tcp = |option: &String| matches!(option.as_str(), "t1" | "tn");
         let listens = if options.iter().any(is_tcp) { "tcp" } else { "udp" };
         if listens == "udp" || options.len() == 2 {

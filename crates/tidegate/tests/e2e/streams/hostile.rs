@@ -21,8 +21,8 @@ const ENDLESS: &str = "INVITE sip:a@b SIP/2.0\r\nContent-Length: 60000\r\n\r\nbo
 fn clients_that_misuse_connections_lose_their_own() {
     let [stage, home, elsewhere] = [(); 3].map(|()| Stage::new());
     let callee = Sipp::tcp_callee(&stage, "uas-record-route");
-    // The two limits differ, so that the client that sends byte by byte always reaches the same
-    // one.
+    // The limits on the first message and on any message differ, so that the client that sends byte
+    // by byte always reaches the same one.
     let more = "[connections]\nfirst_seconds = 1\nmessage_seconds = 2\nstall_seconds = 1\n";
     let configuration = Configuration {
         is_tcp_inside: true,
@@ -62,7 +62,7 @@ fn clients_that_misuse_connections_lose_their_own() {
         slow.push(client);
         silent.push(Client::connect_from(elsewhere.ip(), here));
     }
-    // A client that sends its message byte by byte, and one that never reads what it gets.
+    // One client sends its message byte by byte, and one never reads the responses.
     let mut trickle = Client::connect_from(elsewhere.ip(), here);
     let mut deaf = Client::connect_from(elsewhere.ip(), here).0;
     deaf.set_nonblocking(true).expect("an open socket");

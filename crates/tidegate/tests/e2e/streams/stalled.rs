@@ -9,8 +9,8 @@ use socket2::{Domain, Socket, Type};
 use super::Client;
 use crate::stage::{Configuration, Peer, Stage, Tidegate};
 
-/// Number of long requests. They are more than the kernel and Tidegate keep for a connection whose
-/// peer does not read.
+/// Number of long requests. The kernel and Tidegate keep fewer bytes than these for a connection
+/// whose peer does not read.
 const LONG: u32 = 60;
 
 /// Number of bytes of the body of a long request.
@@ -32,7 +32,7 @@ fn read_until(stream: &mut TcpStream, text: &str) {
     while !held.contains(text) {
         let count = stream.read(&mut bytes).expect("it arrives");
         assert!(count > 0, "the connection has ended");
-        // A part of the text may have arrived before.
+        // An earlier read may have returned the beginning of the text.
         let kept = held.len().saturating_sub(text.len());
         held = held.split_off(kept) + &String::from_utf8_lossy(&bytes[..count]);
     }
@@ -73,7 +73,7 @@ fn new_work_is_rejected_while_the_only_back_end_does_not_read() {
     assert_eq!(metrics.backend("backend_failures_total", backend), 0);
     assert_eq!(metrics.backend("backend_up", backend), 1);
 
-    // The back end reads everything. Then it gets new requests again.
+    // When the back end has read everything, it gets new requests again.
     let (mut stream, _) = listener.accept().expect("Tidegate has connected");
     let read = std::thread::spawn(move || read_until(&mut stream, "MESSAGE sip:alice@"));
     tidegate.wait_for("nothing waits", |metrics| metrics.sum("stream_waiting_bytes", &[]) == 0);

@@ -16,7 +16,7 @@ use crate::stage::{Message, Peer, TextStream};
 /// A client with one connection.
 pub struct Client {
     stream: TextStream<StreamOwned<ClientConnection, TcpStream>>,
-    /// The maker of the client's messages.
+    /// Writes the client's messages.
     peer: Peer,
     to: SocketAddr,
 }

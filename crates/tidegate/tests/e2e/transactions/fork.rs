@@ -17,7 +17,7 @@ fn the_first_to_answer_gets_the_call_and_the_others_are_cancelled() {
     caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
     let invites = agents.each_ref().map(Peer::receive);
     let mut branches = invites.each_ref().map(|invite| super::branch(invite).to_owned());
-    // The first request of each kind is forwarded, however short it was.
+    // Tidegate forwards a provisional response of each back end.
     let rings = ["180 Ringing", "183 Session Progress", "182 Queued"];
     for ((agent, invite), ring) in agents.iter().zip(&invites).zip(rings) {
         agent.send(here, &agent.response(invite, ring));

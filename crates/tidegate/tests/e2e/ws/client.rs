@@ -26,7 +26,7 @@ impl<T: Read + Write> Stream for T {}
 pub struct Client {
     pub websocket: WebSocket<Box<dyn Stream>>,
     transport: &'static str,
-    /// The maker of the client's messages.
+    /// Writes the client's messages.
     peer: Peer,
     to: SocketAddr,
 }
@@ -115,7 +115,7 @@ impl Client {
     pub fn begin(&mut self, number: u32) -> Message {
         let ok = self.ask(&self.request("INVITE", &format!("sip:bob@{}", self.to), number, 1));
         assert_eq!(ok.status(), 200, "{}", ok.0);
-        // RFC 7118 §5.2: the value is the same with and without TLS.
+        // RFC 7118 §5.2: the transport parameter is `ws` with and without TLS.
         let own = format!("@{};transport=ws;lr>", self.to);
         assert!(ok.fields("Record-Route").any(|route| route.ends_with(&own)), "{}", ok.0);
         self.send(&self.in_dialog("ACK", &ok, 1));

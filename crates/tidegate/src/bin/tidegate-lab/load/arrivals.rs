@@ -5,7 +5,7 @@ use std::io::Read;
 
 use tidegate_agent::{Process, Trace};
 
-/// Maximum size of a trace in bytes: ten million lines of 26.
+/// Maximum size of a trace in bytes. Ten million lines of 26 bytes fit.
 const FILE_MAX: u64 = 1 << 28;
 
 /// Parses `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`. Reads the trace file.

@@ -76,7 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let listener = TcpListener::bind(args.listen).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let from = Allowed(args.from.iter().map(IpAddr::to_canonical).collect());
-    // The parent process waits for this line, and for the port if it asked for any free one.
+    // The parent process waits for this line. The line also tells it the port, if it asked for any
+    // free one.
     tell(format_args!("waiting at {address} for plans from {from}"));
     let busy = Busy::default();
     let leaders = Entrance::open(listener, from, busy.clone()).map_err(Trouble::failure)?;
@@ -107,7 +108,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Prints a line. If the reader has closed the pipe, it has seen what it wanted.
+/// Prints a line. A reader that has closed the pipe needs no more output.
 fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(anstream::stdout(), "{line}");
 }

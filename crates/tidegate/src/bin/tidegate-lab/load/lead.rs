@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     });
     let merged = Merged::new(&config, &parts, seed, precision, ends);
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = write!(anstream::stdout(), "{merged}");
     if let Some(file) = &args.json {
         json::write(file, &merged.to_json().map_err(Trouble::failure)?)?;
@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if merged.is_perfect() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the configuration of each part, and rejects an invalid one. The followers would reject
-/// it too, but then the user would not see which option is wrong.
+/// Returns the configuration of each part, or an error for an invalid load. The followers would
+/// reject it too, but their error does not show the user which option is wrong.
 fn divide(config: &CallerConfig, count: usize) -> Result<Vec<CallerConfig>, Trouble> {
     config.check().map_err(Trouble::usage)?;
     let of = u32::try_from(count).ok().filter(|&of| of <= Share::PARTS_MAX);

@@ -177,7 +177,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
     let registrant = watched.into_inner();
     let report = RegistrantReport::new(&config, seed, registrant.stats().clone(), run.usage);
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
         let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
@@ -216,8 +216,8 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
 
 /// Returns a CSeq number above those of an earlier run with the same seed, if no user registered
 /// more often than every two seconds in that run.
-// RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit second
-// clock as an initial sequence number."
+// RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit
+// second clock as an initial sequence number."
 fn first_cseq() -> u32 {
     (unix_time().as_secs() as u32) >> 1
 }

@@ -187,7 +187,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }
     })?;
     let report = &ended.report;
-    // If the reader closed the pipe, it has seen what it wanted.
+    // A reader that has closed the pipe needs no more output.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
         let figures = serde_json::to_value(report).map_err(Trouble::failure)?;

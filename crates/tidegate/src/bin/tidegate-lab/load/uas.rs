@@ -15,8 +15,8 @@ use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Number of the agent. Callers have numbers from 0 on. So a callee with the seed of its caller draws
-/// other random numbers, for example other holding times.
+/// Number of the agent. Callers have numbers from 0 on. So a callee with the seed of its caller
+/// draws other random numbers, for example other holding times.
 const ELEMENT: u32 = 1 << 30;
 
 /// Answer calls until SIGTERM or SIGINT, and then print the results
@@ -164,12 +164,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         ..AnswererConfig::new(local)
     };
     let answerer = Answerer::new(config, Seed(seed), ELEMENT, stage.pool());
-    // The parent process waits for this line, and for the port if it asked for any free one.
+    // The parent process waits for this line. The line also tells it the port, if it asked for any
+    // free one.
     let _ = writeln!(anstream::stdout(), "answering at {local}");
     let (run, answerer) = stage.run_agent(answerer, || {})?;
 
     let stats = answerer.stats();
-    // An echo has no calls.
+    // An echo counts requests, because it has no calls.
     let (count, what) = if args.echo { (stats.others, "request") } else { (stats.calls, "call") };
     let us_each = run.usage.cpu_s * 1e6 / count.max(1) as f64;
     let streams = run.usage.streams.map(|streams| streams.to_string()).unwrap_or_default();

@@ -67,7 +67,8 @@ pub struct Wire<M> {
 impl<M: Message> Wire<M> {
     /// Starts to read messages from `stream`.
     pub fn open(stream: TcpStream) -> io::Result<Self> {
-        // A small message must not wait for the acknowledgement of another one.
+        // A short message must be sent at once, without waiting for the acknowledgement of an
+        // earlier one.
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE))?;
         let (out, incoming) = bounded(WAITING_MAX);
@@ -131,7 +132,7 @@ impl<M: Message> Wire<M> {
 
 impl<M> Drop for Wire<M> {
     fn drop(&mut self) {
-        // This also ends the thread that reads.
+        // Shutting down both directions also ends the thread that reads.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -153,8 +154,8 @@ pub fn send(mut stream: &TcpStream, message: &impl Serialize) -> io::Result<()> 
     stream.write_all(&line)
 }
 
-/// A reader of messages. It ends when a message is wrong, when the peer closes the connection, or
-/// when nobody receives the messages.
+/// A reader of messages. It ends when a message is invalid, when the peer closes the connection, or
+/// when the receiver of the messages was dropped.
 struct Reader<M> {
     stream: BufReader<TcpStream>,
     out: Sender<Result<M, Broken>>,

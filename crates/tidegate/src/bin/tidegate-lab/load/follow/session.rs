@@ -21,8 +21,9 @@ use super::entrance::Busy;
 use super::tell;
 use tidegate::trouble::Trouble;
 
-/// Maximum time until a leader sends its first message. It is so short that a leader at the end of
-/// a full queue of silent peers is still greeted within [`ANSWER`].
+/// Maximum time until a leader sends its first message. It is short, because silent peers may be
+/// ahead of a leader in the queue. A leader at the end of a full queue is still greeted within
+/// [`ANSWER`].
 const GREETING: Duration = Duration::from_secs(1);
 
 /// Maximum time from the message `start` to the start of the calls.
@@ -152,7 +153,8 @@ impl<'a> Session<'a> {
         let (ended, was_stopped) = self.call(calls, start)?;
         let is_complete = ended.is_complete && !was_stopped;
         let result = CallerResult::new(ended.report.stats, ended.report.usage);
-        // A leader that has the result may send its next plan at once.
+        // The leader may send its next plan as soon as it has the result, so the flag is cleared
+        // before.
         self.busy.set(false);
         self.wire.send(&FromFollower::Result { is_complete, result: Box::new(result) })?;
         Ok(is_complete)
@@ -184,7 +186,8 @@ impl<'a> Session<'a> {
         let mut args = plan::parse(words).map_err(|error| Quit::Refuse(error.to_string()))?;
         args.set_local(self.local.bind, &self.local.tls);
         let calls = args.open(share, *seed)?;
-        // Debug text has no control characters.
+        // The debug format escapes control characters, so the text of a peer cannot control the
+        // terminal.
         let text = format!("{:?}", words.join(" "));
         tell(format_args!("plan of {}, part {} of {of}: {text}", self.peer, index + 1));
         Ok(calls)
@@ -238,8 +241,8 @@ impl<'a> Session<'a> {
         let (sender, gauges) = (self.wire.sender()?, calls.gauges());
         let mut is_reached = true;
         let ended = calls.run(start, move || {
-            // After an error nothing more is sent: the connection is broken, and `watch` stops the
-            // calls.
+            // After an error no more progress is sent. The connection is broken, and `watch` stops
+            // the calls.
             is_reached =
                 is_reached && sender.send(&FromFollower::Progress(gauges.progress())).is_ok();
         });

@@ -57,7 +57,7 @@ impl Merged {
         };
         let parts = ends.into_iter().zip(parts).map(part).collect();
         let mut report = CallerReport::new(config, seed, stats, usage);
-        // One slow follower makes the load wrong, even if it makes only a few of the calls.
+        // A slow follower makes the whole load wrong, even if it starts only a few of the calls.
         report.too_slow = report.too_slow.or(too_slow);
         Self { report, parts, precision }
     }

@@ -60,8 +60,8 @@ mod tests {
         Timestamp::from_nanos(us * 1000)
     }
 
-    /// Returns a round trip that begins at `sent_us`, with these delays, to a clock that is
-    /// `ahead`.
+    /// Returns a round trip that begins at `sent_us`. The question takes `there_us`, and the answer
+    /// takes `back_us`. The clock of the follower is ahead by `ahead_us`.
     fn trip(sent_us: u64, there_us: u64, back_us: u64, ahead_us: u64) -> RoundTrip {
         RoundTrip {
             sent: us(sent_us),
