@@ -37,7 +37,7 @@ impl Span {
                 seconds(stream.exponential(mean.as_secs_f64())).max(mean.min(SHORTEST))
             }
             Self::LogNormal { mean, sigma } => {
-                let factor = (sigma * normal(stream) - sigma * sigma / 2.0).exp();
+                let factor = (sigma * stream.normal() - sigma * sigma / 2.0).exp();
                 seconds(mean.as_secs_f64() * factor)
             }
         }
@@ -51,13 +51,6 @@ const SHORTEST: Duration = Duration::from_nanos(1);
 /// duration.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
-}
-
-/// Returns a number of the standard normal distribution, by the transform of Box and Muller. It
-/// uses two draws for each number, so that each number is independent of earlier ones.
-fn normal(stream: &mut Stream) -> f64 {
-    let (radius, angle) = (1.0 - stream.unit(), stream.unit());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 impl From<Duration> for Span {

@@ -77,6 +77,7 @@
 mod buffer;
 mod buffers;
 mod contract;
+mod distribution;
 mod held;
 mod processor;
 mod quota;
@@ -91,6 +92,7 @@ use std::time::Duration;
 use tidegate_world::{ConnectionId, Core, Counter, Handoff, Load, Shedding, Timestamp, Transmit};
 
 use buffers::Buffers;
+pub use distribution::{Distribution, Sample};
 use held::Held;
 use processor::Processor;
 pub use quota::Quota;
@@ -150,7 +152,7 @@ impl<C: Core> Host<C> {
         Self {
             core,
             costs: settings.charged(),
-            varying: Varying::new(settings.variation),
+            varying: Varying::new(&settings.variation),
             catches_up: settings.catches_up,
             buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
             read_ahead: turn.min(settings.buffer_max),

@@ -167,7 +167,7 @@ impl HostSettings {
             background: 0.0,
             batch: None,
             quota: None,
-            variation: Variation::Constant,
+            variation: Variation::NONE,
             disturbance: Disturbance::NONE,
             catches_up: true,
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_emulate::{Disturbance as OfHost, HostSettings, Variation};
+use tidegate_emulate::{Distribution, Disturbance as OfHost, HostSettings, Variation};
 use tidegate_world::Seed;
 
 /// The disturbance of a run: conditions of the servers under test for which overload control is not
@@ -26,7 +26,7 @@ pub struct Disturbance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// Each cost is equal to its mean.
+    /// Costs have the distribution in the configuration of the server.
     Constant,
     /// Costs have an exponential distribution.
     Exponential,
@@ -44,12 +44,17 @@ impl Disturbance {
 
     /// Returns the settings of the server numbered `element` under these conditions.
     pub fn on(&self, settings: &HostSettings, seed: Seed, element: u32) -> HostSettings {
-        let variation = match self.costs {
-            Spread::Constant => Variation::Constant,
-            Spread::Exponential => Variation::Exponential { seed, element },
-            Spread::Hyperexponential => Variation::Hyperexponential { seed, element },
-            Spread::Pareto => Variation::Pareto { seed, element },
+        let distribution = match self.costs {
+            Spread::Constant => None,
+            Spread::Exponential => Some(Distribution::Exponential),
+            Spread::Hyperexponential => Some(Distribution::Hyperexponential { scv: 10.0 }),
+            Spread::Pareto => Some(Distribution::Pareto),
         };
+        // Without a distribution here, that of the configuration applies.
+        let variation = distribution.map_or_else(
+            || settings.variation.clone(),
+            |distribution| Variation { distribution, seed, element },
+        );
         HostSettings { variation, disturbance: self.of_host(), ..settings.clone() }
     }
 
@@ -83,7 +88,9 @@ mod tests {
 
     #[test]
     fn without_a_disturbance_a_server_is_unchanged() {
-        let settings = HostSettings::default();
+        let distribution = Distribution::Lognormal { sigma: 1.0 };
+        let variation = Variation { distribution, seed: Seed(3), element: 0 };
+        let settings = HostSettings { variation, ..HostSettings::default() };
         assert_eq!(Disturbance::NONE.on(&settings, Seed(1), 2), settings);
     }
 }

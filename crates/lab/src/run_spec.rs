@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use tidegate_agent::Process;
+use tidegate_emulate::Distribution;
 use tidegate_server::config::{Emulate, emulate_toml, overload_toml};
 use tidegate_world::{Seed, Work};
 
@@ -184,7 +185,7 @@ impl RunSpec {
             "world": self.world,
             "overload": overload_toml(&self.variant.overload),
             "pool": self.variant.pool.as_ref().map(Balancing::inputs),
-            "emulate": emulate_toml(emulate),
+            "emulate": emulate_inputs(emulate),
             "workload": {
                 "load": load,
                 "arrivals": arrivals.to_string(),
@@ -237,6 +238,12 @@ impl RunSpec {
         faults
     }
 
+    /// Returns the seed of the costs at the server at index `place` of the topology, if they vary.
+    /// Each server draws its own costs. Variants draw the same costs in runs with the same seed.
+    fn costs_seed(&self, place: usize) -> u32 {
+        self.seed.wrapping_add((place as u64) << 20) as u32
+    }
+
     /// Returns the configuration of the server at index `place` of the topology, which listens at
     /// `listen` and sends to `targets`.
     pub fn configuration(
@@ -252,7 +259,8 @@ impl RunSpec {
             true => (&self.variant.overload, Some(emulate)),
             false => (&node.overload, node.emulate.as_ref()),
         };
-        let emulate = emulate.map(|costs| at_speed(costs, node.speed));
+        let seed = Some(self.costs_seed(place));
+        let emulate = emulate.map(|costs| Emulate { seed, ..at_speed(costs, node.speed) });
         let pool = node.balancing.as_ref().or(self.variant.pool.as_ref());
         let pool = pool.filter(|_| topology.balances(place)).cloned().unwrap_or_default();
         // `{:?}` escapes quotation marks and backslashes in the path as TOML requires.
@@ -301,7 +309,7 @@ fn node(node: &Node) -> Value {
         "mode": mode.name(),
         "under_test": under_test,
         "overload": (!under_test).then(|| overload_toml(overload)),
-        "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
+        "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_inputs),
         "pool": balancing.as_ref().map(Balancing::inputs),
         "speed": speed,
         "profile": profile.as_ref().map(ToString::to_string),
@@ -321,6 +329,15 @@ pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
         refuse: each(costs.refuse),
         ..costs.clone()
     }
+}
+
+/// Returns the costs as text. For measured costs, the text depends on the content of their file, not
+/// on its path.
+fn emulate_inputs(emulate: &Emulate) -> String {
+    let Some(sample) = emulate.distribution.sample() else { return emulate_toml(emulate) };
+    let bytes: Vec<u8> = sample.factors().iter().flat_map(|factor| factor.to_le_bytes()).collect();
+    let rest = Emulate { distribution: Distribution::Constant, ..emulate.clone() };
+    format!("{}# measured costs: {}\n", emulate_toml(&rest), fingerprint(&bytes))
 }
 
 /// Returns a hash of the times in the trace, or `None` if the arrivals are not a trace.
@@ -389,6 +406,44 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), 25);
         assert!(names.iter().all(|name| name.len() == 32));
+    }
+
+    fn with_distribution(distribution: &str) -> Vec<RunSpec> {
+        let costs = format!("serve_us = 1000\ndistribution = \"{distribution}\"\n");
+        let text = SCENARIO.replace("serve_us = 1000\n", &costs);
+        runs(&Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap(), Kind::Sim)
+    }
+
+    #[test]
+    fn costs_that_vary_have_the_seed_of_the_run() {
+        let runs = with_distribution("lognormal:1");
+        let seed = |run: &RunSpec| {
+            let text = run.configuration(
+                0,
+                None,
+                "127.0.0.1:5060".parse().unwrap(),
+                &["127.0.0.1:5070".parse::<SocketAddr>().unwrap()],
+            );
+            let config = Config::parse(Path::new("c"), text.as_bytes());
+            let emulate = config.unwrap_or_else(|wrong| panic!("{wrong}")).emulate.unwrap();
+            assert_eq!(emulate.distribution, Distribution::Lognormal { sigma: 1.0 });
+            emulate.seed
+        };
+        assert_eq!([seed(&runs[0]), seed(&runs[23])], [Some(7), Some(9)]);
+        assert_ne!(runs[0].costs_seed(0), runs[0].costs_seed(1), "each server draws its own");
+        assert_ne!(runs[0].id("p"), all()[0].id("p"));
+    }
+
+    #[test]
+    fn the_content_of_a_file_of_costs_is_an_input_and_its_path_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = |name: &str, costs: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, costs).unwrap();
+            with_distribution(&format!("empirical:{}", file.display()))[0].id("p")
+        };
+        assert_eq!(id("a", "1\n3\n"), id("b", "# in ms\n10\n30\n"));
+        assert_ne!(id("a", "1\n3\n"), id("c", "1\n4\n"));
     }
 
     #[test]

@@ -32,3 +32,29 @@ fn every_committed_scenario_is_right() {
     }
     assert!(count > 0, "there are scenarios");
 }
+
+/// Paper 000 §6.6-6.9: two kinds of classes, three profiles of load, with and without
+/// retransmissions.
+#[test]
+fn each_of_the_twelve_experiments_of_000_is_a_scenario() {
+    for kind in ["single", "simplified"] {
+        for (load, profile, measured_s) in [
+            ("", "steps:0=0.6", [60, 60]),
+            ("-gradual", "gradual:50,30,50", [120, 90]),
+            ("-instant", "instant:10", [30, 30]),
+        ] {
+            for (once, seconds) in ["", "-once"].into_iter().zip(measured_s) {
+                let name = format!("paper-000-{kind}{load}{once}");
+                let path = root().join(format!("scenarios/{name}.toml"));
+                let scenario = Scenario::load(&path).unwrap_or_else(|wrong| panic!("{wrong}"));
+                assert!(scenario.title.starts_with(&format!("000: {kind} class, ")), "{name}");
+                assert_eq!(scenario.conditions.profile.to_string(), profile, "{name}");
+                assert_eq!(scenario.conditions.retransmissions, once.is_empty(), "{name}");
+                assert_eq!(scenario.schedule.measured.as_secs(), seconds, "{name}");
+                let labels: Vec<&str> =
+                    scenario.variants.iter().map(|variant| &*variant.label).collect();
+                assert_eq!(labels, ["basic", "occupancy", "sired", "aro"], "{name}");
+            }
+        }
+    }
+}

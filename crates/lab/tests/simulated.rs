@@ -202,6 +202,29 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, other);
 }
 
+/// Returns the outcome of a run at four fifths of the capacity. Costs have this distribution.
+fn with_costs(distribution: &str, seed: u32) -> Outcome {
+    let text = format!(
+        "title = \"t\"\n[workload]\nload = 0.8\n\
+         [schedule]\nwarm_up_s = 2\nmeasured_s = 10\nrepetitions = 1\nseed = {seed}\n\
+         {COSTS}distribution = \"{distribution}\"\n\
+         [[variant]]\noverload = {{ law = \"none\" }}\n"
+    );
+    let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes());
+    let run = runs(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
+    let folder = tempfile::tempdir().unwrap();
+    Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap()
+}
+
+#[test]
+fn costs_that_vary_delay_calls_and_are_drawn_by_the_seed_of_the_run() {
+    let p99 = |outcome: &Outcome| outcome.set_up_delay.as_ref().unwrap().p99_ms;
+    let (constant, varied) = (with_costs("constant", 1), with_costs("hyperexponential:10", 1));
+    assert!(p99(&varied) > 1.5 * p99(&constant), "{constant:?} {varied:?}");
+    assert_eq!(varied, with_costs("hyperexponential:10", 1));
+    assert_ne!(varied, with_costs("hyperexponential:10", 2));
+}
+
 #[test]
 fn no_call_begins_beyond_the_limit_of_open_calls() {
     let (outcome, _) =

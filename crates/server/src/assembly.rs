@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_balance as balance;
 use tidegate_balance::BackendRegistry;
 use tidegate_control::{BanList, PriorityCap};
-use tidegate_emulate::{Costs, Host, HostSettings, Quota};
+use tidegate_emulate::{Costs, Host, HostSettings, Quota, Variation};
 use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
@@ -136,7 +136,7 @@ impl<'a> Assembly<'a> {
             config: Arc::clone(&self.kept),
             registry: self.registry.clone(),
             prepared: self.prepared.clone(),
-            host: host(self.config),
+            host: host(self.config, self.seed, shard),
             counters: self.counters[usize::from(shard)].clone(),
         }
     }
@@ -343,14 +343,17 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
     overload
 }
 
-/// Returns the emulated processor of each shard, if the configuration has one.
-fn host(config: &Config) -> Option<HostSettings> {
+/// Returns the emulated processor of `shard`, if the configuration has one. Costs that vary are drawn
+/// by the seed of the process, `seed`, if the configuration has none.
+fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
     let Emulate {
         receive,
         offer,
         serve,
         serve_stateless,
         refuse,
+        distribution,
+        seed: configured,
         socket_max,
         socket_bytes,
         wake,
@@ -364,12 +367,15 @@ fn host(config: &Config) -> Option<HostSettings> {
     // As with real sockets, INVITEs and REGISTERs have their own buffer, unless all messages wait
     // in one queue.
     let split = config.overload.queueing == proxy::Queueing::Class;
+    let seed = configured.map_or(seed, |seed| Seed(u64::from(seed)));
+    let variation = Variation { distribution, seed, element: u32::from(shard) };
     Some(HostSettings {
         split,
         buffer_max: socket_max,
         buffer_bytes: socket_bytes,
         batch: batch_fifo.filter(|_| !split).or(batch),
         quota,
+        variation,
         ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, refuse })
     })
 }

@@ -108,6 +108,13 @@ impl Stream {
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
+
+    /// Returns a number of the standard normal distribution, by the transform of Box and Muller. It
+    /// uses two draws for each number, so that each number is independent of earlier ones.
+    pub fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.unit(), self.unit());
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    }
 }
 
 #[cfg(test)]

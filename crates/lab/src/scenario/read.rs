@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{Load, Process};
+use tidegate_emulate::Distribution;
 use tidegate_server::config::schema::{
     Document, EMULATE, EmulateDraft, OVERLOAD, Report, Section, Table, alternatives, nearest,
     quoted, read_compared, read_overload,
@@ -28,6 +29,7 @@ use super::tables::{
 };
 use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
 use crate::cost::Capacity;
+use crate::disturbance::Spread;
 use crate::network::Tcp;
 use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
@@ -113,6 +115,13 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
         let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
         report.error(emulate.span(), "a quota excludes stolen time", "has a quota", help);
+        return None;
+    }
+    if emulate.get_ref().distribution != Distribution::Constant
+        && disturbance.is_some_and(|d| d.costs != Spread::Constant)
+    {
+        let help = "remove `distribution` from `[emulate]`, or `costs` from `[disturbance]`";
+        report.error(emulate.span(), "costs have two distributions", "has one of them", help);
         return None;
     }
     let workload = workload?;

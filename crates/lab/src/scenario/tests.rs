@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_agent::{BackOff, Process, RegistrationLoss, Span};
+use tidegate_emulate::Distribution;
 use tidegate_proxy::{Class, Disposal, Mode};
 use tidegate_server::config::Config;
 use tidegate_sim::Silence;
@@ -59,6 +60,20 @@ fn a_quota_and_stolen_time_exclude_each_other() {
     assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
     assert!(refusal(&idle).contains("without a quota there are no periods"));
+}
+
+#[test]
+fn costs_have_one_distribution() {
+    let varied = RIGHT.replace("[emulate]\n", "[emulate]\ndistribution = \"lognormal:0.5\"\n");
+    let emulate = parse(&varied).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
+    assert_eq!(emulate.distribution, Distribution::Lognormal { sigma: 0.5 });
+    let disturbed = "[disturbance]\ncosts = \"pareto\"\n";
+    assert!(refusal(&(varied.clone() + disturbed)).contains("costs have two distributions"));
+    assert!(parse(&(RIGHT.to_owned() + disturbed)).is_ok());
+    let wrong = varied.replace("lognormal:0.5", "lognormal:9");
+    assert!(refusal(&wrong).contains("SIGMA is a number from 0 to 3"));
+    let idle = RIGHT.replace("[emulate]\n", "[emulate]\nseed = 4\n");
+    assert!(refusal(&idle).contains("without a distribution nothing is drawn"));
 }
 
 #[test]

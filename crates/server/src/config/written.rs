@@ -212,6 +212,7 @@ mod tests {
                      [emulate]\nreceive_us = 2.25\noffer_us = 100.5\nsocket_max = 7\n\
                      socket_bytes = 9000\nwake_us = 1.5\nbatch = 3\nbatch_fifo = 5\nquota = 0.25\n\
                      period_ms = 5\ntick_ms = 4\n\
+                     distribution = \"hyperexponential:4\"\nseed = 7\n\
                      serve_us = { default = 700, invite = 0.125 }\n";
         let parse = |text: &str| {
             let text = PLACES.to_owned() + text;

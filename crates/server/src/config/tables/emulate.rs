@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use tidegate_emulate::Distribution;
 use tidegate_world::Work;
 
 use crate::config::by_class::ByClass;
 use crate::config::keys::{Only, table};
-use crate::config::shape::{As, Real, Whole};
+use crate::config::shape::{As, Real, Text, Whole, Wrong};
 
 /// The default: a processor on which every cost is zero.
 impl Default for Emulate {
@@ -18,6 +19,8 @@ impl Default for Emulate {
             serve: none,
             serve_stateless: None,
             refuse: none,
+            distribution: Distribution::Constant,
+            seed: None,
             socket_max: 2048,
             socket_bytes: None,
             wake: Duration::ZERO,
@@ -35,6 +38,16 @@ static FOR_QUOTA: Only<EmulateDraft> = Only {
     when: |emulate| emulate.quota.is_some(),
     why: "without a quota there are no periods",
     instead: "write `quota`, such as `quota = 0.2`",
+};
+
+static FOR_DISTRIBUTION: Only<EmulateDraft> = Only {
+    by: "distribution",
+    when: |emulate| {
+        let distribution = emulate.distribution.as_ref().map(toml::Spanned::get_ref);
+        distribution.is_some_and(|distribution| *distribution != Distribution::Constant)
+    },
+    why: "without a distribution nothing is drawn",
+    instead: "write `distribution`, such as `distribution = \"exponential\"`",
 };
 
 table! {
@@ -60,6 +73,22 @@ table! {
         ByClass, Means("as `serve_us`");
     /// The cost of rejecting a message.
     refuse("refuse_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
+    /// The distribution of the cost of each message around its mean, which the other keys give.
+    /// `hyperexponential`: CV2, from 1 to 100, is the squared coefficient of variation. With 10, one
+    /// message in twenty takes ten times the mean on average. `lognormal`: SIGMA, from 0 to 3, is
+    /// the standard deviation of the natural logarithm of the cost. `pareto`: α is 1.5, so the most
+    /// expensive hundredth of the messages takes a fifth of the time. No message takes more than a
+    /// hundred times the mean. `empirical`: costs drawn at random from a file. The file has one
+    /// number on each line, in any unit, because only its ratio to the mean of the file counts. A
+    /// relative path starts at the working directory. Reading a message and serving it are two
+    /// steps, each with a draw of its own.
+    distribution: Distribution = Text::new(
+        "`\"constant\"`, `\"exponential\"`, `\"hyperexponential:CV2\"`, `\"lognormal:SIGMA\"`, `\"pareto\"` or `\"empirical:FILE\"`",
+        |text| text.parse::<Distribution>().map_err(Wrong::from),
+    ), Default("\"constant\"");
+    /// The seed of the costs that are drawn. With equal seeds, a shard draws the same costs in the
+    /// same order after each start. The laboratory derives it from the seed of the run.
+    seed: u32 | None = Whole(0..=u32::MAX), Means("another one after each start"), only(&FOR_DISTRIBUTION);
     /// The number of datagrams that an emulated receive buffer can hold.
     socket_max: usize = Whole(1..=1_000_000), Default("2048");
     /// The size of an emulated receive buffer in bytes, as Linux counts them: a datagram of 500
