@@ -1,4 +1,4 @@
-//! Counts the instructions of one choice by each policy, among 2 to 1,000 back ends.
+//! Counts the instructions of one selection by each policy, among 2 to 1,000 back ends.
 //!
 //! `bench/instructions` runs this. The back ends hold unequal loads, so that no choice is a tie.
 #![allow(missing_docs)] // The macros make public items.
@@ -35,7 +35,7 @@ fn loaded(policy: Policy, backends: usize) -> Bench {
         }
     }
     let mut bench = Bench { picker, _held: held };
-    // Excludes the work that only the first choice does.
+    // Excludes one-time costs of the first selection.
     pick_one(&mut bench);
     bench
 }

@@ -57,8 +57,8 @@ struct Load {
     refusals: AtomicU64,
     probes_answered: AtomicU64,
     probe_failures: AtomicU64,
-    /// Time of the last answer in nanoseconds since the start, up to 10 ms too early, or zero if
-    /// there was none.
+    /// Time of the last recorded answer in nanoseconds since the start, or zero if there was none.
+    /// An answer less than 10 ms after a recorded one is not recorded.
     answered_at: AtomicU64,
     /// Time of the last rejected request, and time of the last request rejected because of
     /// overload, in nanoseconds since the start. Zero if there was none.
@@ -70,7 +70,8 @@ struct Load {
     /// in nanoseconds since the start.
     silences: AtomicU32,
     silent_at: AtomicU64,
-    /// Time when the first of these requests was recorded, in nanoseconds since the start.
+    /// Time when the first of the consecutive unanswered requests was recorded, in nanoseconds
+    /// since the start.
     silent_since: AtomicU64,
     /// Time of the last immediate probe in nanoseconds since the start, or zero if there was none.
     questioned_at: AtomicU64,
@@ -328,8 +329,8 @@ impl Backend {
         self.load.health.is_clear(now)
     }
 
-    /// Records that requests give a reason to exclude the back end. The pool uses the time of the
-    /// last such record to select the back ends to [spare](crate::Pool::spare).
+    /// Records that failed or rejected requests are a reason to exclude the back end. If the pool
+    /// must [spare](crate::Pool::spare) excluded back ends, it spares those with the oldest record.
     pub fn record_excluded(&self, now: Timestamp) {
         self.load.health.record_excluded(now);
     }
@@ -383,7 +384,7 @@ impl Backend {
         self.response_times.starts()
     }
 
-    /// Returns the number of requests that it answered with 503 since the start.
+    /// Returns the number of requests since the start that the back end answered with 503.
     pub fn refusals(&self) -> u64 {
         self.load.refusals.load(Relaxed)
     }

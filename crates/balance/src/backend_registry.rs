@@ -1,6 +1,6 @@
 //! The registry through which the shards of a process share back ends.
 //!
-//! On a reload, each shard gets the new configuration in its turn and rebuilds its pools. All
+//! On a reload, each shard gets the new configuration at another time and rebuilds its pools. All
 //! shards must count on the same objects. Therefore enlisting a back end returns the existing
 //! object with the same name and address, and its health and counts survive a reload. The same
 //! applies to back ends that are no longer configured, as long as any shard may have calls there.
@@ -76,7 +76,8 @@ struct RegistryState {
 /// The identity of a back end: its name and its address.
 type Identity = (String, EndpointAddress);
 
-/// Number of remembered states at which those of back ends that are not configured are forgotten.
+/// Number of remembered states. When it is reached, the registry forgets the states of back ends
+/// that are not configured.
 const ASSIGNED_MAX: usize = 65_536;
 
 impl BackendRegistry {
@@ -87,9 +88,9 @@ impl BackendRegistry {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Returns each pool with its back ends. After them come the back ends that are no longer
-    /// configured but still have calls or transactions. If the pool has a configured back end of
-    /// the same name, such a back end is left out.
+    /// Returns each pool with its configured back ends, followed by its former back ends that still
+    /// have calls or transactions. Leaves out a former back end if the pool has a configured back
+    /// end of the same name.
     pub fn pools(&self) -> Vec<Pool> {
         let (configured, leaving) = {
             let state = self.lock();
@@ -261,7 +262,7 @@ fn identity(backend: &Backend) -> Identity {
     (backend.name().to_owned(), backend.endpoint().endpoint_address())
 }
 
-/// Indexes the back ends of these pools together with those that are no longer configured.
+/// Indexes the back ends of `pools` together with the `leaving` ones, by name and address.
 fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
     let configured = pools.iter().flat_map(|pool| pool.backends());
     let all = leaving.iter().map(|(_, backend)| backend).chain(configured);

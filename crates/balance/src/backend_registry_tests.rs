@@ -66,12 +66,12 @@ fn a_server_in_two_pools_is_one_back_end() {
     registry.assign(NOW, 1, "a", AdminState::Draining);
     assert!(are_same(&registry.enlist(NOW, 2, &[one(), two()]), &pools));
     assert_eq!(a.admin_state(), AdminState::Draining);
-    // It leaves one pool, and stays the same back end in the other one.
+    // `a` leaves one pool, and stays the same back end in the other one.
     let after = registry.enlist(NOW, 3, &[two()]);
     assert!(Arc::ptr_eq(&a, &after[0].backends()[0]));
     assert_eq!((a.admin_state(), a.calls(), a.weight()), (AdminState::Draining, 1, 9));
     assert_eq!(names(&registry.pools()), [["a"]]);
-    // It joins a pool that comes first, and moves to another pool.
+    // `a` joins a pool that comes first in the configuration, and then moves to another pool.
     let further =
         [vec![one(), two()], vec![one()], vec![two()], vec![pool_spec("new", &[("a", 1, 2)])]];
     for (order, pool_specs) in (4..).zip(further) {
@@ -97,13 +97,14 @@ fn a_back_end_that_is_gone_and_comes_back_is_as_the_operator_left_it() {
         assert_eq!(a.admin_state(), AdminState::Removed);
         registry.enlist(NOW, 3, &both);
         assert_eq!(a.admin_state(), admin_state);
-        // The same without any call at it, so that its object is another one.
+        // Without a call at `a`, its object is dropped, and the registry creates another one.
         drop((held, a));
         registry.enlist(NOW, 4, &only_b);
         registry.enlist(NOW, 5, &both);
         let a = registry.find("a").unwrap();
         assert_eq!(a.admin_state(), admin_state);
-        // Another server of the same name is in service, and this one too once it is enabled.
+        // A server with the same name and another address is in service. The first server is in
+        // service again after an operator has enabled it.
         registry.enlist(NOW, 6, &[pool_spec("app", &[("a", 7, 1)])]);
         assert_eq!(registry.find("a").unwrap().admin_state(), AdminState::InService);
         registry.enlist(NOW, 7, &both);

@@ -8,11 +8,11 @@
 //! part of c, so distance does not matter. About the last thousand requests count, with decreasing
 //! weight.
 //!
-//! Cold start: unknown. Under light load no request waits, so response times contain no information
-//! about costs. The ratio does not change while the two numbers hardly vary, or vary only together
-//! or in opposite directions. Range: 1 to 4. Known bias: the cost of an INVITE after its first
-//! response is attributed to other requests. Requests other than INVITE count as ends. If a back
-//! end has several processors, a and b are smaller by the same factor.
+//! Cold start: there is no ratio. Under light load no request waits, so response times contain no
+//! information about costs. The ratio does not change while the two numbers hardly vary, or vary
+//! only together or in opposite directions. Range: 1 to 4. Known bias: the cost of an INVITE after
+//! its first response is attributed to other requests. Requests other than INVITE count as ends. If
+//! a back end has several processors, a and b are smaller by the same factor.
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
@@ -23,9 +23,11 @@ const MEMORY: f64 = 0.999;
 const ENOUGH: f64 = 300.0;
 /// Requests between two solutions.
 const SOLVE_EVERY: u32 = 64;
-/// Minimum variance of the number of starts, and of the number of ends.
+/// Minimum variance of the number of starts, and of the number of ends. Below it, the ratio does
+/// not change.
 const VARIANCE_MIN: f64 = 0.25;
-/// Square of the correlation of these two numbers, above which their effects cannot be separated.
+/// Maximum of the squared correlation between the number of starts and the number of ends. Above
+/// it, their effects cannot be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// Weighted running sums for the method of least squares. The sums run over requests with s starts,

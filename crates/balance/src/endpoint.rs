@@ -54,7 +54,8 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A host name and port, with all addresses that the name had. All shards share it.
+/// A host name and port, with the last addresses of the name (at most [`GENERATIONS_MAX`]). All
+/// shards share it.
 #[derive(Debug)]
 pub struct Named {
     host: Arc<str>,

@@ -79,8 +79,8 @@ impl Backend {
         }
     }
 
-    /// Takes the demand from the headroom. A call is taken as a lease. Returns `None` if there is
-    /// no headroom.
+    /// Takes the demand from the headroom. For a call, the result contains its lease. Returns
+    /// `None` if there is no headroom.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         now: Timestamp,

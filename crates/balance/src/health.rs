@@ -48,7 +48,7 @@ pub enum State {
     Up,
     /// The back end takes calls, but did not answer the last request or probe.
     Suspect,
-    /// The back end has come back, and takes a growing share of its calls.
+    /// The back end has come back, and gets a growing share of the calls that match its weight.
     SlowStart,
     /// The back end has asked for a pause.
     Busy,
@@ -312,14 +312,14 @@ impl Health {
         let (admin_state, since) = self.admin_state();
         let liveness = self.liveness();
         let is_up = liveness.is_up(now);
-        // The time of an exclusion: by failures, or by the pause that the back end asked for.
+        // The time when the back end was excluded, by failures or by a pause that it asked for.
         let excluded = || time(if is_up { &self.busy_since } else { &self.fell_at });
         match admin_state {
             AdminState::Draining => (State::Draining, since),
             AdminState::Maintenance => (State::Maintenance, since),
             AdminState::Removed => (State::Removed, since),
             AdminState::InService if self.is_spared() && !self.is_clear(now) => {
-                // The flag may be left from an earlier exclusion.
+                // The spared flag may have been set during an earlier exclusion.
                 (State::Spared, time(&self.spared_since).max(excluded()))
             }
             AdminState::InService if !is_up => (State::Down, excluded()),

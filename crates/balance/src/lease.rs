@@ -1,4 +1,4 @@
-//! Leases: a call and a transaction are counted at their back end while they exist.
+//! Leases. A lease counts a call or a transaction at its back end while the lease exists.
 
 use std::fmt;
 use std::mem;

@@ -12,7 +12,8 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Maximum number of attempts to assign a request, when other shards take the last headroom.
+/// Maximum number of attempts to assign a request. An attempt fails if another shard takes the last
+/// headroom of the selected back end.
 const TRIES: usize = 8;
 
 /// A back end that was assigned to a request, with the lease of the call.
@@ -34,7 +35,7 @@ pub enum NoBackend {
     Full,
 }
 
-/// A shard's selection of back ends from a pool.
+/// A selector of back ends from a pool, for one shard.
 #[derive(Debug)]
 pub struct Picker {
     pool: Pool,

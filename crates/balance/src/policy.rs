@@ -23,7 +23,7 @@ use tidegate_world::{Kind, Stream, Timestamp};
 
 use crate::Backend;
 
-/// The registry type of policies.
+/// The marker type of registry entries for policies.
 #[derive(Debug)]
 pub enum Policies {}
 

@@ -1,4 +1,4 @@
-//! Tests of which excluded back ends are spared.
+//! Tests of the selection of excluded back ends to spare.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 
 /// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
-/// After a time without arrivals, the estimate is too low at first. In one time constant it makes
-/// up 63 % of the difference.
+/// When arrivals begin again after a pause, the estimate is too low at first. After one time
+/// constant, it has made up 63 % of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
@@ -51,8 +51,8 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observation time `observed`, in which older time counts less, as in
-    /// the count. Returns `None` if `observed` is zero.
+    /// Divides a count by the observation time `observed`. In the count and in the time, older
+    /// parts count less. Returns `None` if `observed` is zero.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)

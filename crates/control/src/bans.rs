@@ -12,7 +12,7 @@ use tidegate_world::Timestamp;
 pub enum BanCause {
     /// The source exceeded a limit.
     Limit,
-    /// The source kept sending more than any source may send.
+    /// The source exceeded the message rate that no source may exceed.
     Rate,
     /// An operator set the ban.
     Operator,

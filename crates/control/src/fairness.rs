@@ -8,8 +8,8 @@
 //! - The work that a source offers is counted. Its count and the observation time fade by a fifth
 //!   every 100 ms, and their quotient is the rate of the source. Every 100 ms the rates of all
 //!   sources become the demands. If more than twice the expected work has arrived, they become the
-//!   demands earlier, but at most every 10 ms. In between, the level follows the admitted share,
-//!   and the rate that is compared with the level is the current rate of the source.
+//!   demands earlier, but at most every 10 ms. Between two computations, the level follows the
+//!   admitted share, and the level is compared with the current rate of the source.
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
@@ -48,7 +48,8 @@ use crate::fading::{Observation, PERIOD, faded};
 use crate::recent_weight::RecentWeight;
 use crate::source_table::{Slot, SourceTable};
 
-/// The smallest possible maximum of the credit, if there are at least this many sources.
+/// The maximum of the credit is at least this number of pieces, but at most one piece for each
+/// source.
 const CREDIT_MIN: f64 = 4.0;
 
 /// Minimum time between two computations of the demands of all sources.
@@ -254,8 +255,8 @@ impl Fairness {
         *held = held.saturating_sub(1);
     }
 
-    /// Returns the maximum credit while this share of the work passes. The credit is never below
-    /// minus this maximum.
+    /// Returns the maximum credit, in pieces, while this share of the work passes. The credit is
+    /// always between minus this maximum and this maximum.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)

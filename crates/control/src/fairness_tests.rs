@@ -253,7 +253,7 @@ fn a_flood_leaves_a_ninth_of_the_room() {
         held += 1;
     }
     assert!(!fairness.may_hold(flood, 90, held));
-    // The flood must fall back to eight times the room that the others left.
+    // The flood may hold eight times the free places. So it gets no place until it holds fewer.
     for _ in 0..45 {
         fairness.release(flood);
         held -= 1;
@@ -322,7 +322,8 @@ fn a_single_place_is_not_kept_for_a_known_source() {
     assert!(!fairness.may_hold(other, 2, 1));
 }
 
-/// An address may send from a known port, or a stranger may forge it, for a moment.
+/// An address may send from a port with a large weight only for a moment, or a stranger may forge
+/// that port for a moment.
 #[test]
 fn a_weight_counts_for_two_periods_in_which_its_source_sends() {
     let mut fairness = fairness(10);

@@ -22,14 +22,14 @@
 //! - Repetitions of decided work count only for a limit of twelve times the level, where the level
 //!   is at most the total. So a source below the level that repeats each message up to ten times,
 //!   because it gets no answer, is not heavy. A source that floods with repetitions is.
-//! - A source that sends less than half a percent of what the heaviest one sends, or has sent in the
-//!   last seconds, is not heavy. Its drops would not end the overload. So a source is safe even if a
-//!   flood prevents all service.
+//! - A source is not heavy if it sends less than half a percent of the rate at which the heaviest
+//!   source sends, or has sent in the last seconds. To drop its messages would not end the
+//!   overload. So a small source is not dropped even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
-//! count as one source. If that one is heavy, or if there are too many heavy sources, none is
-//! listed.
+//! count as one source. If this joint source is heavy, or if there are too many heavy sources, no
+//! source is listed.
 //!
 //! **Cold start.** The count begins with nothing known. **Known bias.** A source that forges the
 //! address of another makes that source heavy.
@@ -129,9 +129,9 @@ pub(crate) struct Heavy {
 struct Sums {
     /// Messages that were read.
     read: f64,
-    /// The messages that they represent.
+    /// The messages that arrived, as estimated: each message that was read represents one or more.
     arrived: f64,
-    /// The messages that they represent, without those that were lost in a full buffer.
+    /// The part of `arrived` that was not lost in a full buffer.
     kept: f64,
     /// Messages that got a place in the queue.
     placed: f64,
@@ -169,7 +169,7 @@ struct Account {
     weight: RecentWeight,
     /// All messages of the source.
     all: Estimate,
-    /// Its messages without repetitions.
+    /// The messages of the source that are not repetitions of decided work.
     firsts: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
@@ -196,7 +196,7 @@ impl Account {
 struct Demand {
     all: f64,
     firsts: f64,
-    /// Rates that are exceeded with some certainty.
+    /// Rates that the true rates exceed with some certainty.
     certain_all: f64,
     certain_firsts: f64,
     weight: f64,

@@ -121,7 +121,8 @@ fn a_source_on_a_stream_is_not_charged_for_the_overflow_of_a_buffer() {
     assert_eq!(sources(&mut heavy, 1000), [1]);
 }
 
-/// The flood gets no place, and few messages of the trunk are read. All of these are served.
+/// The flood gets no place in the queue. Few messages of the trunk are read, and all of them are
+/// served.
 #[test]
 fn an_overflow_that_a_flood_causes_does_not_make_a_trunk_heavy() {
     let mut heavy = table(10);
@@ -156,7 +157,7 @@ fn a_source_that_repeats_its_share_ten_times_is_not_heavy() {
 
 #[test]
 fn a_source_that_floods_with_repetitions_is_heavy() {
-    // All other messages are served, or none.
+    // Either all other messages are served, or none.
     for places in [100, 0] {
         let mut heavy = table(10);
         send(&mut heavy, 0, &[sends(1, 80), repeats(2, 20_000)], places);
@@ -183,7 +184,8 @@ fn a_source_of_which_little_is_seen_stays_heavy() {
         assert!(source == 1 && (rate_cps / cps - 1.0).abs() < 0.01, "{listed:?}");
     };
     is_about(&list(&mut heavy, 1000), 9_000.0);
-    // A share is dropped from now on. A tenth is read, of which nearly everything gets a place.
+    // From now on a share is dropped. A tenth of the messages is read, and nearly all of them get a
+    // place.
     for second in 1..6 {
         send(&mut heavy, second, &[is_dropped(1, 900, 10.0), sends(2, 80)], 500);
         is_about(&list(&mut heavy, second * 1000 + 1000), 9_000.0);

@@ -15,7 +15,7 @@
 //!    knows at once, and sends no more.
 //! 2. [`Pad`](Rung::Pad): answers are padded to a few lengths, so that the kernel takes them in
 //!    batches. The ladder has this rung only if [`pads`](LadderSettings::pads) is set. Padding
-//!    takes a third off the processor time, and costs some more bytes.
+//!    reduces the processor time by a third, and needs some more bytes.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
 //!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and
 //!    that a rejection takes `r` seconds. If rejecting takes more than the budget `B`, too little
@@ -36,12 +36,12 @@
 //!
 //! `c` is the work taken in *busy* periods, which have at most 10 % idle time, divided by the part
 //! of this time that was neither idle nor spent on rejecting. Before the first such period `c` is
-//! unknown, and only overflow leads to drops. `c` is never less than the work taken a second in any
-//! other period. While the ladder drops packets and the processor has idle time, `c` grows, because
-//! the last busy period may have been a slow one. It grows at most to the work that the server
-//! would take with all of its CPU time: the work taken for each second of CPU time, times the CPU
-//! time of a busy period. Idle time does not show the capacity. A process with a quota works fast
-//! and then stands still, so it has idle time even when its quota is used up.
+//! unknown, and only overflow leads to drops. If more work is taken a second in any other period,
+//! `c` rises to this rate. While the ladder drops packets and the processor has idle time, `c`
+//! grows, because the last busy period may have been a slow one. It grows at most to the work that
+//! the server would take with all of its CPU time: the work taken for each second of CPU time,
+//! times the CPU time of a busy period. Idle time does not show the capacity. A process with a
+//! quota works fast and then stands still, so it has idle time even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
 //! kernel cannot distinguish from new work. Each packet has a mark: a hash of its source address
@@ -76,12 +76,12 @@
 //!
 //! The ladder reaches the second rung when rejecting took more than half of the budget. It reaches
 //! the third rung in two cases. In the first case rejecting has exceeded the budget by 50 ms in
-//! total, less the budget that was left unused since then. In the second case there was no room in
-//! the buffers for more than a hundredth of the arrivals. If buffers still overflow two periods
-//! after a change, the measured cost is too low, or the processor is busy with something else. Then
-//! a limit applies: at most nine tenths of the messages that were read before may pass. The limit
-//! grows slowly at first, and twice as fast with each second without overflow. So a limit that was
-//! set while the process stood still has no effect after some seconds.
+//! total, less the budget that was left unused since then. In the second case more than a hundredth
+//! of the arrivals found no room in the buffers. If buffers still overflow two periods after a
+//! change, the measured cost is too low, or the processor is busy with something else. Then a limit
+//! applies: at most nine tenths of the messages that were read before may pass. The limit grows
+//! slowly at first, and twice as fast with each second without overflow. So a limit that was set
+//! while the process stood still has no effect after some seconds.
 //!
 //! If the share applies only to heavy sources, and others send too, an overflow must end soon,
 //! because it also loses messages of the others. So the limit is half of the messages that were
@@ -538,7 +538,7 @@ impl Ladder {
     /// the part `budget` of the processor time. It is above 1 if there is room for more callers.
     fn passing_within(&self, budget: f64) -> f64 {
         let can_pass = self.can_pass(budget).min(self.ceiling);
-        // Packets that the share does not affect must not leave everybody else without service.
+        // Exempt packets must not use all the service and leave none to the other packets.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()
     }

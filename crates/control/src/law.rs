@@ -40,7 +40,7 @@ use tidegate_world::{Kind, Timestamp};
 
 use crate::{Control, Signals};
 
-/// The registry type of laws.
+/// The marker type of registry entries for laws.
 #[derive(Debug)]
 pub enum Laws {}
 
@@ -63,8 +63,8 @@ pub trait Law: Debug + Send {
     /// as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
-    /// Prepares for ticks, which begin with the message that has just arrived. Before it there was a
-    /// time without ticks, because the law was [at rest](Self::is_at_rest).
+    /// Ends a time without ticks, in which the law was [at rest](Self::is_at_rest). The next tick
+    /// measures from the message that has just arrived.
     fn on_wake(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Handles the arrival of a message. The signals include the message, but not yet the decision

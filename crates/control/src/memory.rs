@@ -91,9 +91,9 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. If the newer generation is full, changes the older one if that has a
-    /// decision on the same work, and otherwise only counts the decision. Returns whether the
-    /// decision is remembered.
+    /// Remembers a decision. If the newer generation is full, the decision is not added to it. But
+    /// if the older generation has a decision on the same work, that decision is replaced. Returns
+    /// false if the decision is not remembered, and counts this.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) -> bool {
         self.rotate(now);
         let is_full = self.newer.len() >= self.count_max;
@@ -105,7 +105,7 @@ impl Memory {
             return true;
         }
         // Without this change `recall` would return the outdated decision. The older generation is
-        // kept until nobody repeats the work in it any more, so the change lasts for long enough.
+        // kept until no caller repeats the work in it. So the change lasts for long enough.
         let is_changed = change(&mut self.older, fingerprint, decision);
         self.overflowed += u64::from(!is_changed);
         is_changed

@@ -1,8 +1,8 @@
 //! The weight of a source whose messages have several weights.
 
-/// The largest weight of the messages that a source has recently sent. An address may have a known
-/// port and others, and anybody may send from an address for a while. So the largest weight in the
-/// last two periods in which the source sent counts, and older ones do not.
+/// The largest weight of the messages that a source has recently sent. The weight may depend on the
+/// port of the address, and a stranger may forge the address for a while. So the largest weight in
+/// the last two periods in which the source sent counts, and older ones do not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentWeight {
     /// The largest weight in the last period in which the source sent, and in the one before it.
@@ -26,7 +26,7 @@ impl RecentWeight {
         self.period = period;
     }
 
-    /// Returns the weight.
+    /// Returns the weight that counts now.
     pub(crate) fn get(&self) -> u32 {
         self.largest[0].max(self.largest[1])
     }

@@ -178,7 +178,7 @@ mod tests {
         let costs = costs(&[(1, 10), (3, 30)]);
         // The load is 50·20 + 25·10 + 25·30 = 2000. A quarter of that is half of the load of class 0.
         assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &costs)[0], 0.5);
-        // Nothing was measured at all: all alike.
+        // No cost was measured, so all classes have the same weight.
         assert_eq!(shares(&[0], Weight::Cost, 0.75, &mix, &Costs::default())[0], 0.5);
     }
 

@@ -6,7 +6,7 @@
 //!   sessions whose service has begun;
 //! - the number of messages in a session, L = N_msg/N_inv, where N_msg is the number of all
 //!   messages served in that time;
-//! - the processor time of a whole session, s: the service time of these messages over N_inv.
+//! - the processor time of a whole session, s: the service time of these messages divided by N_inv.
 //!
 //! A queue of `sessions` messages that begin a session and `others` other messages then holds N =
 //! sessions + others/(L − 1) sessions.
@@ -43,7 +43,7 @@ pub struct Estimation {
     pub weight: f64,
     /// Assumed rate of served sessions a second, until it is measured.
     pub rate_cps: f64,
-    /// The lower limit of that rate.
+    /// The lower limit of the estimated rate, in sessions a second.
     pub rate_min_cps: f64,
 }
 

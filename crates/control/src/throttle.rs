@@ -103,7 +103,7 @@ impl Throttle {
         self.arrivals.rate()
     }
 
-    /// Returns whether the next piece of work passes while `in_progress` are in progress.
+    /// Returns whether the next piece of work passes while `in_progress` pieces are in progress.
     pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
         self.arrivals.on_arrival(now);
         match allowance {

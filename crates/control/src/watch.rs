@@ -60,7 +60,7 @@ impl Watch {
         let above = self.above.saturating_mul(weight.max(1));
         if second != self.swept {
             self.swept = second;
-            // A source without messages in the last second starts again.
+            // A source without messages in the last second is forgotten.
             self.sources.sweep(|watched| watched.second + 1 >= second);
         }
         let slot = self.sources.slot(source);

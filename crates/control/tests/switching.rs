@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Cost of one piece of work: the server can do 200 a second.
 const COST: Duration = Duration::from_millis(5);
 
-/// A server of one processor, stepped through by the millisecond.
+/// A server with one processor, simulated in steps of a millisecond.
 struct Server {
     gate: Gate,
     now: Timestamp,
@@ -46,7 +46,8 @@ impl Server {
         }
     }
 
-    /// Runs `steps` milliseconds in which a new piece arrives at this interval. 0: none.
+    /// Runs `steps` milliseconds. A new piece arrives every `every` milliseconds, or never if
+    /// `every` is 0.
     fn run(&mut self, steps: u32, every: u32) {
         for step in 0..steps {
             self.now = self.now + MS;
@@ -67,7 +68,7 @@ impl Server {
     }
 
     fn offer(&mut self) {
-        // Spread as a keyed hash is.
+        // The fingerprints are distributed like those of a keyed hash.
         self.next = self.next.wrapping_add(0x9E37_79B9_7F4A_7C15);
         self.gate.on_arrival(self.now, self.queue.len());
         let has_room = self.queue.len() < 500;
@@ -115,22 +116,24 @@ fn pacing() -> Values {
     find("pi").unwrap().values(&[("t_q", 0.5)]).unwrap()
 }
 
-/// Twice the capacity, half of it, and twice once more, for longer than any law waits between two
-/// decisions.
+/// Offers twice the capacity, then half of it, then twice the capacity again. In total this takes
+/// longer than any law waits between two decisions.
 fn load(server: &mut Server) {
     for (steps, every) in [(3000, 2), (1500, 10), (7000, 2)] {
         server.run(steps, every);
     }
 }
 
-/// The history of a server does not make a law act otherwise than on a server that has just
-/// started: neither the length of its life, nor its counts.
+/// A law acts in the same way on a server that has been running as on a server that has just
+/// started. Neither the uptime of the server nor its counts have an effect.
 #[test]
 fn every_law_begins_cold_on_a_server_that_has_been_running() {
-    // Three laws read the rate of served sessions, which is a signal: a new server has to assume one.
+    // Three laws read the rate of served sessions. A new server has not measured this rate, so it
+    // assumes one.
     let measures = |law: &Values| ["win-disc", "win-cont", "rate-abs"].contains(&law.entry().name);
     for law in laws().filter(|law| !measures(law)) {
-        // The accounts of a throttle outlive a law. That of a bucket is settled after a while.
+        // A throttle keeps its state when the law changes. A token bucket is full again after a
+        // while.
         let is_rate = law.entry().name == "clearwater";
         let throttle = if is_rate { TokenBucket } else { Deterministic };
         let under = |law| Settings { throttle, ..Settings::new(law) };
@@ -145,7 +148,8 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
         (old.controls, old.admitted) = Default::default();
         load(&mut old);
 
-        // The same from its start, except for the time and the fingerprints.
+        // The new server gets the same load from its start. Only the time and the fingerprints
+        // differ.
         let mut new = Server::new(under(law), Timestamp::ZERO);
         new.next = 0u64.wrapping_add(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(6667));
         // A gate ticks from its first arrival on. A gate that was switched ticks at once.
@@ -280,7 +284,7 @@ fn each_piece_of_work_is_compared_once_and_a_shadow_can_come_and_go() {
     assert_eq!((compared.both + compared.only_real, compared.neither), (offered, 0));
     assert!(compared.only_real > offered / 2, "the queue is long: {compared:?}");
     assert_eq!(server.gate.share_of_shadow(Bucket::Session), Some(0.0));
-    // The shadow does not affect the law in force, and stays while that changes.
+    // The shadow does not affect the law in force. It stays when the law in force is replaced.
     server.gate.switch(server.now, pacing(), Some(strict));
     assert_eq!(server.compared(), compared);
     server.gate.switch(server.now, pacing(), None);

@@ -47,7 +47,8 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
-    // The result is large. The inlined function writes it directly to its place in the caller.
+    // The result is large. An inlined function writes it directly into a variable of the caller,
+    // without a copy.
     #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
@@ -59,8 +60,8 @@ impl<'a> Message<'a> {
         self.check_repeated()?;
         let via = self.check_vias()?;
         let to = self.to()?;
-        // The tag of a reply is appended to this To and must parse as a parameter (§8.2.6.2). An
-        // empty tag would hide that tag.
+        // A reply appends its tag to this To (§8.2.6.2), and the appended tag must parse as a
+        // parameter. If the To already had an empty tag, parsers would read that one instead.
         let to_tag = match to.params.only_tag() {
             Some(tag) => tag,
             None => {

@@ -122,7 +122,7 @@ mod tests {
         // RFC 5118 §4.5: with brackets and without.
         assert_eq!(target("SIP/2.0/UDP [::1];received=2001:db8::9"), to("[2001:db8::9]:5060"));
         assert_eq!(target("SIP/2.0/UDP [::1];received=[2001:db8::9]"), to("[2001:db8::9]:5060"));
-        // maddr is ignored. A port of zero cannot be sent to.
+        // maddr is ignored. Nothing can be sent to port 0.
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;maddr=192.0.2.99"), to("192.0.2.1:5060"));
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1:0"), None);
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;received=elsewhere.example"), None);

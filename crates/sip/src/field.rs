@@ -1,4 +1,4 @@
-//! Header fields and the lines they stand on (RFC 3261 §7.3.1).
+//! Header fields and their lines (RFC 3261 §7.3.1).
 
 use crate::lexical::{is_token, run, trim_end, trim_start};
 use crate::line_ends::LineEnds;
@@ -62,7 +62,8 @@ impl Line {
         if bytes[at..].starts_with(b"\r\n") {
             return Ok(None);
         }
-        // `ends` is passed by value, so that it need not be in memory while usual lines are read.
+        // `ends` is passed by value. So the compiler can keep it in registers while usual lines are
+        // read.
         let Some((line, behind)) = Self::unusual(bytes, at, *ends)? else { return Ok(None) };
         *ends = behind;
         Ok(Some(line))

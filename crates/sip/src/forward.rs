@@ -1,4 +1,4 @@
-//! The edits of a proxy (RFC 3261 §16.4, §16.6, §16.7, §18.2.1; RFC 3581).
+//! The edits that a proxy makes to a message (RFC 3261 §16.4, §16.6, §16.7, §18.2.1; RFC 3581).
 //!
 //! Each function adds edits to a [`Splice`] over the same message. No part of the message may be
 //! edited twice. For example, if the calling code writes to a top Via that is also removed, the
@@ -62,8 +62,8 @@ fn set_number<'a>(
     }
 }
 
-/// Removes the first Via element, with its line if it is alone there (§16.7(3)). Returns `false` if
-/// there is no Via or the first is broken.
+/// Removes the first Via element (§16.7(3)). Removes its whole line if no other element is on the
+/// line. Returns `false` if there is no Via or the first is broken.
 pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> bool {
     remove_first(splice, message, HeaderName::Via, 1) == 1
 }

@@ -37,7 +37,7 @@ impl Default for FrameLimits {
     }
 }
 
-/// The next item on a stream, or the reason why there is none.
+/// The next item on a stream (a message, a ping or a pong), or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// No complete item is left: read at least `need` bytes more.
@@ -63,8 +63,9 @@ pub enum FrameFault {
     StartLine,
     /// There are more blank lines than [`FrameLimits::blank_max`].
     BlankLines,
-    /// The head contains a CR or an LF that is not part of a CRLF (RFC 3261 §7). The sender may take
-    /// it for a line end or not, so the end of the head and its Content-Length are uncertain.
+    /// The head contains a CR or an LF that is not part of a CRLF (RFC 3261 §7). Some senders treat
+    /// it as a line end and others do not. So the end of the head and its Content-Length are
+    /// uncertain.
     LineEnd,
     /// The head is longer than [`FrameLimits::head_max`].
     HeadTooLong,
@@ -285,7 +286,7 @@ impl Framer {
             None if end - self.start >= self.limits.head_max => {
                 return Some(self.broken(FrameFault::HeadTooLong));
             }
-            // Finding the line end again costs only one byte.
+            // The next call searches from the line feed on, so it reads only one byte again.
             None => {
                 self.scanned = end - 1;
                 return Some(Next::Incomplete { need: 1 });

@@ -6,7 +6,8 @@ use crate::lexical::find_by_words;
 
 macro_rules! header_names {
     ($($variant:ident $text:literal $($compact:literal)?,)*) => {
-        /// The name of a header field, in any case and form (RFC 3261 §7.3.1, §7.3.3).
+        /// The name of a header field. The text in a message may be long or compact, in upper or
+        /// lower case (RFC 3261 §7.3.1, §7.3.3).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum HeaderName {
@@ -239,8 +240,8 @@ impl HeaderName {
         SINGLE & self.bit() != 0
     }
 
-    /// Returns the bit of this name in a set of names. All names from [`SHARED`] on share the last
-    /// bit.
+    /// Returns the bit of this name in a set of names. All names with a number of at least
+    /// [`SHARED`] share the last bit.
     #[inline(always)]
     pub(crate) const fn bit(self) -> u64 {
         let number = self as u8;

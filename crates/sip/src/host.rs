@@ -86,8 +86,8 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Parses an address. An IPv6 address may have brackets or not: RFC 5118 §4.5 finds both in the
-/// `received` parameter.
+/// Parses an address. An IPv6 address may have brackets or not: RFC 5118 §4.5 says that both forms
+/// occur in the `received` parameter.
 pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     match Host::parse(text) {
         Some(host) => host.ip(),

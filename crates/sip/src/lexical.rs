@@ -73,7 +73,8 @@ fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = text[at..].first_chunk() {
-        // The lowest zero byte here is the lowest byte that borrows in the next step.
+        // A byte that equals `b` is zero here. In the next step, the lowest zero byte is the lowest
+        // byte with its high bit set.
         let zero_at_b = u64::from_le_bytes(*word) ^ every(b);
         let found = zero_at_b.wrapping_sub(every(1)) & !zero_at_b & every(0x80);
         if found != 0 {
@@ -163,7 +164,7 @@ fn padded(text: &[u8]) -> [u8; LANES] {
     word.to_le_bytes()
 }
 
-/// Returns true for SP, HTAB and the bytes of a fold.
+/// Returns true for SP, HTAB, CR and LF. CR and LF are parts of a fold.
 #[inline]
 pub(crate) fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')
@@ -279,8 +280,9 @@ fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     if !(1..8).contains(&length) {
         return None;
     }
-    // The last digit is moved to the highest byte, after zeros. There are eight digits, then four
-    // numbers below 100, then two numbers below 10,000, and then their sum.
+    // The shift moves the last digit to the highest byte and puts zeros before the first digit. The
+    // next steps combine the eight digits into four numbers below 100, then into two numbers below
+    // 10,000, and then into the value.
     let digits = digits << (64 - 8 * length);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
     let every_fourth = 0x0000_00ff_0000_00ff;

@@ -16,7 +16,7 @@
 //! - [`write_reply`] builds a reply from the request's own lines;
 //! - [`OverloadControl`] reads and writes the parameters of RFC 7339 in a Via.
 //!
-//! Nothing here reads a clock or touches a socket. Memory is allocated only for a message with more
+//! This crate reads no clock and uses no sockets. Memory is allocated only for a message with more
 //! than 96 header lines or 16 edits, and to compare URIs. No input causes a panic or takes more
 //! than linear time.
 //!

@@ -85,8 +85,8 @@ fn line_feeds(block: &[u8; BLOCK]) -> u64 {
     bits(0) | bits(1) | bits(2) | bits(3)
 }
 
-/// Returns the positions of the line feeds from `at` on, as bits. Used for the rest of a message
-/// that is shorter than a block. `None` if nothing is left.
+/// Returns the positions of the line feeds from `at` on, as bits. Fewer than [`BLOCK`] bytes may be
+/// left. Returns `None` if no bytes are left.
 #[inline(never)]
 fn line_feeds_of_tail(bytes: &[u8], at: usize) -> Option<u64> {
     let left = bytes.len() - at;
@@ -124,7 +124,8 @@ pub(crate) fn has_only_crlf(head: &[u8]) -> bool {
         return before.iter().zip(behind).all(|(&cr, &lf)| (cr == b'\r') == (lf == b'\n'));
     };
     let (before, behind) = (before.as_chunks().0.iter(), behind.as_chunks().0.iter());
-    // The last chunks overlap those before them. No early exit: usual heads are compared to the end.
+    // The last chunks overlap those before them. There is no early exit, because nearly all heads
+    // have only CRLFs and must be compared to the end.
     let unpaired = before
         .zip(behind)
         .fold(unpaired(before_last, behind_last), |found, (cr, lf)| found | unpaired(cr, lf));
@@ -172,7 +173,7 @@ mod tests {
             prop_assert_eq!(has_only_crlf(text.as_bytes()), expected);
         }
 
-        /// Texts around one and two blocks, with many lines and with few.
+        /// Texts of about one or two blocks of 64 bytes, with many or few lines.
         #[test]
         fn all_line_feeds_are_found_in_their_order(
             text in "[a-z\n]{0,70}|([a-z]{0,50}\r\n){0,4}|([a-z]{0,70}\r\n[ \t]?){0,20}",

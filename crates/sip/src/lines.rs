@@ -5,7 +5,7 @@ use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 
 /// Returns the value of a message's first header line of this name, or `None` if there is none.
-/// Lines that begin with other letters need not follow the grammar.
+/// Lines that begin with another letter are skipped without parsing.
 pub fn first_value(message: &[u8], name: HeaderName) -> Option<&[u8]> {
     Lines::of(message, name).next()
 }

@@ -47,8 +47,8 @@ impl<'a> Message<'a> {
     /// # Errors
     /// Returns an error if there is no start line, a line is not a header line, the empty line is
     /// missing, there are too many lines or bytes, or the Content-Length is not a number. Returns
-    /// [`Malformed::ContentLength`] for a truncated body (to answer 400, see
-    /// [`parse_head`](Self::parse_head)).
+    /// [`Malformed::ContentLength`] for a truncated body. To answer such a request with 400, read
+    /// it with [`parse_head`](Self::parse_head).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse)?;
         begun.index(FIELDS_MAX, Self::cut)
@@ -277,8 +277,8 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Reads the header lines, and finds the body. More than `lines_max` lines, which must be at
-    /// least [`FIELDS_INLINE`], are an error.
+    /// Reads the header lines, and finds the body. Returns an error if there are more than
+    /// `lines_max` lines. `lines_max` must be at least [`FIELDS_INLINE`].
     #[inline(always)]
     fn index(&mut self, mut ends: LineEnds<'_>, lines_max: usize) -> Result<(), Malformed> {
         let (bytes, mut at) = (self.bytes, self.headers);
@@ -332,7 +332,8 @@ impl<'a> Message<'a> {
         lines.iter().filter(move |line| line.name == name)
     }
 
-    /// Returns false if no line has this name. For rare names it may also return true.
+    /// Returns false if no line has this name. For a name that shares its [bit](HeaderName::bit),
+    /// it may also return true then.
     #[inline]
     fn has(&self, name: HeaderName) -> bool {
         self.seen & name.bit() != 0
@@ -444,7 +445,8 @@ impl<'a> Begun<'a> {
         end: impl FnOnce(&mut Message<'a>) -> Result<(), Malformed>,
     ) -> Result<Message<'a>, Malformed> {
         let Self { bytes, start, headers, ends } = self;
-        // The index has about a kilobyte, so it is filled directly where the caller wants it.
+        // The index has about a kilobyte. It is filled inside the returned value, which avoids a
+        // copy.
         let mut message = Ok(Message {
             bytes,
             start,

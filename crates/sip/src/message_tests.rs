@@ -123,8 +123,8 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
 }
 
-/// Found by fuzzing: these values hid the text that is appended to them from every parser. The text
-/// is the `received` that routes a response back, or the To-tag of a reply.
+/// Found by fuzzing. A proxy appends a `received` parameter to a Via, or a tag to a To. If it is
+/// appended to one of these values, no parser finds it.
 #[test]
 fn content_that_hides_an_appended_header_is_malformed() {
     let check = |from: &str, to: &str| {
@@ -218,8 +218,8 @@ fn parameters_of_from_and_to_follow_the_grammar() {
 /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by a
 /// carriage-return line-feed sequence (CRLF)."
 ///
-/// A bare CR was part of a value here, and a line end for other parsers. A stranger could add headers
-/// in this way that were not checked, such as a P-Asserted-Identity.
+/// Otherwise this parser would read a bare CR as part of a value, and others as a line end. A
+/// stranger could use it to add unchecked headers, such as a P-Asserted-Identity.
 #[test]
 fn a_cr_or_an_lf_outside_a_crlf_is_malformed() {
     let check = |text: &str| Message::parse(text.as_bytes()).unwrap().check();

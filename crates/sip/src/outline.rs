@@ -218,7 +218,7 @@ mod tests {
         assert!(is_outlined(LINES));
         for line in ["To", "Via", "From", "Call-ID", "CSeq"] {
             let long = LINES.replace("v:", "Via:");
-            // No value that is read depends on the From.
+            // An outline does not need a From.
             let without = long.replace(&format!("{line}:"), "Other:");
             assert_eq!(is_outlined(&without), line == "From", "{line}");
         }

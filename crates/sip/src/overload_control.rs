@@ -51,7 +51,7 @@ pub enum OcLoad {
 }
 
 impl OcLoad {
-    /// Writes the parameter with its semicolon.
+    /// Writes the parameter with a leading semicolon.
     ///
     /// # Errors
     /// Returns the errors of `out`.
@@ -119,8 +119,9 @@ impl<'a> OverloadControl<'a> {
         names.filter(|name| !name.is_empty()).take(ALGORITHMS_MAX)
     }
 
-    /// Writes the parameters that answer an offer, each with its semicolon: the value, the name of one
-    /// algorithm, the validity in milliseconds and the sequence number.
+    /// Writes the parameters with which a server answers an offer: the value, the name of one
+    /// algorithm, the validity in milliseconds and the sequence number. A semicolon precedes each
+    /// parameter.
     ///
     /// # Errors
     /// Returns the errors of `out`.

@@ -52,7 +52,7 @@ pub struct Passage<'a> {
     bytes: &'a [u8],
     /// The text of the first Via, which is the proxy's own.
     own: &'a [u8],
-    /// The range of the first Via. It includes the line if no other Via is on it.
+    /// The range to remove: the first Via, or its whole line if no other Via is on the line.
     top: Range<usize>,
     /// True if the response may have a Session-Expires.
     has_session: bool,

@@ -43,8 +43,8 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the tag in this From or To line, or an empty text if there is none. Returns `None` if
 /// the line cannot be searched for a tag.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
-    // After the bracket there is only a tag. The tag contains no quote or bracket, so this bracket
-    // closes the URI.
+    // Only a tag follows the first bracket, and the tag contains no quote or bracket. So this
+    // bracket closes the URI.
     if let Some(bracket) = find(b'>', line)
         && let Some(params) = line[bracket + 1..].strip_suffix(b"\r\n")
         && let Some(tag) = Params::new(params).only_tag()

@@ -100,7 +100,8 @@ impl<'a> Uri<'a> {
 
     fn take_apart(text: &'a [u8]) -> Option<Self> {
         // No URI contains a space, a control character or a delimiter. Bytes from 0x80 on should be
-        // escaped, but are accepted: they occur in practice and hide nothing.
+        // escaped. They are accepted because they occur in practice, and no parser takes them for a
+        // delimiter.
         if !is_visible_but(*b"<>\"", text) {
             return None;
         }

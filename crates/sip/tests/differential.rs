@@ -1,6 +1,6 @@
-//! Compares the grammar with another implementation: tshark (Wireshark) dissects the torture
-//! messages, generated ones and damaged ones, and both must find the same values. A difference is
-//! either a fault of ours or listed in `differential/excuses.rs` with its reason.
+//! Compares our parser with tshark (Wireshark). Both read the torture messages, generated messages
+//! and damaged messages, and must find the same values. A difference is either our fault, or it is
+//! listed in `differential/excuses.rs` with its reason.
 //!
 //! `SEED` and `MESSAGES` in the environment select another corpus (`make show-differential`).
 

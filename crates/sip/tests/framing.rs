@@ -37,7 +37,8 @@ fn piece() -> impl Strategy<Value = (Vec<u8>, Option<Found>)> {
     ]
 }
 
-/// Generates bytes similar to a stream's. Most break the stream somewhere.
+/// Generates bytes that resemble a stream of messages. Most of them contain an error that breaks
+/// the stream.
 fn stream_like() -> impl Strategy<Value = Vec<u8>> {
     let pieces = select(
         &[

@@ -176,8 +176,8 @@ fn lists(bytes: &[u8]) -> (Vec<Option<String>>, Vec<String>) {
     )
 }
 
-/// Messages of maximum length, made of input that makes a careless parser start over: with any
-/// quadratic step, this would take minutes.
+/// Messages of maximum length. Their text makes a careless parser search the same bytes again and
+/// again. If any step took quadratic time, this test would take minutes.
 #[test]
 fn the_longest_and_worst_messages_are_read_through() {
     let head = "INVITE sip:a SIP/2.0\r\nTo: <sip:b>\r\nFrom: <sip:c>\r\nCall-ID: d\r\nCSeq: 1 INVITE\r\n\

@@ -8,9 +8,9 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
-/// Time for which a connection may be backed up before it takes no more new work. In a busy turn,
-/// the core hands out more than a window before the driver sends anything. So a connection may be
-/// backed up for a few turns although its peer reads everything at once.
+/// Time for which a connection may be backed up before it takes no more new work. In a busy turn of
+/// its shard, a core can hand out more than a window of bytes before the driver sends any. So a
+/// connection may be backed up for a few turns although its peer reads everything at once.
 pub(crate) const NEW_WORK_WAIT: Duration = Duration::from_millis(100);
 
 /// The key by which a request finds a connection: the transport and both addresses.
@@ -51,9 +51,9 @@ pub(crate) struct Connection {
     /// The address of the listener for which the connection was opened, or that accepted it. The
     /// local end of an opened connection has another port.
     pub(crate) listener: SocketAddr,
-    /// The target that the connection reaches, by which requests find it. An opened connection has
-    /// a target until it is being closed. An accepted connection has none. Requests do not find a
-    /// connection that the owner of the table has named.
+    /// The target by which the table finds the connection for a request. It is set from the opening
+    /// of the connection until the table closes it. It is `None` for an accepted connection. The
+    /// table does not look up a [named](Self::is_named) connection by its target.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
     /// The time from which the time limit of the state counts. For an open connection, it is the
@@ -64,15 +64,16 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// The time at which the timer of the connection fires, or `NEVER` if none is set.
     pub(crate) armed: Timestamp,
-    /// True if the owner of the table opened and named the connection. Only messages that name it
-    /// use it.
+    /// True if the owner of the table opened the connection and chose its id. Only messages whose
+    /// flow has this id use the connection.
     pub(crate) is_named: bool,
     /// True while the connection is being opened for a response whose own connection has ended.
     pub(crate) opens_for_response: bool,
-    /// True if we have sent only responses whose own connection has ended. Then nothing that the
-    /// peer sends counts as a use. Otherwise a peer could keep its place with a ping a second.
+    /// True if we have sent only responses on this connection, and their own connections have
+    /// ended. Then messages and keep-alives from the peer do not count as a use. Otherwise a peer
+    /// could keep the connection open with a ping every second.
     pub(crate) is_for_responses: bool,
-    /// True if the connection has received a message.
+    /// True if a message has arrived on the connection. A keep-alive is not a message.
     pub(crate) has_spoken: bool,
     /// True if the connection is being closed because no message came in time.
     pub(crate) is_idle: bool,
@@ -84,8 +85,8 @@ pub(crate) struct Connection {
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
-    /// While the connection is backed up: the time at which the window was used up for the first
-    /// time since the queue was last empty.
+    /// The time at which the connection became backed up. If the driver frees the window but
+    /// messages still wait, the time stays the same. `NEVER` while no message has had to wait.
     blocked_since: Timestamp,
 }
 
@@ -113,10 +114,10 @@ impl Connection {
         }
     }
 
-    /// Returns whether a message to `remote` that names this connection may use it. After many
-    /// connections, another one gets the same id. If the IP addresses differ, the peer that the
-    /// message is for is gone, and no other host must get the message. The ports may differ,
-    /// because a Via can name a port at which its sender listens.
+    /// Returns whether a message to `remote` that names this connection may use it. Ids are reused
+    /// after many connections. If the IP addresses differ, the connection to the right peer has
+    /// ended and its id is reused: no other host must get the message. The ports may differ,
+    /// because the port in a Via can be the one at which its sender listens.
     pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {
         let is_same = self.flow.remote.ip().to_canonical() == remote.ip().to_canonical();
         is_same && self.state != ConnectionState::Closing
@@ -139,8 +140,8 @@ impl Connection {
     }
 
     /// Returns whether the peer reads too slowly for new work: the window is used up, and for
-    /// [`NEW_WORK_WAIT`] each message has had to wait. A peer that reads a window from time to time,
-    /// but never all that waits for it, reads too slowly as well.
+    /// [`NEW_WORK_WAIT`] each message has had to wait. A peer also reads too slowly if it reads a
+    /// window from time to time, but never empties the queue.
     pub(crate) fn is_blocked(&self, now: Timestamp) -> bool {
         let is_backed_up = self.state == ConnectionState::BackedUp;
         is_backed_up && now >= self.blocked_since + NEW_WORK_WAIT
@@ -174,8 +175,9 @@ impl Connection {
         self.hand_out_pong(now, transmit)
     }
 
-    /// Returns the answer to a keep-alive, as [`hand_out_now`](Self::hand_out_now) returns a
-    /// message. The answer does not count as a use of the connection.
+    /// Returns the pong with the flow of this connection, and counts it in the window. The
+    /// connection must be open. Unlike a message ([`hand_out_now`](Self::hand_out_now)), a pong
+    /// does not count as a use of the connection.
     pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
         self.has_carried = true;

@@ -1,4 +1,4 @@
-//! The connections of a shard: a table that assigns messages to connections and queues messages
+//! A table of the connections of one shard. It assigns messages to connections, and queues messages
 //! that must wait.
 
 mod places;
@@ -24,8 +24,8 @@ use crate::waiting_bytes::WaitingBytes;
 /// uses the connection to the remote end, and the table opens one if there is none. While a
 /// connection opens, or its peer does not read, its messages wait in order and within limits. A
 /// request that begins [new work](Transmit::is_new_work) does not wait for a peer that reads too
-/// slowly, and leaves a part of each queue to other messages. The owner may also open connections
-/// and name them itself ([`open`](Self::open)).
+/// slowly, and may not use the last quarter of a queue. The owner may also open a connection under
+/// an id that it chooses ([`open`](Self::open)). This is a named connection.
 ///
 /// The owner passes on the driver's reports about connections. Then it drains
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
@@ -119,8 +119,9 @@ impl ConnectionTable {
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// At most half of the opened connections are for such responses. They yield to each other and
-    /// to all others, because peers that close their connections early could otherwise use up all.
+    /// At most half of the opened connections are for such responses. The table closes them first
+    /// when it needs room. Otherwise peers that close their connections early could use up all
+    /// connections.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
@@ -161,8 +162,8 @@ impl ConnectionTable {
             self.arm(id);
             return Ok(());
         }
-        // The queue of a slow peer must have room for messages that finish work. A call whose ACK or
-        // BYE is lost goes on at the peer.
+        // The queue of a slow peer must keep room for messages that finish work, such as BYE. If a
+        // BYE is lost, its call continues at the peer.
         let limits = if transmit.is_new_work { self.limits.for_new_work() } else { self.limits };
         let fits = self.bytes.has_room(id, bytes, &limits) && connection.has_room(bytes, &limits);
         if transmit.is_new_work
@@ -204,9 +205,11 @@ impl ConnectionTable {
     }
 
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
-    /// Messages that were handed out on it may be lost. Returns its flow, with the address of the
-    /// listener, and whether other shards have sent requests on it. Returns `None` if the
-    /// connection is unknown, or if no message was ever handed to the driver on it.
+    /// Messages that were handed out on it may be lost.
+    ///
+    /// Returns the flow of the connection, with the address of the listener, and whether other
+    /// shards have sent requests on it. Returns `None` if the connection is unknown, or if no
+    /// message on it was ever handed to the driver.
     ///
     /// If the table closes a connection on which no message arrived, but the driver reports that a
     /// message had begun ([`TimedOut`](CloseCause::TimedOut)), the connection was not idle, and the
@@ -217,7 +220,7 @@ impl ConnectionTable {
             self.counters.failed.add(1);
         }
         if state == ConnectionState::Closing {
-            // Its id may be reused before the driver takes the request to close it.
+            // The id may be reused before the driver takes the request to close this connection.
             self.closes.retain(|closing| *closing != id);
         }
         self.give_up(id, cause);
@@ -254,23 +257,23 @@ impl ConnectionTable {
         }
     }
 
-    /// Records that a message has arrived on a connection. Returns whether that connection exists
-    /// and has opened. A message on a connection that is being closed counts too, because the
-    /// sender does not know yet that the connection is being closed.
+    /// Records that a message has arrived on a connection. Returns whether the connection exists
+    /// and its opening is complete. Returns true for a connection that is being closed, because its
+    /// peer does not know this yet.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, true))
     }
 
-    /// Records that a keep-alive has arrived on a connection. Returns whether that connection
-    /// exists and has opened. An accepted connection on which only keep-alives arrive is closed as
-    /// early as one on which nothing arrives ([`first`](ConnectionLimits::first)).
+    /// Records that a keep-alive has arrived on a connection. Returns whether the connection exists
+    /// and its opening is complete. An accepted connection on which only keep-alives arrive is
+    /// closed as early as one on which nothing arrives ([`first`](ConnectionLimits::first)).
     pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
 
     /// Answers a ping (RFC 5626 §4.4.1). Sends no answer if the connection is backed up or is being
-    /// closed. A backed-up connection has other data for the peer, and any data shows the peer that
-    /// the flow works.
+    /// closed. On a backed-up connection, other data is on its way to the peer. Any data shows the
+    /// peer that the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_keep_alive(now, id) {
             return;
@@ -285,8 +288,8 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Closes a connection after the messages handed out on it are sent. The messages that still
-    /// wait for it are not sent. [`poll_unsent`](Self::poll_unsent) returns them.
+    /// Tells the driver to close a connection. The driver first sends the messages it has.
+    /// [`poll_unsent`](Self::poll_unsent) returns the messages that still wait in the queue.
     pub fn close(&mut self, id: ConnectionId) {
         self.close_because(id, CloseCause::Asked);
     }
@@ -406,7 +409,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a connection that ends from the orders of last use.
+    /// Removes a connection from [`recency`](Self::recency) and
+    /// [`for_responses`](Self::for_responses).
     fn forget_use(&mut self, id: ConnectionId) {
         self.recency.remove(id);
         self.for_responses.remove(id);
@@ -431,8 +435,9 @@ impl ConnectionTable {
         self.counters.waiting_bytes.set(self.bytes.total() as u64);
     }
 
-    /// Sets the timer of a connection, unless an earlier one is set. A timer that fires too early
-    /// is set again.
+    /// Sets the timer of a connection to its deadline, unless an earlier timer is set. If the
+    /// earlier timer fires before the deadline, [`handle_timeout`](Self::handle_timeout) sets it
+    /// again.
     fn arm(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let deadline = connection.deadline(&self.limits);
@@ -443,7 +448,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes stale timers from the timer queue once they are the majority in it.
+    /// Removes stale timers from the timer queue once they are the majority in it. A timer is stale
+    /// if its connection has ended or has armed another timer.
     fn forget_stale_timers(&mut self) {
         let Self { timers, connections, .. } = self;
         if timers.len() > 2 * connections.len() + 64 {
@@ -457,7 +463,7 @@ fn is_request(bytes: &[u8]) -> bool {
     !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }
 
-/// The kind of a message that looks for a connection to its remote end.
+/// The kind of message for which the table looks up a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// A response whose own connection has ended.

@@ -29,7 +29,8 @@ enum Step {
     Send(u8, usize),
     /// Send a response whose own connection has ended: peer and number of bytes.
     Respond(u8, usize),
-    /// Open a connection under a name of the owner, and send on it: peer, name and number of bytes.
+    /// Open a connection under an id that the owner chooses, and send on it: peer, number of the id
+    /// and number of bytes.
     Open(u8, u8, usize),
     /// Send on a connection that the driver knows.
     Answer(Index, usize),
@@ -89,11 +90,11 @@ struct World {
 }
 
 fn peer(number: u8) -> SocketAddr {
-    // Two ports each at four addresses.
+    // Each address has two peers, at different ports.
     SocketAddr::from(([198, 51, 100, number / 2], 5060 + u16::from(number % 2)))
 }
 
-/// Returns a flow to a peer without a given connection.
+/// Returns a flow to a peer. The flow has no connection id.
 fn unnamed(number: u8) -> Flow {
     let (transport, remote) = (Transport::Tcp, peer(number));
     Flow { transport, local: listener(), remote, connection: None }
@@ -130,7 +131,7 @@ impl World {
             Step::Send(number, bytes) => self.send(unnamed(number), bytes, Use::Any),
             Step::Respond(number, bytes) => self.send(unnamed(number), bytes, Use::Response),
             Step::Open(number, name, bytes) => {
-                // The table may use the same names.
+                // The table may choose the same ids.
                 let id = ConnectionId::new(2 * u32::from(name) + 1).expect("it is not zero");
                 let (transport, local, remote) = (Transport::Tcp, listener(), peer(number));
                 let connect = Connect { id, transport, local, remote };

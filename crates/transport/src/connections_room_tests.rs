@@ -66,7 +66,8 @@ fn a_connection_in_use_is_not_evicted() {
     scene.now = scene.now - Duration::from_millis(1);
     assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::TooMany));
     assert!(scene.closes().is_empty(), "it was used a moment ago");
-    // A connection whose peer does not read is closed for that reason, not to make room.
+    // The table does not close a connection to make room if its peer does not read. A stalled
+    // connection has its own time limit.
     for flow in flows {
         fill(&mut scene, flow);
     }
@@ -119,8 +120,8 @@ fn connections_for_responses_yield_to_requests() {
     assert_eq!(scene.closes(), [id(for_responses[0])], "the connection of a request stays");
 }
 
-/// Otherwise one address could keep all of these places with a ping a second on each of its
-/// connections.
+/// Otherwise one peer could keep all connections for responses by sending a ping every second on
+/// each of them.
 #[test]
 fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
@@ -148,7 +149,7 @@ fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
     assert_eq!(scene.closes(), [id(opened[2])]);
 }
 
-/// A request in a dialog names the connection if a token does.
+/// An in-dialog request is sent on the connection whose id its route token contains.
 #[test]
 fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_others() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
@@ -166,7 +167,8 @@ fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_
     assert_eq!(scene.closes(), [id(opened[1])]);
 }
 
-/// Otherwise a peer that names ports at which nothing answers could use up all of them.
+/// Otherwise a peer whose Via headers name ports without a listener could use up all connections
+/// for responses.
 #[test]
 fn few_connections_for_responses_are_opening_to_one_address() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
@@ -177,7 +179,8 @@ fn few_connections_for_responses_are_opening_to_one_address() {
     let first = scene.connected();
     respond(&mut scene, 6).unwrap();
     assert_eq!(respond(&mut scene, 7), Err(WhyUnsent::TooMany));
-    // One that could not be opened makes room too. An open one has done so before.
+    // The end of a connection that could not be opened makes room for one. The end of an open
+    // connection does not: it stopped counting when it opened.
     let second = scene.connect().id;
     scene.table.on_closed(second, CloseCause::Refused);
     scene.table.on_closed(first.connection.unwrap(), CloseCause::Ended);
@@ -213,7 +216,7 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     assert_eq!(scene.table.waiting_bytes(), 50);
 }
 
-/// A back end, or a phone on a connection that it has opened.
+/// The peer is a back end, or a phone that has opened the connection.
 #[test]
 fn new_work_does_not_wait_for_a_peer_that_does_not_read() {
     for is_accepted in [false, true] {
@@ -244,7 +247,7 @@ fn new_work_does_not_wait_for_a_peer_that_does_not_read() {
     }
 }
 
-/// The window is free again and again, but no message can be sent at once.
+/// The driver frees the window several times, but messages wait all the time.
 #[test]
 fn new_work_does_not_wait_for_a_peer_that_reads_less_than_is_sent() {
     let mut scene = Scene::new(ConnectionLimits::default());
@@ -301,7 +304,8 @@ fn accepted_from(scene: &mut Scene, host: u32, attempts: u32) -> usize {
     scene.table.len() - before
 }
 
-/// Eight sources with as many connections as one may have would fill a table with the default limits.
+/// Without the lower limit for the last places, four sources could fill this table with
+/// `per_remote_max` connections each.
 #[test]
 fn sources_with_many_connections_leave_places_to_others() {
     let limits =
@@ -310,14 +314,14 @@ fn sources_with_many_connections_leave_places_to_others() {
     let accepted: Vec<_> = (1..=8).map(|host| accepted_from(&mut scene, host, 20)).collect();
     assert_eq!(accepted, [8, 8, 8, 4, 2, 1, 1, 0]);
     assert_eq!(scene.table.counters().excess.get(), 8 * 20 - 32);
-    // A source that gives its places back leaves them to others.
+    // After a source has closed connections, other sources can use their places.
     for port in 1..=4 {
         scene.table.on_closed(ConnectionId::new(2 * (100 + port)).unwrap(), CloseCause::Ended);
     }
     assert_eq!(accepted_from(&mut scene, 9, 20), 2);
 }
 
-/// All browsers may have the address of a reverse proxy.
+/// Behind a reverse proxy, all browsers have one address.
 #[test]
 fn one_source_may_have_all_places_if_the_limits_say_so() {
     for (per_remote_max, expected) in [(32, 32), (31, 31), (30, 30), (28, 28), (16, 16)] {
@@ -328,7 +332,7 @@ fn one_source_may_have_all_places_if_the_limits_say_so() {
     }
 }
 
-/// Otherwise strangers could keep all places with a ping an hour for each connection.
+/// Otherwise strangers could keep all accepted connections by sending a ping every hour on each.
 #[test]
 fn a_peer_that_sends_only_keep_alives_keeps_no_place() {
     let limits = ConnectionLimits { accepted_max: 1, ..ConnectionLimits::default() };

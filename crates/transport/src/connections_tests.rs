@@ -105,7 +105,7 @@ fn scene() -> Scene {
     Scene::new(ConnectionLimits::default())
 }
 
-/// Returns a flow to a peer over TCP without a given connection.
+/// Returns a TCP flow to a peer. The flow has no connection id.
 pub(super) fn to(remote: &str) -> Flow {
     let [local, remote] = [LISTENER, remote].map(|text| text.parse().unwrap());
     Flow { transport: Transport::Tcp, local, remote, connection: None }
@@ -225,7 +225,7 @@ fn unread_messages_wait_and_go_on_in_order() {
     scene.send(flow, "c").unwrap();
     let texts: String = scene.sent().into_iter().map(|sent| sent.1).collect();
     assert_eq!((&texts[..], scene.table.state(id)), ("abc", Some(Open)));
-    // The window counts from its reopening.
+    // When the connection becomes writable, it has a new window.
     scene.table.on_writable(scene.now, id);
     scene.send(flow, &"x".repeat(STREAM_WINDOW - 1)).unwrap();
     assert_eq!(scene.table.state(id), Some(Open));
@@ -398,7 +398,8 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
     assert!(scene.closes().is_empty());
 }
 
-/// The core then got messages and the end of the connection at an address that no listener has.
+/// Otherwise the core would get messages, and the end of the connection, with a local address that
+/// no listener has.
 #[test]
 fn a_connection_without_a_target_still_belongs_to_its_listener() {
     let mut scene = scene();

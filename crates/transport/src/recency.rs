@@ -7,8 +7,8 @@ use tidegate_world::{ConnectionId, Timestamp};
 
 /// An order of connections by their last use.
 ///
-/// Every message is a use, and moving its connection each time would cost too much. So the
-/// connection keeps its old position until the order is needed.
+/// Every message counts as a use. Moving a connection in the order at each message would cost too
+/// much. So a connection keeps its old position until [`oldest`](Self::oldest) reaches it.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     order: BTreeSet<(Timestamp, ConnectionId)>,
@@ -34,8 +34,8 @@ impl Recency {
         self.places.len()
     }
 
-    /// Returns the least recently used connection if its last use was `unused` ago or longer.
-    /// `last_use` returns the time of a connection's last use.
+    /// Returns the least recently used connection. Returns `None` if its last use was less than
+    /// `unused` ago. `last_use` returns the time of a connection's last use.
     pub(crate) fn oldest(
         &mut self,
         now: Timestamp,

@@ -13,7 +13,7 @@ pub(crate) struct Remotes {
 
 impl Remotes {
     /// Counts one more connection with this remote address. Returns `false`, and counts nothing, if
-    /// there are `each_max` already.
+    /// the remote address already has `each_max` connections.
     pub(crate) fn admit(&mut self, remote: SocketAddr, each_max: usize) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);

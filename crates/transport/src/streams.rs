@@ -1,4 +1,4 @@
-//! A wrapper of a core that carries the stream flows of the core on connections.
+//! A wrapper of a core. It sends and receives the core's stream messages on connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,34 +18,36 @@ use crate::unsent::{Unsent, WhyUnsent, cause_of};
 const PING: &[u8] = b"\r\n\r\n";
 const PONG: &[u8] = b"\r\n";
 
-/// A core with the connections that carry its stream flows. Datagrams pass unchanged.
+/// A core together with the connections that carry its messages over streams. Datagrams pass
+/// unchanged.
 ///
 /// # The core's view
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
 /// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
 /// uses the connection to the remote end, which is opened if there is none. The flow of a message
-/// offered to the core also has the address of a listener, and the connection on which the message
-/// came.
+/// offered to the core has the address of a listener, and the id of the connection on which the
+/// message came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
-/// the message. A request that begins [new work](Transmit::is_new_work) is unsent at once if its
-/// peer reads too slowly. If a connection ends and messages may have been lost on it, the core gets
-/// [`on_failed`](Core::on_failed) with the flow of the connection and an empty quote.
+/// the message. If the peer reads too slowly, a request that begins [new
+/// work](Transmit::is_new_work) does not wait but fails at once. If a connection ends and messages
+/// may have been lost on it, the core gets [`on_failed`](Core::on_failed) with the flow of the
+/// connection and an empty quote.
 ///
-/// A core may want a connection for certain messages only. It opens this connection by
-/// [`poll_connect`](Core::poll_connect), and then names it in the flows of these messages. They
-/// wait until the connection is open. The core gets [`on_connected`](Core::on_connected) when this
-/// connection opens, and may close it. The core gets [`on_closed`](Core::on_closed) when the
-/// connection has ended or could not be opened. For example, each call of a caller can have its own
-/// connection.
+/// A core may reserve a connection for certain messages. For example, a user agent can open one
+/// connection for each call. The core opens the connection by [`poll_connect`](Core::poll_connect),
+/// and then puts its id into the flows of these messages. The messages wait until the connection is
+/// open. The core gets [`on_connected`](Core::on_connected) when this connection opens, and may
+/// close it. The core gets [`on_closed`](Core::on_closed) when the connection has ended or could
+/// not be opened.
 ///
 /// # Several shards
 ///
 /// Each shard has its own connections. If the flow of a message names a connection of another
-/// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. That shard
-/// reports an unsent message to its own core. If a connection ends on which other shards have sent
-/// requests, the shard of the connection reports this to all other shards.
+/// shard, the message is [handed off](Core::poll_handoff), and that shard sends it. If that shard
+/// cannot send the message, it reports this to its own core. When a connection ends, its shard
+/// reports this to all other shards if they have sent requests on it.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -55,8 +57,8 @@ pub struct Streams<C> {
 }
 
 impl<C: Core> Streams<C> {
-    /// Wraps `core`, and carries its stream flows on connections. Answers to pings are written into
-    /// buffers of `pool`.
+    /// Wraps `core`, and carries its stream messages on connections. Pongs are written into buffers
+    /// of `pool`.
     pub fn new(core: C, limits: ConnectionLimits, pool: Pool) -> Self {
         Self::counting(core, limits, pool, Arc::default())
     }
@@ -122,7 +124,9 @@ impl<C: Core> Streams<C> {
         if !transmit.flow.transport.is_reliable() {
             self.datagrams.push_back(transmit);
         } else if let Some(id) = transmit.flow.connection.filter(elsewhere) {
-            // A failure would have to come back by another handoff. So the request waits there.
+            // The other shard must not reject the message because the peer reads slowly: it would
+            // need another handoff to report this failure. So the message counts as one that is not
+            // new work, and waits.
             let input = HandoffInput::Transmit(Transmit { is_new_work: false, ..transmit });
             self.handoffs.push_back(Handoff { shard: id.shard(own), input });
         } else if let Err(unsent) = self.connections.send(now, transmit) {
@@ -250,7 +254,8 @@ impl<C: Core> Core for Streams<C> {
     fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
         let is_named = self.connections.is_named(id);
         let flow = self.connections.on_closed(id, cause);
-        // On a connection that the core itself closed, everything was sent before.
+        // When the core itself closes a connection, the driver sends everything before. So no
+        // message is lost.
         let is_wanted = is_named && cause == CloseCause::Asked;
         if let Some((flow, true)) = flow {
             let failure = Failure::new(flow, cause_of(cause), b"");

@@ -70,7 +70,7 @@ fn response(via: &str) -> String {
     format!("SIP/2.0 200 OK\r\nVia: SIP/2.0/TCP {via};branch=z9hG4bKa\r\n\r\n")
 }
 
-/// Returns a flow to a peer over TCP without a given connection.
+/// Returns a TCP flow to a peer. The flow has no connection id.
 fn to(remote: &str) -> Flow {
     Flow { transport: Transport::Tcp, local: at(LISTENER), remote: at(remote), connection: None }
 }
@@ -107,7 +107,7 @@ impl Scene {
         flow
     }
 
-    /// Lets the core open a connection under this name. Returns the flow of messages on it.
+    /// Lets the core open a connection with this id. Returns the flow of messages on it.
     fn name(&mut self, number: u32) -> Flow {
         let id = ConnectionId::new(number).unwrap();
         let Flow { transport, local, remote, .. } = to(PEER);
@@ -138,7 +138,8 @@ fn messages_on_an_opened_connection_have_the_address_of_its_listener() {
     assert_eq!(scene.streams.core.offered, [(inside, "SIP/2.0 100".into())]);
 }
 
-/// A connection that is being closed had the address of its socket, which is no listener.
+/// Otherwise a message on a connection that is being closed would have the address of its socket,
+/// which is not a listener.
 #[test]
 fn messages_on_a_connection_that_is_being_closed_have_the_address_of_its_listener() {
     let mut scene = Scene::new();
@@ -278,7 +279,7 @@ fn the_core_learns_at_once_that_its_connection_cannot_be_opened() {
         Scene::within(ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() });
     let first = scene.name(1);
     scene.send(first, "INVITE 1");
-    // The first name is in use. For the second, the table has no room.
+    // The first id is in use. For the second connection, the table has no room.
     for number in [1, 3] {
         let flow = scene.name(number);
         scene.send(flow, "INVITE 2");
@@ -322,7 +323,7 @@ fn a_message_on_a_connection_of_another_shard_is_sent_there() {
     assert_eq!(there.sent(), [(accepted(3), "SIP/2.0 200".into())]);
 }
 
-/// Its failure would have to come back by another handoff.
+/// Otherwise the other shard would need another handoff to report the failure of the request.
 #[test]
 fn new_work_on_a_connection_of_another_shard_waits_there() {
     let mut here = in_shard(0);
@@ -410,8 +411,8 @@ fn the_end_of_a_connection_is_reported_to_the_shards_that_may_have_sent_requests
     }
 }
 
-/// The ids of connections are used again after many connections. RFC 5626 §5.1: "The flow token
-/// MUST be an identifier that is unique to this network flow."
+/// The ids of connections are reused after many connections. RFC 5626 §5.1: "The flow token MUST be
+/// an identifier that is unique to this network flow."
 #[test]
 fn a_reused_name_does_not_lead_to_another_host() {
     let mut scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Unsent messages and the reasons.
+//! Messages that could not be sent, and the reasons.
 
 use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 

@@ -18,7 +18,8 @@ impl WaitingBytes {
         self.total
     }
 
-    /// Returns whether this number of further bytes may wait for a connection.
+    /// Returns whether `bytes` more bytes may wait for the connection `id`. Accepted connections
+    /// together may use at most half of [`total_bytes_max`](ConnectionLimits::total_bytes_max).
     pub(crate) fn has_room(
         &self,
         id: ConnectionId,

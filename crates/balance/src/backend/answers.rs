@@ -1,4 +1,5 @@
-//! The state of a back end, as its answers, silences and probes show it.
+//! Updates and returns the state of a back end, from its answers, its unanswered requests and its
+//! probes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -109,8 +110,8 @@ impl Backend {
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Allows or forbids an immediate probe. If it is allowed, no other immediate probe is allowed
-    /// for `interval`.
+    /// Asks for permission to send a probe at once, outside the regular schedule. If the probe is
+    /// permitted, the next one is permitted only after `interval`.
     ///
     /// # Errors
     /// Returns the time at which the next immediate probe is allowed.

@@ -119,7 +119,7 @@ fn a_request_that_is_not_admitted_takes_nothing_and_is_not_counted() {
     assert_eq!((backend.assigned(), backend.calls()), (0, 0));
     let (given, held) = fill(&mut picker, NOW, Demand::Call);
     assert_eq!((given, held.len(), backend.assigned()), (vec![2], 2, 2));
-    // A back end without headroom is not asked.
+    // `admit` is not called for a back end without headroom.
     let full = picker.assign_to(NOW, 0, Demand::Call, || -> Result<(), Option<NoBackend>> {
         panic!("the rate is used up")
     });
@@ -205,8 +205,9 @@ fn learned_limits_survive_a_reload_and_not_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
-/// Some requests that arrive at random at the rate find no headroom. If they did not count, a rate
-/// learned too low would reject them forever.
+/// Requests arrive at random intervals, so some find no headroom even if they arrive at the learned
+/// rate on average. These requests count as demand. Otherwise a rate that was learned too low would
+/// never rise.
 #[test]
 fn a_low_rate_rises_while_more_is_wanted() {
     let limits = Limits { learning: learning(), ..Limits::default() };

@@ -38,8 +38,8 @@ const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 /// Number of different destinations that must be rejected.
 const DESTINATIONS_MIN: u32 = 5;
 
-/// Minimum number of different sources that must be rejected, if there are at least this many
-/// sources. The second constant is the minimum share of all sources, as a divisor.
+/// Minimum number of different sources that must be rejected: two (or one, if there is only one
+/// source), and at least an eighth of all sources.
 const SOURCES_MIN: u32 = 2;
 const SOURCES_SHARE: u32 = 8;
 
@@ -175,8 +175,8 @@ impl Evidence {
         let seen = self.seen(now);
         let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
-        // The sources of this back end are among the sources of the pool, except a source whose
-        // rejection came later.
+        // `of` contains the sources of this back end, except a source whose first rejection came
+        // after `of` was collected.
         let sources = (of | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
@@ -293,7 +293,7 @@ mod tests {
         let stranger_and_others =
             |n| if n % 2 == 0 { Parties::of(1, n) } else { Parties::of(n, n) };
         assert_eq!(run(stranger_and_others, |n| n % 2 == 0), NOTHING);
-        // With only two others it is a third of the sources.
+        // If there are only two other sources, the stranger is a third of all sources.
         let stranger_and_two = |n| Parties::of(n % 3, n);
         assert_eq!(run(stranger_and_two, |n| n % 3 == 0), NOTHING);
     }
@@ -329,8 +329,7 @@ mod tests {
         }
     }
 
-    /// The other back ends get the requests of the other sources, and serve and reject all of these
-    /// sources.
+    /// The other back ends get requests from five other sources, and reject them.
     #[test]
     fn one_source_of_several_of_a_pool_proves_nothing() {
         let (one, fellows) = (Evidence::default(), [(); 2].map(|()| Evidence::default()));
@@ -403,7 +402,7 @@ mod tests {
         for ms in (0..=2000).step_by(10) {
             refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
         }
-        // From 10 s on, generations start at 12, 15, 18 s.
+        // After 10 s, generations start at 12 s, 15 s and 18 s.
         assert_eq!(refuse(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
         assert_eq!(refuse(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
         assert!(evidence.is_watched(at(14_099)) && !evidence.is_watched(at(14_100)));

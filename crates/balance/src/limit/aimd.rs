@@ -1,22 +1,23 @@
 //! A rate learned from rejections (additive increase, multiplicative decrease).
 //!
 //! Signal: the requests of an interval that the back end rejected with 503, or left unanswered
-//! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
-//! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything
-//! for some time, even if the excess is small. So the first decrease after a good interval leaves
-//! at least four fifths, and each further decrease at least one half. These are parts of the rate,
-//! or of the requests a second that the back end got, if those were fewer. Requests sent before a
-//! decrease, or within an interval after it, are not evidence about the new rate. As in TCP, one
-//! loss in a window counts, not each packet, and a queue takes time to empty. Recovery: the rate
-//! grows after an interval without rejections in which nine tenths of the rate were used, or the
-//! rate limit held requests back. It grows by [`RateLearning::increase`] of itself a second.
-//! The growth doubles after each [`DOUBLING_S`] of such intervals, so that a rate far below the
-//! capacity recovers quickly. An unused rate does not grow, because the result would be untested
-//! when it is needed. Cold start: no limit until the first rejection. Then the limit is the
-//! accepted rate, or half of the offered rate if that is more. Known bias: some requests must be
-//! rejected from time to time to find the right rate. If a server rejects late, or only answers
-//! more and more slowly, the rate is learned late. 503s for several numbers that are not caused by
-//! load (a trunk out of service) lower the rate too.
+//! while it answered nothing else. Trigger: one such request lowers the rate. The rate becomes the
+//! accepted rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects
+//! everything for some time, even if the excess is small. So the first decrease after a good
+//! interval leaves at least four fifths, and each further decrease at least one half. These are
+//! parts of the rate, or of the requests a second that the back end got, if those were fewer.
+//! Requests sent before a decrease, or within an interval after it, are not evidence about the new
+//! rate. As in TCP, several losses in one window cause only one decrease, and the queue of the back
+//! end needs time to become empty. Recovery: the rate grows after an interval without rejections in
+//! which nine tenths of the rate were used, or the rate limit held requests back. In each second it
+//! grows by the share [`RateLearning::increase`]. This share doubles after each four seconds
+//! ([`DOUBLING_S`]) of such intervals, so that a rate far below the capacity recovers quickly. An
+//! unused rate does not grow, because the result would be untested when it is needed. Cold start:
+//! no limit until the first rejection. Then the limit is the accepted rate less the margin, or half
+//! of the offered rate if that is more. Known bias: some requests must be rejected from time to
+//! time to find the right rate. If a server rejects late, or only answers more and more slowly, the
+//! rate is learned late. 503s for several numbers that are not caused by load (a trunk out of
+//! service) lower the rate too.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected

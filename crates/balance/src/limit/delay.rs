@@ -16,9 +16,9 @@
 //!
 //! Requests should wait for a time D in the back end. At first D is [`WindowLearning::delay`]. The
 //! target is the base plus D, where the base is the shortest time without overload. There is no
-//! window until an interval trips: every response took longer than the base plus 2·D, or more than
-//! 15 % of the requests were lost. A burst does not cause this, because it is over within an
-//! interval. By Little's law, the number of waiting requests is the number of responses a second
+//! window until an interval shows overload: every response took longer than the base plus 2·D, or
+//! more than 15 % of the requests were lost. A burst does not cause this, because it is over within
+//! an interval. By Little's law, the number of waiting requests is the number of responses a second
 //! times their waiting time. The first window is this number for the target, or the number of
 //! requests that the back end had when it lost others. From then on, in each interval:
 //!
@@ -80,8 +80,8 @@ const DRIFT: f64 = 0.05;
 /// A window, and the properties of the back end without overload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayWindow {
-    /// The maximum number of requests without a response, or infinity until an interval has
-    /// tripped.
+    /// The maximum number of requests without a response, or infinity until an interval has shown
+    /// overload.
     pub(crate) window: f64,
     /// The shortest delay without overload, in seconds.
     base_s: f64,
@@ -141,7 +141,8 @@ impl DelayWindow {
             self.wait_s = self.wait_s.min((waited_s / 2.0).max(WAIT_MIN_S));
         }
         if self.window.is_infinite() {
-            // The number of requests that the back end held while it lost others.
+            // Little's law gives the number of requests that the back end held while it lost
+            // others.
             self.window = seen.heard_per_s() * seen.least.unwrap_or_default().as_secs_f64();
         }
         let share = seen.share_lost();

@@ -8,8 +8,9 @@
 //! The tolerance follows from the rate. After a pause, as many requests as the rate allows in
 //! [`BURST_S`] seconds may come at once, and at least two. Cold start: the whole burst is
 //! available. A change of the rate does not change TAT, so a used part of the burst stays used. If
-//! TAT is further ahead than the new rate allows, the next request counts from the current time. The
-//! clocks of two shards may differ, so this needs an excess of more than [`SKEW_MAX`].
+//! TAT is further ahead than the new rate allows, the next request counts from the current time.
+//! The times of two shards may differ, so this happens only if TAT is too far ahead by more than
+//! [`SKEW_MAX`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -87,8 +88,8 @@ impl Times {
         let step = 1e9 / rate;
         let at_once = (rate * BURST_S).max(2.0);
         let (burst, kept) = ((at_once - 1.0) * step, (RESERVE_S * 1e9).max(step));
-        // Rounded before the addition. Otherwise the last request could be further ahead than
-        // allowed.
+        // The values are rounded before they are added. Otherwise TAT could be further ahead than
+        // allowed after the last request.
         let [step, burst, kept] = [step, burst, kept].map(|ns| ns.round() as u64);
         let with_kept = burst.saturating_add(kept);
         Some(Self {
@@ -100,7 +101,7 @@ impl Times {
 
     fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
         let now = now.as_nanos();
-        // TAT is further ahead than this rate allows: it comes from a lower rate.
+        // TAT is further ahead than this rate allows, so it was computed at a lower rate.
         let next_at = if next_at > now.saturating_add(self.ahead_max) { now } else { next_at };
         (next_at <= now.saturating_add(self.tolerance))
             .then(|| next_at.max(now).saturating_add(self.step))

@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Sends one request each 5 ms from `from` on. `is_refused` decides its outcome after 20 ms.
-    /// Returns the rates that were set meanwhile.
+    /// Returns the rates that were set during the run, each with its time in milliseconds.
     fn run(
         learned: &Learned,
         from: u64,
@@ -362,7 +362,7 @@ mod tests {
             given(&learned, at(ms));
         }
         learned.on_refused(at(900), true);
-        // Ten in a second, nine of them accepted, less the margin.
+        // Ten requests in a second, nine of them accepted, less the margin.
         assert_eq!(given(&learned, at(1200)), Some(10.0 * (0.9 * 0.95)));
     }
 

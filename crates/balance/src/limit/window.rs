@@ -3,10 +3,10 @@
 //!
 //! The law is one of [`WindowLaw`]. Requests without a response are counted in slices of
 //! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
-//! lost requests and silent callees use up a window only for this time, and no timer is needed. They
-//! count as lost when a request of a later time takes the place of their slice, unless it comes so
-//! late that they belong to no present interval. A shard skips the step while another shard uses the
-//! record.
+//! lost requests and silent callees use up a window only for this time, and no timer is needed.
+//! They count as lost when a later request reuses the place of their slice. If it comes more than
+//! [`LOST_WITHIN`] slices later, they do not count, because they belong to an earlier interval. A
+//! shard skips the step while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -157,8 +157,8 @@ impl Window {
         let mut lost = 0;
         let next = |word| {
             let (of, count) = unpack(word);
-            // After a pause, the losses from before it say nothing about the present. The clock of
-            // another shard may be ahead, so that the number of the slice is larger than ours.
+            // Losses from before a pause are no evidence about the present. The clock of another
+            // shard may be ahead, so that the number of the slice is larger than ours.
             let is_recent = slice.wrapping_sub(of) <= LOST_WITHIN;
             lost = if of == slice || of < decreased || !is_recent { 0 } else { count };
             Some(pack(slice, if of == slice { count.saturating_add(1) } else { 1 }))

@@ -7,9 +7,9 @@
 //! `decay_s`). The product is not divided by the weight. Otherwise, of two idle back ends, the one
 //! with the higher weight would win each time it is drawn. Ties: the one drawn first. Cold start: a
 //! back end without response times counts as if its average were `initial_ms`. Known bias: the
-//! response times of all transactions are in one average, and INVITEs cause its peaks. If ringing
-//! phones send these responses, the average includes the path to the phones. If two back ends
-//! answer in microseconds, chance decides between them.
+//! response times of all transactions are in one average, and INVITEs cause its peaks. The first
+//! response to an INVITE may come from a ringing phone. Then the average includes the path to the
+//! phones. If two back ends answer in microseconds, chance decides between them.
 //!
 //! Source: Finagle's PeakEwma (Twitter), as in Linkerd; drawn as by p2c.
 

@@ -110,7 +110,7 @@ fn fnv_is_the_remainder_of_the_hash_of_the_call_id() {
     assert_eq!(picker.key(), Key::CallId);
     for call_id in ["a84b4c76e66710", "1@192.0.2.1", "2@192.0.2.1", "3@192.0.2.1"] {
         let hash = fnv1a(call_id.as_bytes());
-        // The first has one remainder of four.
+        // The first back end has one of the four remainders.
         assert_eq!(picker.pick(NOW, hash, None), Some((hash % 4).min(1) as usize));
     }
 }
@@ -192,7 +192,7 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     let mut picker = picker(&[1, 1, 2], Policy::Rwma);
     answered(&picker, 0, Work::CallStart, 30);
     answered(&picker, 1, Work::CallStart, 20);
-    // It ignores the BYE.
+    // The policy ignores the response time of a BYE.
     answered(&picker, 2, Work::CallEnd, 1);
     let at = NOW + Duration::from_millis(40);
     assert_eq!(picker.pick(at, 0, None), Some(2), "it has not been tried");
@@ -200,7 +200,7 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     assert_eq!(picker.pick(at, 0, None), Some(2), "39 ms / 2");
     answered(&picker, 2, Work::CallStart, 50);
     assert_eq!(picker.pick(at, 0, None), Some(1));
-    // A mean older than `forget_s` is tried again. Nothing is fresh by then.
+    // A back end whose mean is older than `forget_s` is tried again. By then, all means are older.
     let later = NOW + Duration::from_secs(11);
     let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
     assert_eq!(picks, [2, 0, 1]);

@@ -2,14 +2,15 @@
 //! relative to its weight.
 //!
 //! Signal: the transactions that leases hold on each back end, each with the weight of its method.
-//! Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start: all
-//! have none, so the ties decide. Recovery: not needed, because a lease subtracts its weight when
-//! it is dropped. Weights: paper 003 found that an INVITE counts best as 1.75 BYEs on its servers,
-//! and also tried 2; "TLWL can be adapted to workloads with other transaction types by using
-//! different weights based on the overheads of the transaction types", so each method has a weight.
-//! With `learned`, the weight of an INVITE is learned for each back end from its response times
-//! (`cost_ratio`). Known bias: an INVITE that rings for a long time counts although no server works
-//! on it. A back end that fails fast looks idle and attracts calls.
+//! Choice: the back end with the least sum of these weights, divided by its own weight. Ties: in
+//! turn. Cold start: all back ends have no transactions, so they take turns. Recovery: not needed,
+//! because a lease subtracts its weight when it is dropped. Weights: paper 003 found that an INVITE
+//! counts best as 1.75 BYEs on its servers, and also tried 2; "TLWL can be adapted to workloads
+//! with other transaction types by using different weights based on the overheads of the
+//! transaction types", so each method has a weight. With `learned`, the weight of an INVITE is
+//! learned for each back end from its response times (`cost_ratio`). Known bias: an INVITE that
+//! rings for a long time counts although no server works on it. A back end that fails fast looks
+//! idle and attracts calls.
 //!
 //! Source: paper 003 §IV.A.3.
 

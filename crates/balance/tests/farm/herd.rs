@@ -1,4 +1,5 @@
-//! Shows why selection by response times is slow: which mean `rwma` knows of each server, and when.
+//! Shows why selection by response times is slow. The test records which mean response time `rwma`
+//! knows for each server at each selection.
 //!
 //! `cargo test -p tidegate-balance --test farm herd -- --nocapture` prints the state at every other
 //! second.
@@ -8,7 +9,7 @@ use tidegate_balance::Policy;
 use super::EIGHT;
 use super::servers::{Choice, Farm, Outcome};
 
-/// Runs three servers, as busy as 003's under "moderate load".
+/// Runs three servers at the load that paper 003 calls "moderate".
 fn run(forget_s: f64) -> Outcome {
     let values = Policy::Rwma.entry().values(&[("forget_s", forget_s)]).unwrap();
     let farm = Farm { speeds: &[1.0; 3], weights: &[1; 3], load: 0.5, lasts_s: 30.0, ..EIGHT };
@@ -42,7 +43,7 @@ fn to_exceed_ms(choice: &Choice) -> f64 {
     others.map(|(_, &mean)| mean).fold(f64::INFINITY, f64::min)
 }
 
-// Each server could answer in 2 ms. The load alone explains 3.
+// Each server could answer in 2 ms. At this load, queueing alone explains 3 ms.
 #[test]
 fn a_stale_mean_keeps_an_idle_server_idle() {
     let outcome = run(86_400.0);

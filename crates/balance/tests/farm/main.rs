@@ -69,7 +69,7 @@ fn the_response_times_of_every_policy_are_as_committed() {
 }
 
 /// Returns whether two rows agree to 0.2 ms or 5 %: logarithms differ in their last bit from one
-/// machine to the next, and so do the runs.
+/// machine to another, so the runs differ too.
 fn agree(line: &str, expected: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (line, expected) = (words(line), words(expected));

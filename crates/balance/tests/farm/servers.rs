@@ -45,7 +45,7 @@ pub struct Choice {
     pub server: usize,
     /// Known mean response time of each server to INVITEs, ms, or 0 if unknown.
     pub means_ms: Vec<f64>,
-    /// Open transactions at each server, without this one.
+    /// Open transactions at each server, without this call.
     pub open: Vec<u64>,
 }
 
@@ -85,7 +85,7 @@ struct Run<'a> {
     /// Time at which each server has done its waiting work.
     free_at: Vec<Timestamp>,
     calls: Vec<Call>,
-    /// Events by time, and among equals in the order of planning.
+    /// Events by time. Events at the same time are in the order in which they were planned.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
     events: Vec<Option<Event>>,
     service: Stream,

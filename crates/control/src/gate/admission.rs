@@ -255,10 +255,10 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether a call that is probably too late takes no other call's place. Less than a
-    /// quarter of the law's places in the queue must be used. If the law sets a window, less than a
-    /// quarter of the window must be used. If the law sets a share below 1 or a rate, no call may
-    /// be in progress.
+    /// Returns whether there are spare places, so that a call that is probably too late does not
+    /// take the place of another call. Less than a quarter of the law's places in the queue must be
+    /// used. If the law sets a window, less than a quarter of the window must be used. If the law
+    /// sets a share below 1 or a rate, no call may be in progress.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.
@@ -364,7 +364,8 @@ impl Gate {
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether the allowance for new work is a share. Otherwise it is a rate or a window.
+    /// Returns whether the allowance for new work is a share, including all work. Returns false for
+    /// a rate, for a window, and if no work is admitted.
     fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
         let allowance = self.allowance_of(&self.control, Some(bucket), class);
         matches!(allowance, Allowance::Open | Allowance::Fraction(_))

@@ -43,8 +43,9 @@ impl Gate {
         }
     }
 
-    /// Lists the sources that cause the overload, in ascending order: at most `max`, or none. Lists
-    /// none if nothing is counted. Sources for which `is_spared` returns true do not become heavy.
+    /// Lists the sources that cause the overload, in ascending order. Lists none if there are more
+    /// than `max`, if some of them have no entry in the table, or if nothing is counted. Sources
+    /// for which `is_spared` returns true do not become heavy.
     pub fn heavy_sources(
         &mut self,
         now: Timestamp,

@@ -177,8 +177,8 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
     }
 }
 
-// A message is judged by the decision that was found when it arrived. A second search would cost as
-// much again.
+// A message is judged by the decision that the memory returned when it arrived. A second search
+// would double the cost.
 #[test]
 fn the_memory_is_searched_once() {
     let mut gate = gate(&[]);
@@ -280,7 +280,7 @@ fn each_bucket_has_a_throttle_of_its_own() {
         gate.on_arrival(at(0), 0);
         matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
-    // With one sum for both buckets, every second message would pass, and never a session.
+    // If both buckets shared one throttle, every second message would pass, and never a session.
     let buckets = [Bucket::Session, Bucket::Single];
     let pairs: Vec<_> = (0..4).map(|_| buckets.map(&mut passed)).collect();
     assert_eq!(pairs, [[false, false], [true, true], [false, false], [true, true]]);
@@ -374,7 +374,7 @@ fn sojourn_is_measured_separately_for_new_work() {
     gate.on_service(at(1), Some(&ticket), MS * 2, 0);
     gate.on_service(at(1), None, MS * 3, 0);
     gate.on_service(at(1), None, MS * 3, 0);
-    // Ticks also end the window.
+    // Ticks also end the window of the sojourns.
     gate.handle_timeout(at(1000), 0);
     let sojourn = &gate.signals().sojourn;
     assert_eq!((sojourn.of_new().count, sojourn.of_ongoing().count), (1, 2));

@@ -6,8 +6,8 @@ use super::{LOAD_WEIGHT, STEP_MAX_S};
 /// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// The rate at which the capacity grows while the processor is idle for half of the time, as a part
-/// of the capacity a second. In a second, the capacity grows by the factor e to this power.
+/// The growth rate of the capacity while the processor is idle for half of the time, in 1/s. In a
+/// second, the capacity is multiplied by e to the power of this number.
 const DISCOVERY: f64 = 0.5;
 
 /// Maximum part of a period that counts as idle for the growth of the capacity.

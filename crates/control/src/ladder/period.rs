@@ -31,9 +31,10 @@ pub struct Tally {
     pub refused: u64,
     /// Messages in `asked` that were served.
     pub taken: u64,
-    /// ACKs that were read and that acknowledge rejections.
+    /// ACKs that were read and that acknowledge rejections. They are a part of the cost of
+    /// rejecting.
     pub brought: u64,
-    /// Messages that the ladder had dropped before they were read.
+    /// Messages that were dropped before they were read, because the ladder asked for it.
     pub filtered: u64,
     /// Messages lost because the kernel's receive buffer for the messages of `asked` was full.
     pub overflow: u64,

@@ -21,8 +21,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// Gives a ladder these periods. Returns the ladder. It drops nothing, so the effect of a share
-/// does not change the counts.
+/// Returns a ladder after these periods. The ladder may not drop, so the share does not change the
+/// counts.
 fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder {
     let mut ladder = Ladder::new(LadderSettings { thins: false, ..LadderSettings::default() });
     ladder.set_targeted(is_targeted);
@@ -89,7 +89,7 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
     for (ms, may_target) in [(300, false), (10_299, false), (10_300, true)] {
         assert_eq!(ladder.may_target(at(ms)), may_target, "at {ms} ms");
     }
-    // A period in between in which they are not too many.
+    // A period between the others, in which the messages of the other sources are not too many.
     let between = Counts { others: 400, ..others };
     let periods = [others, others, between, others, others];
     assert!(after(true, periods).may_target(at(500)));

@@ -16,7 +16,7 @@ const PADDED: f64 = 0.000_035;
 const BUFFER: usize = 2_000;
 /// Number of calls that may be admitted at the same time.
 const QUEUE: usize = 20;
-/// The mark of packets that no share applies to.
+/// The mark of packets to which no share applies.
 const EXEMPT: f64 = 2.0;
 /// The mark of packets that are all alike. It passes even if the share is as high as possible.
 const ALIKE: f64 = 0.999_5;
@@ -120,7 +120,7 @@ impl Plant {
         (self.served - before) as f64 / (CAPACITY * seconds as f64)
     }
 
-    /// Like [`run`](Self::run), but returns the calls admitted by their first packets.
+    /// Like [`run`](Self::run), but returns the calls that were admitted at their first packet.
     fn run_in_time(&mut self, multiple: f64, seconds: u64) -> f64 {
         let before = self.in_time;
         self.pass(multiple, seconds);

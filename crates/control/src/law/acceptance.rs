@@ -3,7 +3,7 @@
 //! Signal: α, the accepted part of all messages over the last `k` measurements, which are taken
 //! every `measure` messages. All kinds of messages count, even those that are never rejected. At
 //! each measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
-//! the target. Recovers by the same factor, which is larger the more was rejected. Cold
+//! the target. Recovers by the same factor, which is larger if more messages were rejected. Cold
 //! start: f = 1, and nothing happens before k measurements.
 //!
 //! Known bias: the law does not see the load. If everything is accepted, α is above the target. So

@@ -22,8 +22,9 @@
 //! the first steps down. Until then, only the limit of 2·d_t keeps the wait short.
 //!
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
-//! caladan, `breakwater/src/bw_server.c`: β 0.02, at least half kept, at least one more a step,
-//! rejection beyond twice the target. d_t is 40 % of the promised delay.
+//! caladan, `breakwater/src/bw_server.c`: β is 0.02. A step down keeps at least half of the
+//! credits, and a step up adds at least one. Calls are rejected after twice the target. d_t is 40 %
+//! of the promised delay.
 
 use std::time::Duration;
 

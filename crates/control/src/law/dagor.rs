@@ -11,10 +11,10 @@
 //! server rejects. This is the purpose of the law.
 //!
 //! Known bias: the step is 5 % a window, however large the overload. It takes 32 windows to reduce
-//! the share to a fifth, and meanwhile the queue fills. A few calls that waited long change the
-//! mean more than many others. WeChat's servers get 2,000 calls in a fraction of a second, and the
-//! default window is that long. WeChat's limit of a second would be too long for a server of
-//! hundreds of calls a second.
+//! the share to a fifth, and meanwhile the queue fills. A few calls that waited long can raise the
+//! mean above its limit although most calls waited only a short time. WeChat's servers get 2,000
+//! calls in a fraction of a second, and the default window is that long. WeChat's limit of a second
+//! would be too long for a server of hundreds of calls a second.
 //!
 //! A window in which calls waited but none was taken from the queue is ignored. Single requests,
 //! such as REGISTER, and calls with priority do not count. The floor does not apply to them, so it

@@ -4,10 +4,10 @@
 //! rejected. Recovers by itself. Cold start: open. Nothing is rejected at its arrival.
 //!
 //! Known bias: in a long overload, every call that is served has waited almost as long as the
-//! deadline. The deadline must leave enough time for the service and the way back, here and at each
-//! further server. A call is rejected only after this wait, and occupies a place in the queue until
-//! then. The queue must have room for all calls that arrive within the deadline. Otherwise its
-//! overflow decides which calls are rejected.
+//! deadline. The deadline must leave enough time for the service and for the response, here and at
+//! each further server. A call is rejected only after this wait, and occupies a place in the queue
+//! until then. The queue must have room for all calls that arrive within the deadline. Otherwise
+//! its overflow decides which calls are rejected.
 //!
 //! Source: HAProxy, `timeout queue`: 503 for requests that have waited that long. The default here
 //! follows from SIP: it is a fifth less than T1 (0.5 s), after which callers repeat (RFC 3261

@@ -156,8 +156,8 @@ fn a_long_overload_does_not_wind_the_processor_loop_up() {
     }
 }
 
-// The integral of an overload is not kept over a quiet time, to reject calls as soon as the load
-// nears the target from below.
+// If the integral of an overload were kept over a quiet time, the law would reject calls as soon as
+// the load comes near the target.
 #[test]
 fn an_overload_is_forgotten_in_a_quiet_second() {
     let mut bench = Bench::paper(&[]);

@@ -30,8 +30,8 @@
 //! waited for 3·D, or for two fifths of T1 if that is less. Its caller will soon repeat it. If a
 //! receive buffer is full, reading faster does not help, because the kernel drops what does not
 //! fit. Then a call may have waited ℓ longer than two fifths of T1. If the overload is not long and
-//! no receive buffer is full, no call is too old. So after a stall, the few calls that waited are
-//! served.
+//! no receive buffer is full, no call is too old. So the few calls that waited during a stall are
+//! served after it.
 //!
 //! # Analysis
 //!

@@ -14,7 +14,7 @@ fn without_control_goodput_collapses_beyond_the_capacity() {
         for load in [1.2, 2.0, 5.0] {
             let outcome = constant("none", &[], decide, load);
             assert!(goodput(&outcome) < 0.01, "{decide:?} at {load}: {}", goodput(&outcome));
-            // It still works, but on calls whose callers have given up.
+            // The server still works, but only on calls that the callers have given up.
             assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.999);
         }
     }
@@ -27,7 +27,8 @@ fn the_queue_of_ohta_swings_between_its_marks() {
     for decide in DECIDE {
         let outcome = constant("ohta", &params, decide, 1.5);
         let waiting: Vec<usize> = outcome.noted(FROM_S, TO_S).map(|note| note.waiting).collect();
-        // At service they are examined between two notes, and decided some later.
+        // If calls are judged at service, the queue overshoots both watermarks a little, because
+        // waiting calls are not judged yet.
         assert!(waiting.iter().all(|&n| (85..=215).contains(&n)), "{decide:?}: {waiting:?}");
         let high = waiting.iter().any(|&n| n > 190);
         let low = waiting.iter().any(|&n| n < 110);
@@ -37,8 +38,8 @@ fn the_queue_of_ohta_swings_between_its_marks() {
     }
 }
 
-// 000 §3.1. By the default window of 25 measurements, which is five seconds long here, it swings.
-// A long queue would also keep the processor occupied long after the law has acted.
+// 000 §3.1. With the default window of 25 measurements, which is five seconds long here, the share
+// oscillates. A long queue would also keep the processor occupied long after the law has acted.
 #[test]
 fn occupancy_settles_near_its_target() {
     for target in [0.8, 0.95] {
@@ -74,7 +75,7 @@ fn acceptance_and_aro_refuse_some_calls_without_any_load() {
             assert!(shares().all(|share| share > 0.75) && shares().any(|share| share < 0.82));
             assert!(shares().any(|share| share == 1.0), "{law} at {load}");
         }
-        // Against the sustainable rate, only the excess counts.
+        // If the acceptance is compared with the sustainable rate, only the excess counts.
         let params = [("sustainable", 500.0)];
         let outcome = run(&setup(law, &params, Decide::Arrival, &[(60.0, 0.8)]));
         assert_eq!(outcome.refused_share(0.0, 60.0), 0.0, "{law}");
@@ -96,7 +97,8 @@ fn sired_keeps_a_queue_between_its_marks_however_long_that_is() {
     }
 }
 
-// 001, figure 6 (b): "during the first 25s the CPU is overloaded". And 80 % is faster than 90 %.
+// 001, figure 6 (b): "during the first 25s the CPU is overloaded". A target of 80 % is reached
+// faster than a target of 90 %.
 #[test]
 fn occ_leaves_the_processor_full_for_half_a_minute() {
     for (target, full_s, settled_s) in [(0.9, 25, 45), (0.8, 13, 35)] {
@@ -138,7 +140,7 @@ fn codel_oldest_first_serves_as_many() {
     }
 }
 
-// With the tolerance of its later releases.
+// Later releases of the Netflix library use a tolerance of 1.5.
 #[test]
 fn gradient2_that_tolerates_half_as_much_again_drifts_to_its_largest_window() {
     let waiting = |tolerance| {
@@ -173,12 +175,12 @@ fn dagor_steps_by_a_twentieth_down_and_a_hundredth_up() {
         assert!(is_down || is_up, "{before} to {after}");
     }
     assert!(steps().count() > 100, "{}", steps().count());
-    // At five steps a second it takes three seconds to come down to a half.
+    // With five steps a second, the share takes three seconds to fall to a half.
     let share = outcome.mean(11.0, 11.5, |note| note.admitted);
     assert!(share > 0.65, "{share}");
 }
 
-// Its rate is then at most twice the requested one.
+// In a quiet time, the rate of the law is at most about twice the rate of the calls.
 #[test]
 fn clearwater_refuses_some_of_a_step_after_quiet_times() {
     let outcome = run(&setup("clearwater", &[], Decide::Arrival, &[(20.0, 0.1), (20.0, 0.9)]));
@@ -187,7 +189,7 @@ fn clearwater_refuses_some_of_a_step_after_quiet_times() {
     assert!(outcome.refused_share(35.0, 40.0) < 0.1, "{}", outcome.refused_share(35.0, 40.0));
 }
 
-// Bursts need room in the queue, and a latency of twice the least has no place in these windows.
+// Bursts need room in the queue. These windows have no room for a latency of twice the least.
 #[test]
 fn vegas_and_envoy_keep_the_wait_short_and_reject_bursts_below_the_capacity() {
     for law in ["vegas", "envoy-gradient"] {
@@ -203,7 +205,7 @@ fn vegas_and_envoy_keep_the_wait_short_and_reject_bursts_below_the_capacity() {
     }
 }
 
-// It steps twice a second, by what the queue shows of the last step.
+// The law takes two steps a second. Each step depends on the effect of the last one on the queue.
 #[test]
 fn cinnamon_swings_between_too_much_and_too_little_in_a_large_overload() {
     let outcome = constant("cinnamon", &[], Decide::Arrival, 5.0);
@@ -226,7 +228,7 @@ fn a_cpu_threshold_admits_all_or_nothing_in_turn() {
     assert!(goodput(&outcome) < 0.3, "{}", goodput(&outcome));
 }
 
-// 450 calls take 0.9 s.
+// To serve the 450 calls of the low watermark takes 0.9 s.
 #[test]
 fn the_marks_of_asterisk_are_beyond_the_patience_of_callers_of_a_slow_server() {
     let outcome = constant("asterisk", &[], Decide::Arrival, 1.5);
@@ -249,7 +251,7 @@ fn a_deadline_makes_every_call_wait_for_as_long_as_it_may() {
 fn kamailio_feedback_takes_minutes() {
     let law = setup("kamailio-feedback", &[], Decide::Service, &[(240.0, 1.5)]);
     let outcome = run(&Setup { queue_max: 100, ..law });
-    // 5 % every 10 s, where half of the offered calls are too many.
+    // The law rejects 5 % more every 10 s, although half of the offered calls are too many.
     for step in 1..8 {
         let from_s = 10.0 * f64::from(step) + 0.5;
         let share = outcome.mean(from_s, from_s + 9.0, |note| note.admitted);

@@ -34,7 +34,7 @@ fn the_curves_of_every_law_are_as_committed() {
     assert_committed(&curves, "curves.txt");
 }
 
-/// Checks a table against the committed one, or commits it when asked to.
+/// Compares a table with the committed file. If `TIDEGATE_BLESS` is set, writes the file instead.
 #[track_caller]
 pub fn assert_committed(table: &str, name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/closed_loop").join(name);
@@ -57,7 +57,7 @@ fn row(table: &mut String, name: &str, values: [f64; LOADS.len()]) {
 }
 
 /// Returns whether two rows agree to 0.03 or 5 %: logarithms differ in their last bit from one
-/// machine to the next, and so do the runs.
+/// machine to another, so the runs differ too.
 fn agree(line: &str, expected: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (line, expected) = (words(line), words(expected));

@@ -1,7 +1,7 @@
 //! Tests of the laws around a simulated server, under various loads.
 //!
-//! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` rewrites it, to be read before
-//! it is committed.
+//! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` rewrites the file. Read the
+//! difference before you commit it.
 
 mod bias;
 mod curves;
@@ -22,7 +22,7 @@ use tidegate_world::Seed;
 /// Parameters of a law, by name.
 type Params<'a> = &'a [(&'a str, f64)];
 
-/// A server of 500 calls a second, with a rejection at a tenth of that cost.
+/// A server of 500 calls a second. A rejection costs a tenth of a call.
 const COSTS: Costs = Costs {
     look: Duration::from_micros(100),
     serve: Duration::from_micros(1900),
@@ -36,7 +36,8 @@ const DECIDE: [Decide; 2] = [Decide::Arrival, Decide::Service];
 /// 001's law with its own parameters.
 const PAPER: Params = &[("t_q", 0.05), ("c_t", 0.9), ("adaptive", 0.0)];
 
-/// Returns a law with its parameters, and for Clearwater's its own throttle.
+/// Returns a run of a law with these parameters. The law `clearwater` gets its own throttle, the
+/// token bucket.
 fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> Setup {
     let seconds = |&(s, load): &(f64, f64)| (Duration::from_secs_f64(s), load);
     Setup {
@@ -54,8 +55,8 @@ fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> S
     }
 }
 
-/// Returns a constant load for half a minute, ignoring calls of the first ten seconds and those
-/// with too little time left.
+/// Runs a law at a constant load for 30 s. The tests use the time from [`FROM_S`] to [`TO_S`], so
+/// that each call has enough time to be answered.
 fn constant(law: &str, params: Params, decide: Decide, load: f64) -> Outcome {
     run(&setup(law, params, decide, &[(30.0, load)]))
 }

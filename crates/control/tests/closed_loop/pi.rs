@@ -14,7 +14,8 @@ fn pi_keeps_four_fifths_of_the_bound() {
         for load in LOADS {
             let bound = match decide {
                 Decide::Arrival => bound::goodput(load, COSTS.ratio()),
-                // The unused part weighs more, the less is left.
+                // The law aims at an occupancy of 0.95. If rejections take most of the time, the
+                // unused 5 % are a large part of the rest.
                 Decide::Service => bound::goodput_at_target(load, COSTS.ratio(), 0.95),
             };
             let goodput = goodput(&constant("pi", &[], decide, load));
@@ -37,7 +38,7 @@ fn pi_tracks_both_its_targets() {
         let waiting = outcome.mean(FROM_S, 60.0, |note| note.waiting as f64);
         let queue_target = 0.05 * 1.57 * costs.capacity_cps();
         assert!((waiting / queue_target - 1.0).abs() < 0.1, "q = {waiting}, not {queue_target}");
-        // So that each waits 50 ms, without retransmissions.
+        // Each call waits 50 ms, so callers do not retransmit.
         assert!(outcome.repetitions < outcome.began.len() as u64 / 1000, "{}", outcome.repetitions);
     }
 }
@@ -60,7 +61,7 @@ fn pi_answers_a_step_within_seconds_and_forgets_it() {
     }
 }
 
-// The shape does not depend on a seed.
+// The result does not depend on the seed.
 #[test]
 fn pi_does_as_well_with_other_seeds() {
     for seed in 2..6 {

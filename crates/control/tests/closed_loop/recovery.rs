@@ -42,8 +42,8 @@ const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("deadline", [1.0, 40.0]),
 ];
 
-/// Returns the share of the calls that a law may reject without any load. Two do so as they are
-/// printed.
+/// Returns the share of the calls that a law may reject without any load. Two laws reject calls
+/// then, as they are printed in paper 000.
 fn refused_at_rest(law: &str) -> f64 {
     if ["acceptance", "aro"].contains(&law) { 0.25 } else { 0.0 }
 }
@@ -68,9 +68,9 @@ fn each_law_is_back_in_its_time_after_an_overload() {
     }
 }
 
-/// Returns any loads up to five times the capacity for up to 50 s, and any queue up to a second.
-/// Then follow a minute at next to nothing or nothing, and ten seconds more. Also returns the start
-/// of those.
+/// Returns a setup with random loads of up to five times the capacity for up to 50 s, and a random
+/// queue of up to a second. A minute with little or no load follows, and then ten more seconds.
+/// Also returns the time at which these ten seconds start.
 fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
     let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
     let phases = 1 + draw.below(5);
@@ -101,8 +101,8 @@ fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before
     }
 }
 
-// Its rejections stop with the load, but the calls in a queue of four seconds are late,
-// retransmitted, and late again.
+// Rejections stop with the load. But the calls in a queue of four seconds are late, are
+// retransmitted, and are late again.
 #[test]
 fn a_queue_longer_than_patience_keeps_a_collapse_alive_at_half_of_the_capacity() {
     for (law, queue_max, back) in [("none", 2000, false), ("none", 100, true)] {

@@ -1,7 +1,8 @@
-//! Tide: what it keeps of the bound, how soon, and under conditions that no law expects.
+//! Tests of `tide`: the part of the bound that its goodput reaches, how soon, and under conditions
+//! that no law expects.
 //!
 //! `disturbances.txt` compares it with three other laws under these conditions. `TIDEGATE_BLESS=1`
-//! writes it again. Read it before you commit it.
+//! rewrites the file. Read the difference before you commit it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::curves::assert_committed;
 use crate::plant::{Costs, Disturbance, Outcome, Setup, Spread, run};
 use crate::{COSTS, setup};
 
-/// A server of 5,000 calls a second, which rejects one at 0.04 of that cost.
+/// A server of 5,000 calls a second. A rejection costs 0.04 of a call.
 const FAST: Costs = Costs {
     look: Duration::from_micros(4),
     serve: Duration::from_micros(196),
@@ -21,7 +22,7 @@ const FAST: Costs = Costs {
     spread: Spread::Exponential,
 };
 
-/// An emulated server of the laboratory: 200 calls a second, all of one cost.
+/// An emulated server of the laboratory: 200 calls a second, all with the same cost.
 const EMULATED: Costs = Costs {
     look: Duration::from_micros(200),
     serve: Duration::from_micros(4800),
@@ -38,7 +39,7 @@ fn offered(law: &str, costs: Costs, seed: u64, profile: &[(f64, f64)]) -> Setup 
     Setup { costs, seed: Seed(seed), queue_max: 4000, ..setup }
 }
 
-/// Goodput as a share of the bound of the calls that began in this time.
+/// Returns the goodput of the calls that began in this time, as a share of the bound.
 fn of_bound(outcome: &Outcome, costs: Costs, from_s: f64, to_s: f64) -> f64 {
     let [goodput, offered] = [outcome.goodput_cps(from_s, to_s), outcome.offered_cps(from_s, to_s)];
     let capacity = costs.capacity_cps();
@@ -118,8 +119,8 @@ fn conditions() -> Vec<(&'static str, Costs, Disturbance, Costs)> {
     ]
 }
 
-/// Goodput as a share of the bound under a condition, at `load` times what it leaves of the
-/// capacity.
+/// Returns the goodput under a condition, as a share of the bound. The offered load is `load` times
+/// the capacity that the condition leaves.
 fn kept(law: &str, condition: &(&str, Costs, Disturbance, Costs), load: f64) -> f64 {
     let &(_, costs, disturbance, bounding) = condition;
     let own =
@@ -155,8 +156,9 @@ fn laws_compared_under_conditions_that_none_expects() {
     assert_committed(&table, "disturbances.txt");
 }
 
-// Half the time a load, half the time nothing. Beyond a period of 0.2 s, more calls would have to wait
-// than may, and between the bursts there is nothing to serve.
+// In each period, calls arrive in the first half and none in the second half. If the period is
+// longer than 0.2 s, more calls would have to wait than the law permits. So in the second half
+// there is nothing to serve for a time.
 #[test]
 fn tide_serves_bursts_at_its_own_periods() {
     for (period_s, load, least) in [

@@ -1,9 +1,9 @@
 //! 000 §6.5 and §8: if all laws are tuned in the same way, they behave in the same way.
 //!
 //! "It became apparent that the overload controls could for the most part have the same effect
-//! given the proper tuning." Here is such a tuning for a server of 500 calls a second with a
-//! queue of a tenth of a second. The acceptance rate needs the number that it is compared with:
-//! as printed it can be tuned for one load only.
+//! given the proper tuning." Here is such a tuning for a server of 500 calls a second with a queue
+//! of a tenth of a second. The acceptance rate must be compared with the sustainable rate. As
+//! printed in the paper, it can be tuned for one load only.
 
 use tidegate_control::Decide;
 
@@ -21,7 +21,7 @@ fn at(law: &str, params: Params, load: f64) -> Outcome {
     run(&Setup { queue_max: 50, ..setup(law, params, Decide::Arrival, &[(30.0, load)]) })
 }
 
-/// Returns the difference between the largest and the least.
+/// Returns the difference between the largest and the smallest value.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().fold(0.0, f64::max) - values.fold(f64::INFINITY, f64::min)
 }
@@ -46,7 +46,7 @@ fn by_their_own_parameters_they_do_not() {
     assert!(spread(goodputs.into_iter()) > 0.1, "{goodputs:?}");
 }
 
-// 000 §3.2: α_targ is the share that is admitted, whatever is offered.
+// 000 §3.2: α_targ is the share that is admitted, at any offered load.
 #[test]
 fn acceptance_as_printed_is_tuned_for_one_load() {
     let params = [("alpha_targ", 0.41), ("k", 5.0)];

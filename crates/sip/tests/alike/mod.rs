@@ -4,8 +4,8 @@ use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reply_target, scan, scan_ack, write_reply,
 };
 
-/// Rejects a request by its outline and by its message, and asserts that the two replies are equal.
-/// Returns false if there is no outline.
+/// Writes a rejection from the outline of a request and another one from the parsed message, and
+/// asserts that the two replies are equal. Returns false if the request has no outline.
 pub fn refused_alike(bytes: &[u8]) -> bool {
     let Some(outline) = Outline::of(bytes) else { return false };
     assert_eq!(scan(bytes), Ok(outline.scan));

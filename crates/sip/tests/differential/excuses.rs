@@ -1,5 +1,5 @@
-//! The differences between the two readers, ours and tshark, in which ours is right or neither is
-//! wrong.
+//! The permitted differences between our parser and tshark. In each one, our parser is right, or
+//! neither is wrong.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ impl Seen<'_> {
         self.field.starts_with("via ")
     }
 
-    /// Returns the headers that the value comes from. The first text is all that stands before the
-    /// colon, the second one the value with its folds.
+    /// Returns the headers that the value comes from. The first text is everything before the
+    /// colon. The second text is the value with its folds.
     fn headers(&self) -> Vec<(String, String)> {
         let names: &[&str] = match self.field {
             "call-id" => &["call-id", "i"],
@@ -72,13 +72,13 @@ impl Seen<'_> {
 pub const EXCUSES: &[Excuse] = &[
     // RFC 3261 §25.1: HCOLON = *( SP / HTAB ) ":" SWS.
     Excuse {
-        name: "tshark knows no header by a name with white space before its colon",
+        name: "tshark does not recognise a header name that is followed by white space",
         covers: |seen| seen.headers().iter().any(|(name, _)| name.ends_with([' ', '\t'])),
     },
     // RFC 3261 §25.1: via-parm = sent-protocol LWS sent-by *( SEMI via-params ), with
     // SLASH = SWS "/" SWS, SEMI = SWS ";" SWS, EQUAL = SWS "=" SWS, COLON = SWS ":" SWS.
     Excuse {
-        name: "tshark loses its place in a Via with white space but after the protocol",
+        name: "tshark misreads a Via with white space at another place than after the protocol",
         covers: |seen| {
             seen.is_via()
                 && seen.some_value(|value| {
@@ -93,7 +93,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §25.1: sent-by = host [ COLON port ]
     Excuse {
-        name: "tshark overlooks a port that ends the header",
+        name: "tshark misses a port at the end of the header",
         covers: |seen| {
             let at_end = |value: &str| {
                 let sent_by = value.trim_end().rsplit_once(' ').map_or("", |(_, sent_by)| sent_by);
@@ -105,13 +105,13 @@ pub const EXCUSES: &[Excuse] = &[
     // RFC 3261 §25.1: Content-Length = ( "Content-Length" / "l" ) HCOLON 1*DIGIT; between a value
     // and the line end there is white space (§7.3.1).
     Excuse {
-        name: "tshark takes a number with white space behind it for zero",
+        name: "tshark reads a number that is followed by white space as zero",
         covers: |seen| {
             seen.field == "content-length" && seen.some_value(|value| value.ends_with([' ', '\t']))
         },
     },
     Excuse {
-        name: "tshark takes the comma after a Via without parameters for part of its host",
+        name: "tshark reads the comma after a Via without parameters as part of the host",
         covers: |seen| {
             let is_bare = |value: &str| {
                 let vias: Vec<_> = value.split(',').collect();
@@ -130,7 +130,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §7.3.1: "field-name: field-value"; §25.1: header-name = token.
     Excuse {
-        name: "tshark passes over a line that is no header",
+        name: "tshark ignores a line that is not a header",
         covers: |seen| {
             let is_header = |line: &str| {
                 let name = line.split_once(':').map_or("", |(name, _)| name.trim_end());
@@ -138,7 +138,7 @@ pub const EXCUSES: &[Excuse] = &[
                 !name.is_empty() && name.chars().all(legal)
             };
             let head = seen.case.head().replace("\r\n", "\n");
-            // A line directly behind the start line continues no header.
+            // The line directly after the start line cannot continue a header.
             let mut lines = head.trim_end_matches('\n').split('\n').skip(1).enumerate();
             seen.field == "message"
                 && lines
@@ -154,7 +154,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §25.1: Method = ... / extension-method, which is a token.
     Excuse {
-        name: "tshark takes any word for a method",
+        name: "tshark accepts any word as a method",
         covers: |seen| {
             let start = seen.start_line();
             let method = start.split(' ').next().unwrap_or_default();
@@ -163,7 +163,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §16.3 items 1 and 2: the Request-URI is examined when the message is checked.
     Excuse {
-        name: "our Message takes any word for a Request-URI, until it is asked for",
+        name: "our Message accepts any word as a Request-URI until the URI is parsed",
         covers: |seen| {
             let start = seen.start_line();
             let uri = start.split(' ').nth(1).unwrap_or_default();
@@ -172,7 +172,7 @@ pub const EXCUSES: &[Excuse] = &[
         },
     },
     Excuse {
-        name: "tshark reads no further than a CSeq that it does not understand",
+        name: "tshark stops at a CSeq that it does not understand",
         covers: |seen| {
             let understood = |value: &str| {
                 let method = value.split_whitespace().nth(1).unwrap_or_default();
@@ -188,7 +188,7 @@ pub const EXCUSES: &[Excuse] = &[
     // RFC 3261 §25.1: tag-param = "tag" EQUAL token, with EQUAL = SWS "=" SWS; §7.3.1: "parameter
     // names [...] are case-insensitive".
     Excuse {
-        name: "tshark looks for the letters `tag=` wherever they stand",
+        name: "tshark finds the letters `tag=` at any place",
         covers: |seen| {
             let is_other = |value: &str| {
                 let plain = value.match_indices("tag=").filter(|(at, _)| {
@@ -203,13 +203,13 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §7.3.1 allows only lists to occur more than once. We take the first.
     Excuse {
-        name: "tshark takes any of two headers of which one may be there",
+        name: "tshark uses either of two headers although only one is allowed",
         covers: |seen| {
             !seen.is_via() && !seen.field.ends_with("route lines") && seen.headers().len() > 1
         },
     },
     Excuse {
-        name: "tshark takes whatever begins with `branch` for a branch",
+        name: "tshark accepts every parameter that begins with `branch` as the branch",
         covers: |seen| {
             let is_other = |value: &str| {
                 value
@@ -221,7 +221,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §25.1: Method = ... / extension-method, which is a token and may begin with a digit.
     Excuse {
-        name: "tshark begins the method of a CSeq at its first letter",
+        name: "tshark starts the method of a CSeq at the first letter",
         covers: |seen| {
             seen.field == "cseq method"
                 && seen.some_value(|value| {
@@ -232,7 +232,7 @@ pub const EXCUSES: &[Excuse] = &[
     },
     // RFC 3261 §7: lines end in CRLF. §25.1 has no CR by itself. We read it as white space.
     Excuse {
-        name: "tshark takes a CR by itself for the end of a line",
+        name: "tshark ends a line at a CR without an LF",
         covers: |seen| {
             seen.case.kind != Kind::Generated && seen.case.head().replace("\r\n", "").contains('\r')
         },
@@ -240,7 +240,7 @@ pub const EXCUSES: &[Excuse] = &[
     // RFC 3261 §7.1: "The SIP-Version string is case-insensitive, but implementations MUST send
     // upper-case."
     Excuse {
-        name: "tshark knows the version in capitals only",
+        name: "tshark recognises the version only in capital letters",
         covers: |seen| {
             let start = seen.start_line();
             let is_ours = start.to_ascii_uppercase().contains("SIP/2.0");

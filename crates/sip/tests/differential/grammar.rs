@@ -92,7 +92,7 @@ fn is_bare(value: &str) -> bool {
     matches!(first, Some(b':' | b';'))
 }
 
-/// Returns the text before the bracket, which may be in quotes, and the text behind it.
+/// Returns the text before the first angle bracket outside quotes, and the text after it.
 fn split_display(value: &str) -> Option<(&str, &str)> {
     let parts = split(value, '<')?;
     let display = *parts.first()?;

@@ -15,21 +15,24 @@ use crate::unsent::WhyUnsent;
 /// makes room in advance.
 const SPARE_PART: usize = 16;
 
-/// A connection for responses may be closed to make room for another one after we have sent no
-/// response on it for this time. Its responses have been handed to the driver, which sends them
-/// before it closes the connection.
+/// A [connection for responses](Connection::is_for_responses) may be closed to make room for
+/// another one when the table has sent no response on it for this time. No response is lost: the
+/// driver sends all bytes it has before it closes a connection.
 const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
 
-/// At most 1/32 of the connections for responses may be opening to one remote address at once.
-/// Otherwise a peer that names ports at which nothing answers could use up all.
+/// At most 1/32 of the connections for responses may be in the process of opening to one remote
+/// address. Otherwise a peer whose Via headers name ports without a listener could use up all
+/// connections for responses.
 const OPENING_PART: usize = 32;
 
-/// The last 1/8 of the places for accepted connections goes mainly to sources with few connections.
+/// When only 1/8 of the permitted accepted connections is left, [`per_remote_max`] lowers the limit
+/// on the connections of one source.
 const LAST_PART: usize = 8;
 
 impl ConnectionTable {
-    /// Opens a connection that its owner has named. Only messages that name it use it. Returns
-    /// false if the name is in use, or if there are too many connections.
+    /// Opens a connection with an id that the owner of the table has chosen. Only messages whose
+    /// flow has this id use the connection. Returns false if the id is in use, or if the limit on
+    /// opened connections is reached.
     pub fn open(&mut self, now: Timestamp, connect: Connect) -> bool {
         let Connect { id, transport, local, remote } = connect;
         debug_assert!(id.is_opened() && transport.is_reliable(), "{connect:?}");
@@ -40,7 +43,9 @@ impl ConnectionTable {
         true
     }
 
-    /// Returns the connection to the remote end of a flow. Opens one if there is none.
+    /// Returns the connection to the remote end of a flow. Opens one if there is none. Fails if a
+    /// limit on opened connections is reached, or if the transport is WebSocket and there is no
+    /// connection.
     pub(super) fn find_or_open(
         &mut self,
         now: Timestamp,
@@ -70,9 +75,9 @@ impl ConnectionTable {
         Ok(id)
     }
 
-    /// Returns whether one more connection may be opened for a response. If the limit is reached,
-    /// first closes another such connection, if its responses are sent. If the result is true, the
-    /// connection counts as one that is being opened.
+    /// Returns whether one more connection may be opened for a response. If the limit on
+    /// connections for responses is reached, first tries to close an unused one. If it returns
+    /// true, it has counted the new connection in `opening_for_responses`.
     fn has_room_for_response(&mut self, now: Timestamp, flow: Flow) -> bool {
         let max = (self.limits.opened_max / 2).max(1);
         let has_place = self.for_responses.len() < max || self.evict_for_responses(now);
@@ -133,7 +138,7 @@ impl ConnectionTable {
         self.evict(oldest)
     }
 
-    /// Closes a connection to make room. Returns whether there is one.
+    /// Closes the given connection, if any, to make room. Returns whether it closed one.
     fn evict(&mut self, id: Option<ConnectionId>) -> bool {
         if let Some(id) = id {
             self.counters.evicted.add(1);
@@ -170,8 +175,8 @@ impl ConnectionTable {
     }
 }
 
-/// Returns the time at which a connection was last used. A connection that is being opened, or for
-/// which messages wait, is in use.
+/// Returns the time at which a connection was last used. It is `now` if the connection is not open
+/// (for example backed up), or if messages wait for it.
 fn last_use(
     connections: &BTreeMap<ConnectionId, Connection>,
     now: Timestamp,
@@ -188,10 +193,11 @@ fn last_use(
 /// Returns the number of accepted connections that one source may have while `free` further places
 /// are left.
 ///
-/// Of the [last](LAST_PART) places, one source may have at most as many as are still free.
-/// Otherwise the few sources that fill the table would keep all others out, back ends among them.
-/// This part is smaller if the limits allow one source nearly all places, for example because all
-/// browsers come from the address of a reverse proxy.
+/// When at most the [last part](LAST_PART) of the places is free, one source may have at most as
+/// many connections as there are free places. Otherwise a few sources could fill the table and keep
+/// out all others, including back ends. If `per_remote_max` is close to `accepted_max`, the last
+/// part is the difference of the two. An operator sets such limits if all browsers come from the
+/// address of a reverse proxy.
 fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
     let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
     let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));

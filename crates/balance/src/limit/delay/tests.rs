@@ -15,12 +15,12 @@ fn step(law: DelayWindow, seen: &Responses) -> DelayWindow {
     law.step(&WindowLearning::default(), seen)
 }
 
-/// A law that knows a base of 1 ms.
+/// A law that has learned a base of 1 ms.
 fn warm() -> DelayWindow {
     step(DelayWindow::COLD, &seen(1, false))
 }
 
-/// A law whose first interval has tripped, so that it has its first window: 51.
+/// A law after an interval that showed overload. Its first window is 51.
 fn tripped() -> DelayWindow {
     step(warm(), &seen(102, false))
 }
@@ -35,7 +35,7 @@ fn it_begins_with_the_requests_that_wait_for_the_target() {
 
 #[test]
 fn slow_responses_of_some_requests_do_not_trip_it() {
-    // The quickest of them took 1 ms.
+    // The quickest response in each interval took 1 ms.
     let law = (0..100).fold(warm(), |law, _| step(law, &seen(1, false)));
     assert_eq!(law.window, f64::INFINITY);
 }
@@ -67,7 +67,8 @@ fn silence_halves_it() {
 
 #[test]
 fn loss_sets_the_window_to_what_the_back_end_can_hold() {
-    // 1,000 responses a second after 20 ms: it held 20, and lost half of what it got.
+    // The back end sent 1,000 responses a second, each after 20 ms, so it held 20 requests. It lost
+    // half of the requests.
     let lossy = Responses { lost: 100, ..seen(20, false) };
     let law = step(warm(), &lossy);
     assert_eq!(law.window, 10.0);
@@ -88,7 +89,7 @@ fn a_loss_that_the_window_does_not_cause_belongs_to_the_path() {
         law = step(law, &lossy);
     }
     assert!(law.window > 51.0, "{law:?}");
-    // A path that gets better is noticed.
+    // The law learns that the path loses less.
     law = (0..200).fold(law, |law, _| step(law, &seen(2, true)));
     assert!(law.base_lost < 0.01, "{law:?}");
 }
@@ -123,7 +124,7 @@ fn a_delay_that_the_window_does_not_cause_becomes_the_base() {
 fn the_base_rises_slowly_while_the_window_is_not_used_up() {
     let law = (0..200).fold(warm(), |law, _| step(law, &seen(30, false)));
     assert!((0.029..=0.030).contains(&law.base_s));
-    // Overload does not raise it.
+    // Overload does not raise the base.
     let law = (0..200).fold(tripped(), |law, _| step(law, &seen(50, true)));
     assert!(law.base_s <= 0.002);
 }

@@ -52,7 +52,7 @@ struct World {
     took_us: Vec<u64>,
 }
 
-/// The outcome of some seconds.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     offered: u64,
@@ -192,7 +192,7 @@ fn a_server_keeps_its_goodput_at_any_load() {
             world.run(load * capacity, 5.0);
             let seen = world.run(load * capacity, 20.0);
             let goodput = seen.good as f64 / 20.0 / capacity;
-            // A queue of ten places loses a tenth at the capacity.
+            // At the capacity, a queue of ten places loses a tenth of the requests.
             let least = if load == 1.0 { 0.86 } else { 0.95 };
             assert!(goodput >= least, "{cost} µs, load {load}: {goodput}, {seen:?}");
         }
@@ -272,7 +272,7 @@ fn lost_requests_use_up_the_window_for_half_a_second() {
     }
     assert_eq!(window.unheard(ms(100)), 100);
     assert_eq!(window.unheard(ms(700)), 0);
-    // The slices are used again.
+    // The places of old slices are reused.
     window.on_sent(ms(700));
     window.on_heard(ms(710), ms(50));
     assert_eq!(window.unheard(ms(710)), 1, "an old request no longer counts");
@@ -283,7 +283,7 @@ fn lost_requests_use_up_the_window_for_half_a_second() {
 
 #[test]
 fn losses_from_before_a_pause_do_not_count() {
-    // Fifty requests without a response, and twenty with one from `from_ms` on.
+    // Fifty requests get no response. From `from_ms` on, twenty requests get one.
     let size = |from_ms: u64| {
         let window = learning();
         for i in 0..50 {

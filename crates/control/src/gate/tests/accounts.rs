@@ -1,4 +1,4 @@
-//! Tests of the gate's accounts, with any sequence of events.
+//! Tests that the gate counts each piece of work once, with random sequences of events.
 
 use proptest::prelude::*;
 
@@ -107,7 +107,7 @@ proptest! {
     }
 }
 
-// Rejections that say something about the queue are counted apart from those by the law, by limits
+// Rejections that are caused by the queue are counted separately from those by the law, by limits
 // and by back ends.
 #[test]
 fn work_lost_by_the_queue_has_a_count_of_its_own() {

@@ -129,7 +129,7 @@ fn a_flood_does_not_fill_the_queue() {
     }
     assert_eq!((tickets.len(), &last), (80, &Verdict::Refuse(Reason::SourceShare)));
     assert!(matches!(asks(&mut gate, at(0), &from(2), 80), Verdict::Admit(_)));
-    // A lower limit of the law applies instead.
+    // If the law sets a lower limit for the queue, this limit applies.
     gate.control.queue.waiting_max = 81;
     assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Refuse(Reason::SourceShare));
     gate.control.queue.waiting_max = 1000;
@@ -238,7 +238,7 @@ fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
             assert_eq!(ask(&from(1)), Verdict::Refuse(Reason::Law), "{allowance:?}");
             assert!(matches!(ask(&answer), Verdict::Admit(_)), "{allowance:?}");
         }
-        // It needs room in the queue like any other work.
+        // The request with credentials needs room in the queue like any other work.
         let verdict = gate.on_new_from(at(0), &answer, Bucket::Session, 0, None, false);
         assert_eq!(verdict, Verdict::Refuse(Reason::QueueFull));
     }

@@ -5,10 +5,10 @@
 //! counts if it is answered within [`PATIENCE`] of its first INVITE, and not at all if it is
 //! rejected. The rest of a call is in the cost of its INVITE.
 //!
-//! One processor reads messages, rejects some of them and serves the others. If decided at arrival,
-//! a message is read as soon as the processor is free. Admitted messages wait in a queue, which is
-//! served while there is nothing to read, and half of the time in any case. If decided at service,
-//! messages wait unread in one queue.
+//! One processor reads messages, rejects some of them and serves the others. If messages are judged
+//! at arrival, a message is read as soon as the processor is free. Admitted messages wait in a
+//! queue. The queue is served while there is nothing to read, and for at least half of the time. If
+//! messages are judged at service, they wait unread in one queue.
 
 mod server;
 
@@ -39,8 +39,8 @@ pub struct Costs {
 pub enum Spread {
     Constant,
     Exponential,
-    /// A Pareto distribution with α = 1.5: the variance is infinite, and one call in a hundred takes a
-    /// fifth of the time. Cut at a hundred times the mean.
+    /// A Pareto distribution with α = 1.5: the variance is infinite, and the longest hundredth of
+    /// the calls takes a fifth of the whole time. Times are cut at a hundred times the mean.
     Heavy,
 }
 
@@ -75,13 +75,15 @@ pub struct Setup {
 /// A property of the server or of its callers that a law does not expect.
 #[derive(Clone, Copy, Debug)]
 pub struct Disturbance {
-    /// The gate is told costs of service times this.
+    /// The gate is told the true service costs multiplied by this factor.
     pub misjudged: f64,
     /// The service cost of all calls is multiplied by the factor from this time on.
     pub dearer_from: Option<(Duration, f64)>,
-    /// Others have the processor for the given time at the end of each period.
+    /// Other programs use the processor at the end of each period: length of the period, and of
+    /// their use.
     pub stolen: Option<(Duration, Duration)>,
-    /// Each call brings work so much later, which takes so long and goes before new calls.
+    /// Each call causes further work, which is served before new calls: the delay until this work
+    /// comes, and its service time.
     pub later: Option<(Duration, Duration)>,
     /// Time to the first repetition.
     pub t1: Duration,
@@ -103,7 +105,7 @@ pub struct Note {
     pub at: Timestamp,
     /// Waiting calls.
     pub waiting: usize,
-    /// Occupied share of the time since the note before.
+    /// Occupied share of the time since the previous note.
     pub occupancy: f64,
     /// Share of new calls that the law admits.
     pub admitted: f64,
@@ -117,7 +119,7 @@ pub struct Outcome {
     pub notes: Vec<Note>,
     /// Messages beyond the first of each call.
     pub repetitions: u64,
-    /// Start of each call, and of the rejected ones.
+    /// Start times of all calls, and of the rejected calls.
     pub began: Vec<Timestamp>,
     pub refused: Vec<Timestamp>,
 }
@@ -165,12 +167,12 @@ impl Outcome {
         self.began.iter().filter(began).count() as f64 / (to_s - from_s)
     }
 
-    /// Returns the notes of a time.
+    /// Returns the notes from `from_s` to `to_s`.
     pub fn noted(&self, from_s: f64, to_s: f64) -> impl Iterator<Item = &Note> {
         self.notes.iter().filter(move |note| (from_s..to_s).contains(&note.at.as_secs_f64()))
     }
 
-    /// Returns the mean of `of` over the notes of a time.
+    /// Returns the mean of `of` over the notes from `from_s` to `to_s`.
     pub fn mean(&self, from_s: f64, to_s: f64, of: impl Fn(&Note) -> f64) -> f64 {
         let (count, sum) =
             self.noted(from_s, to_s).fold((0, 0.0), |(n, sum), note| (n + 1, sum + of(note)));

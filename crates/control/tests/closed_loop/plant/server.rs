@@ -55,7 +55,7 @@ enum Event {
 
 struct Call {
     began: Timestamp,
-    /// The next retransmission comes after this.
+    /// Time to the next retransmission.
     interval: Duration,
     answered: bool,
 }
@@ -64,7 +64,7 @@ struct Waiting {
     call: usize,
     ticket: Ticket,
     since: Timestamp,
-    /// Whether it is no retransmission, and so counted as offered.
+    /// Whether the message is not a retransmission, so that it counts as offered.
     counted: bool,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Returns the waiting calls that were neither admitted nor rejected.
+    /// Returns the number of waiting calls that were neither admitted nor rejected.
     pub(super) fn undecided(&self) -> u64 {
         self.queue.iter().filter(|waiting| waiting.counted).count() as u64
     }
@@ -142,8 +142,8 @@ impl<'a> Server<'a> {
         self.scheduled += 1;
     }
 
-    /// Schedules the next arrival. A Poisson process has no memory: where the rate changes it
-    /// starts again.
+    /// Schedules the next arrival. A Poisson process has no memory, so the draw starts again when
+    /// the rate changes.
     fn schedule_arrival(&mut self) {
         let (mut at, mut until) = (self.now, Timestamp::ZERO);
         for &(length, multiple) in &self.setup.profile {
@@ -215,7 +215,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Returns the messages in the queue that the law controls.
+    /// Returns the number of messages in the queue that the law controls.
     fn waiting(&self) -> usize {
         let unread = match (self.setup.decide, self.gate.control().queue.release) {
             (Decide::Service, Release::Open) => self.unread.len(),
@@ -272,7 +272,7 @@ impl<'a> Server<'a> {
         let Some((period, stolen)) = self.setup.disturbance.stolen else { return self.now + cost };
         let [period, own] = [period, period - stolen].map(|time| time.as_nanos() as u64);
         let [now, cost] = [self.now.as_nanos(), cost.as_nanos() as u64];
-        // Own time since the start, at which the work is complete.
+        // The server's own processor time since the start, when the work is complete.
         let done = now / period * own + (now % period).min(own) + cost;
         Timestamp::from_nanos(done / own * period + done % own)
     }
@@ -329,7 +329,7 @@ impl<'a> Server<'a> {
             Spread::Exponential => {
                 Duration::from_secs_f64(self.services.exponential(serve.as_secs_f64()))
             }
-            // Its least is a third of its mean.
+            // The minimum of this distribution is a third of its mean.
             Spread::Heavy => {
                 let times = (1.0 - self.services.unit()).powf(-1.0 / 1.5) / 3.0;
                 serve.mul_f64(times.min(100.0))

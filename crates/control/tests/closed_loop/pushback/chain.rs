@@ -22,7 +22,7 @@ use tidegate_control::feedback::{
 use tidegate_control::{Backlog, Bucket, Gate, Sender, Settings, Ticket, Values, Verdict};
 use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
-/// Messages a second, messages of a call, and the calls a second that follow.
+/// The capacity in calls a second: 500 messages a second, seven messages in a call.
 pub const CAPACITY_CPS: f64 = 500.0 / 7.0;
 const MESSAGE: Duration = Duration::from_millis(2);
 const REJECTION: Duration = Duration::from_nanos(333_333);
@@ -37,11 +37,11 @@ const READING: Duration = Duration::from_millis(10);
 /// One of the senders.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// Calls a second, from one time to another.
+    /// Calls a second, from `from_s` to `to_s`.
     pub cps: f64,
     pub from_s: f64,
     pub to_s: f64,
-    /// The algorithms that it offers, if it takes part, and whether it obeys.
+    /// The algorithms that the sender offers, or `None` if it takes no part, and whether it obeys.
     pub offers: Option<Algorithms>,
     pub obeys: bool,
     /// The calls a second that it states if the receiver asks for them, in multiples of its
@@ -57,14 +57,14 @@ pub struct Setup {
     pub upstreams: UpstreamSettings,
     /// Messages for which the FIFO has room.
     pub room: usize,
-    /// Share of the feedbacks that are lost, and the longest delay. The delay of each is random, so
-    /// they come in any order.
+    /// Share of the feedback values that are lost, and the longest delay of the others. Each delay
+    /// is random, so the values arrive in any order.
     pub lost: f64,
     pub delay_max: Duration,
     pub length: Duration,
 }
 
-/// A call that counts: its sender, when it began, when its ACK arrived.
+/// A call that counts: its sender, its start, and the arrival of its ACK.
 pub type Completed = (usize, Timestamp, Timestamp);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ pub struct Chain<'a> {
     holds: Stream,
     link: Stream,
     restrictions: Vec<Restriction>,
-    /// Feedbacks under way.
+    /// Feedback values that have not reached their sender yet.
     told: Vec<Vec<(Timestamp, Feedback)>>,
     gate: Gate,
     upstreams: Upstreams,
@@ -125,7 +125,7 @@ pub struct Chain<'a> {
     pub completed: Vec<Completed>,
 }
 
-/// Runs to the end. Returns the calls that count.
+/// Runs a setup to its end. Returns the calls that count.
 pub fn run(setup: &Setup) -> Vec<Completed> {
     let mut chain = Chain::new(setup);
     chain.run();
@@ -250,7 +250,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Returns whether a sender sends a request.
+    /// Returns whether a sender sends a request: its restriction permits it, or it does not obey.
     fn may_send(&mut self, n: usize, category: Category) -> bool {
         let verdict = self.restrictions[n].on_request(self.now, category);
         !self.setup.sources[n].obeys || verdict == SendVerdict::Send
@@ -286,7 +286,7 @@ impl<'a> Chain<'a> {
         self.enqueue(message, call);
     }
 
-    /// Tells the receiving side of a request.
+    /// Passes a request to the receiving side.
     fn arrives(&mut self, call: usize, category: Category) -> Arrival {
         let n = self.calls[call].source;
         let Source { offers, claims, .. } = self.setup.sources[n];
@@ -401,8 +401,8 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Sends a response to the sender of a call, with the feedback of this moment. Returns whether it
-    /// had one before.
+    /// Sends a response to the sender of a call, with the feedback of this moment. Returns whether
+    /// the sender had a response to this call before.
     fn respond(&mut self, call: usize) -> bool {
         let n = self.calls[call].source;
         let before = std::mem::replace(&mut self.calls[call].answered, true);

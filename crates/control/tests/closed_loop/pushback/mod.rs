@@ -19,7 +19,8 @@ use crate::curves::assert_committed;
 
 const LOADS: [f64; 8] = [0.5, 0.9, 1.0, 1.2, 1.7, 2.8, 5.6, 8.4];
 
-/// The laws of 002 with the algorithms that carry their values, and the default law with each.
+/// The laws of 002 with the algorithms that carry their values, and the default law with each
+/// algorithm.
 const CARRIED: [(&str, Params, Algorithm); 7] = [
     ("tide", &[], Algorithm::Rate),
     ("tide", &[], Algorithm::Loss),
@@ -34,7 +35,7 @@ const LENGTH_S: f64 = 120.0;
 const FROM_S: f64 = 60.0;
 const TO_S: f64 = 105.0;
 
-/// Three senders that share a load alike and obey.
+/// Returns a setup with three senders that obey. Each offers a third of the load.
 fn setup(law: &str, params: Params, load: f64, algorithm: Option<Algorithm>) -> Setup {
     let source = Source {
         cps: load * CAPACITY_CPS / 3.0,
@@ -104,8 +105,8 @@ fn the_goodput_of_each_law_with_and_without_feedback_is_as_committed() {
 /// 200 ms.
 const LATE: Duration = Duration::from_millis(1000);
 
-/// The paper's queue holds one second of messages. A server with more room must not fill it before
-/// its law has found the share that fits: all these calls would come too late.
+/// The paper's queue holds one second of messages. A server with a longer queue must not fill it
+/// before its law has found the right share. Otherwise all these calls would be served too late.
 #[test]
 fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
     for (law, _, algorithm) in CARRIED {
@@ -121,7 +122,7 @@ fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
 /// The loads of the three sources of 002 §6.2, in multiples of the capacity.
 const UNEQUAL: [f64; 3] = [0.57, 1.68, 3.36];
 
-/// Three senders with unequal loads that state them.
+/// Returns a setup with three senders of unequal loads, which they state.
 fn unequal(law: &str, algorithm: Algorithm, fairness: UpstreamFairness) -> Setup {
     let mut setup = setup(law, &[], 1.0, Some(algorithm));
     setup.upstreams.fairness = fairness;
@@ -179,10 +180,10 @@ fn a_false_claim_gains_at_most_the_largest_share_and_only_under_user_centric_fai
         assert!(total > 0.9, "{shares:?}");
         shares[0] / total
     };
-    // It holds back as much as it is told, so its false claim makes it send less than its share.
-    // The receiver sees this.
+    // The sender holds back as much as it is told, so its false claim makes it send less than its
+    // share. The receiver sees this.
     assert!(parts(UpstreamFairness::User, 0.75, true) <= 0.13);
-    // It does not hold back, and .57 of the capacity is all that it has.
+    // The sender does not hold back. Its whole load is .57 of the capacity.
     assert!(parts(UpstreamFairness::User, 0.4, false) <= 0.44);
     for obeys in [true, false] {
         assert!(parts(UpstreamFairness::Provider, 0.75, obeys) <= 0.36);

@@ -47,7 +47,7 @@ const SLACK: f64 = 0.05;
 /// reproduction of 002 has the same limit.
 const COLLAPSED: f64 = 0.5;
 
-/// Returns three senders that obey the values of a law, which travel this way.
+/// Returns a setup with three senders that obey, and this path of the values.
 fn sending(law: &str, load: f64, algorithm: Algorithm, (_, lost, late_ms): Way) -> Setup {
     let delay_max = Duration::from_millis(late_ms);
     Setup { lost, delay_max, ..setup(law, &[], load, Some(algorithm)) }
