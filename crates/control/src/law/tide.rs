@@ -11,7 +11,10 @@
 //!   capacity that in-dialog work, rejections and other processes leave for new calls. The estimate
 //!   is a quotient of two sums that fade with a time constant of 0.2 s of occupied time. Ticks
 //!   without new calls are left out. After a rest, the first tick measures only the time since the
-//!   arrival that ended the rest.
+//!   arrival that ended the rest. If the process does not run for a while, it reads the calls of
+//!   this time after the tick that ends it. So the occupied time of a tick counts from the next
+//!   tick on, together with these calls. A tick of more than 0.1 s counts the less, the longer it
+//!   is: it was a stall, and shows nothing about the rate before or after it.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
@@ -70,11 +73,24 @@
 //!
 //! # Cold start
 //!
-//! At first D is `wait_max`, and all calls are admitted until the first call has been taken from
-//! the queue and a tick has passed. A flood of m times the capacity at the start admits 0.01·m s of
-//! work.
+//! At first D is `wait_max`, and all calls are admitted until calls have been taken or have waited
+//! for 0.1 s of occupied time. The start is the worst time to measure. A process starts with the
+//! calls that arrived before it ran, with cold caches, and often beside other processes. A limit
+//! that is learned from its first call, in a tick of which others had most, rejects these calls
+//! although the server has room for them. Each tick counts for at most 0.01 s here, so a stall does
+//! not end the cold start.
+//!
+//! A flood of m times the capacity at the start admits 0.1·m s of work. The calls that cannot be
+//! served in time are rejected when their turn comes, because the rejections after the cold start
+//! shorten D to half of `wait_max` in some 0.09 s. So at 10 times the capacity, calls are served
+//! within 0.2 s, and from 0.3 s on they wait for `wait_min`. The calls that arrive between 0.1 and
+//! 0.2 s are nearly all rejected.
 //!
 //! # Known bias
+//!
+//! If the process pauses for longer than 0.1 s again and again, as with a quota that has a long
+//! period, μ is too large. If the calls of a pause are more work than fits into `wait_max`, this is
+//! an overload, though a short one: most of these calls are rejected.
 //!
 //! A server of less than some 100 calls/s has room for few calls in `wait_max`. So it rejects
 //! bursts that a longer queue could serve before the callers give up. If all calls last equally
@@ -163,6 +179,8 @@ pub(crate) static ENTRY: Entry = Entry {
 const TICK: Duration = Duration::from_millis(10);
 /// Occupied time in seconds after which the weight of a measurement of μ has fallen to 1/e.
 const FORGET_S: f64 = 0.2;
+/// Occupied time in seconds, with at most [`TICK`] of each tick, before the rate limits anything.
+const EVIDENCE_S: f64 = 0.1;
 /// h: decrease of D in s/s while all calls are rejected.
 const DECREASE: f64 = 1.0;
 /// g: increase of D in s/s of idle time.
@@ -179,8 +197,9 @@ const LONG: f64 = 0.5;
 const AGES: f64 = 3.0;
 /// Ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
-/// Maximum time that a tick counts for, so that a long pause is not integrated.
-const STEP_MAX: Duration = Duration::from_millis(100);
+/// The length in seconds of the longest tick that counts in full. The period of a quota is usually
+/// this long.
+const STEP_MAX_S: f64 = 0.1;
 
 #[derive(Debug)]
 struct Tide {
@@ -224,30 +243,35 @@ impl Decided {
 struct Drain {
     /// Pieces taken from the start to the last tick.
     counted: u64,
-    /// Pieces taken before the law began.
-    began: u64,
     taken: f64,
     occupied_s: f64,
+    /// Occupied time of the last recorded tick. It is not yet part of `occupied_s`.
+    newest_s: f64,
+    /// Occupied time of all recorded ticks, with at most [`TICK`] of each.
+    evidence_s: f64,
 }
 
 impl Drain {
     /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
     /// since the last record. Time in which no piece was taken and none waits (`in_progress` is 0)
-    /// is left out. Otherwise the result would be the rate of arrivals.
+    /// is left out. Otherwise the result would be the rate of arrivals. The time counts from the next
+    /// record on, with the pieces that arrived in it.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
         }
-        let kept = (-occupied_s / FORGET_S).exp();
+        let earlier_s = std::mem::replace(&mut self.newest_s, occupied_s);
+        let kept = (-earlier_s / FORGET_S).exp();
         self.taken = self.taken * kept + taken.saturating_sub(self.counted) as f64;
-        self.occupied_s = self.occupied_s * kept + occupied_s;
+        self.occupied_s = self.occupied_s * kept + earlier_s;
+        self.evidence_s += occupied_s.min(TICK.as_secs_f64());
         self.counted = taken;
     }
 
     /// Returns the window: the number of pieces that are taken in `wait_s`. It is unlimited until
-    /// the first piece is taken.
+    /// there is enough evidence of the rate.
     fn window(&self, wait_s: f64) -> Allowance {
-        if self.counted == self.began {
+        if self.evidence_s < EVIDENCE_S {
             return Allowance::Open;
         }
         let rate = self.taken / self.occupied_s.max(f64::MIN_POSITIVE);
@@ -279,7 +303,7 @@ impl Tide {
             [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
         {
             let taken = signals.flow(bucket).taken;
-            *drain = Drain { counted: taken, began: taken, ..Drain::default() };
+            *drain = Drain { counted: taken, ..Drain::default() };
         }
     }
 
@@ -307,9 +331,9 @@ impl Law for Tide {
         self.count(signals);
     }
 
-    /// Lets the first tick measure from now on, and not from before the rest. A tick counts for a
-    /// tenth of a second at most, so after a long rest it would count only a part of the work of
-    /// the call that has just arrived.
+    /// Lets the first tick measure from now on, and not from before the rest. A long tick counts only
+    /// in part, so after a long rest it would count only a part of the work of the call that has just
+    /// arrived.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }
@@ -321,7 +345,7 @@ impl Law for Tide {
         let passed = newest.at.since(self.read.at);
         self.read = newest;
 
-        let step_s = passed.min(STEP_MAX).as_secs_f64();
+        let step_s = step_s(passed);
         let change = INCREASE * (1.0 - occupancy) - DECREASE * self.decided.rejected(signals);
         self.wait_s = (self.wait_s + change * step_s).clamp(self.wait_min, self.wait_max);
 
@@ -346,6 +370,13 @@ impl Law for Tide {
     fn is_at_rest(&self) -> bool {
         self.wait_s >= self.wait_max
     }
+}
+
+/// Returns the time in seconds that a tick of this length counts for. The longer a stall was, the
+/// less it counts.
+fn step_s(passed: Duration) -> f64 {
+    let passed_s = passed.as_secs_f64();
+    passed_s.min(STEP_MAX_S * STEP_MAX_S / passed_s)
 }
 
 #[cfg(test)]
@@ -374,16 +405,50 @@ mod tests {
     }
 
     #[test]
-    fn it_admits_everything_until_a_call_was_taken() {
+    fn it_admits_everything_until_there_is_evidence() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        ticks(&mut bench, 50, 1.0, 0, 5);
+        // Other work shows nothing.
+        ticks(&mut bench, 50, 1.0, 0, 0);
         assert_eq!(bench.allowance(), Allowance::Open);
-        ticks(&mut bench, 1, 1.0, 1, 0);
+        ticks(&mut bench, 19, 0.5, 1, 0);
+        assert_eq!(bench.allowance(), Allowance::Open);
+        ticks(&mut bench, 2, 0.5, 1, 0);
         assert!(matches!(bench.allowance(), Allowance::Window(_)));
         // The server makes no progress while calls wait.
         bench.signals.in_progress[Bucket::Session as usize] = 3;
         ticks(&mut bench, 1000, 1.0, 0, 5);
         assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
+    }
+
+    #[test]
+    fn waiting_calls_that_are_not_taken_are_evidence_too() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.signals.in_progress[Bucket::Session as usize] = 3;
+        ticks(&mut bench, 11, 1.0, 0, 0);
+        assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
+    }
+
+    #[test]
+    fn a_stall_at_the_start_is_no_more_evidence_than_a_tick() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        for _ in 0..9 {
+            bench.pass(Duration::from_millis(100), 1.0);
+            bench.signals.flow_mut(Bucket::Session).taken += 1;
+            bench.tick();
+        }
+        assert_eq!(bench.allowance(), Allowance::Open);
+    }
+
+    #[test]
+    fn a_pause_shrinks_the_window_only_after_its_calls_have_arrived() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 300, 0.5, 10, 0);
+        bench.pass(Duration::from_millis(100), 1.0);
+        bench.signals.flow_mut(Bucket::Session).taken += 1;
+        bench.tick();
+        assert!((window(&bench) - 320.0).abs() < 10.0, "{}", window(&bench));
+        ticks(&mut bench, 1, 1.0, 20, 0);
+        assert!(window(&bench) < 240.0, "{}", window(&bench));
     }
 
     #[test]
@@ -394,14 +459,14 @@ mod tests {
         assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         // Now 2,000 calls/s are taken and 8,000 are rejected.
         ticks(&mut bench, 10, 1.0, 20, 80);
-        assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 160.0).abs() < 5.0, "{}", window(&bench));
         ticks(&mut bench, 10, 1.0, 20, 80);
-        assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 100.0).abs() < 5.0, "{}", window(&bench));
         assert!(!bench.law.is_at_rest());
         // In this hundredth of a second the processor is idle for half of the time, so there is
         // room.
         ticks(&mut bench, 1, 0.5, 10, 0);
-        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 320.0).abs() < 20.0, "{}", window(&bench));
         assert!(bench.law.is_at_rest());
     }
 
@@ -445,19 +510,25 @@ mod tests {
             ticks(&mut bench, 1, 0.05, 1, 0);
         }
         ticks(&mut bench, 1, 1.0, 20, 0);
-        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+        // The occupied time of the last tick does not count yet.
+        assert!((window(&bench) - 336.0).abs() < 2.0, "{}", window(&bench));
     }
 
     #[test]
-    fn a_stall_counts_as_a_tenth_of_a_second() {
-        let mut bench = Bench::of(&ENTRY, &[]);
-        ticks(&mut bench, 300, 0.5, 10, 0);
-        bench.pass(Duration::from_secs(5), 1.0);
-        bench.signals.flow_mut(Bucket::Session).taken += 1;
-        bench.tick();
-        // 2,000 calls/s for 0.2 s of occupied time, and one call in 0.1 s.
-        let rate = (400.0 * (-0.5f64).exp() + 1.0) / (0.2 * (-0.5f64).exp() + 0.1);
-        assert!((window(&bench) - 0.16 * rate).abs() < 3.0, "{}", window(&bench));
+    fn a_longer_stall_counts_less() {
+        for (length_ms, counted_s) in [(50, 0.05), (100, 0.1), (200, 0.05), (5000, 0.002)] {
+            assert!((step_s(Duration::from_millis(length_ms)) - counted_s).abs() < 1e-9);
+            let mut bench = Bench::of(&ENTRY, &[]);
+            ticks(&mut bench, 300, 0.5, 10, 0);
+            bench.pass(Duration::from_millis(length_ms), 1.0);
+            bench.signals.flow_mut(Bucket::Session).taken += 1;
+            bench.tick();
+            ticks(&mut bench, 1, 0.5, 10, 0);
+            // 2,000 calls/s for 0.2 s of occupied time, and eleven calls in the stall.
+            let kept = (-counted_s / FORGET_S).exp();
+            let rate = (400.0 * kept + 11.0) / (0.2 * kept + counted_s);
+            assert!((window(&bench) - 0.16 * rate).abs() < 9.0, "{} {length_ms}", window(&bench));
+        }
     }
 
     #[test]
@@ -482,11 +553,13 @@ mod tests {
     #[test]
     fn requests_that_stand_alone_have_their_own_window() {
         let mut bench = Bench::of(&ENTRY, &[]);
-        bench.signals.flow_mut(Bucket::Single).taken = 100;
-        ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 160.0).abs() < 1e-6);
+        for _ in 0..100 {
+            bench.signals.flow_mut(Bucket::Single).taken += 100;
+            ticks(&mut bench, 1, 1.0, 10, 0);
+        }
+        assert!((window(&bench) - 160.0).abs() < 1.0);
         let single = bench.control.admit(Bucket::Single);
-        assert!(matches!(single, Allowance::Window(size) if (size - 1600.0).abs() < 1e-6));
+        assert!(matches!(single, Allowance::Window(size) if (size - 1600.0).abs() < 10.0));
     }
 
     #[test]
@@ -498,8 +571,8 @@ mod tests {
         bench.law.on_begin(bench.now, &bench.signals);
         ticks(&mut bench, 1, 1.0, 0, 0);
         assert_eq!(bench.allowance(), Allowance::Open);
-        ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 160.0).abs() < 0.1, "{}", window(&bench));
+        ticks(&mut bench, 100, 1.0, 10, 0);
+        assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
     }
 
     #[test]

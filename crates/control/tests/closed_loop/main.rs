@@ -5,6 +5,7 @@
 
 mod bias;
 mod curves;
+mod pauses;
 mod pi;
 mod plant;
 mod pushback;
@@ -52,6 +53,8 @@ fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> S
         profile: profile.iter().map(seconds).collect(),
         seed: Seed(1),
         disturbance: Disturbance::NONE,
+        pauses: Vec::new(),
+        switch: None,
     }
 }
 

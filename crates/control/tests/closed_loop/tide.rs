@@ -15,7 +15,7 @@ use crate::plant::{Costs, Disturbance, Outcome, Setup, Spread, run};
 use crate::{COSTS, setup};
 
 /// A server of 5,000 calls a second. A rejection costs 0.04 of a call.
-const FAST: Costs = Costs {
+pub const FAST: Costs = Costs {
     look: Duration::from_micros(4),
     serve: Duration::from_micros(196),
     refuse: Duration::from_micros(4),
@@ -30,17 +30,17 @@ const EMULATED: Costs = Costs {
     spread: Spread::Constant,
 };
 
-fn ms(ms: u64) -> Duration {
+pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn offered(law: &str, costs: Costs, seed: u64, profile: &[(f64, f64)]) -> Setup {
+pub fn offered(law: &str, costs: Costs, seed: u64, profile: &[(f64, f64)]) -> Setup {
     let setup = setup(law, &[], Decide::Arrival, profile);
     Setup { costs, seed: Seed(seed), queue_max: 4000, ..setup }
 }
 
 /// Returns the goodput of the calls that began in this time, as a share of the bound.
-fn of_bound(outcome: &Outcome, costs: Costs, from_s: f64, to_s: f64) -> f64 {
+pub fn of_bound(outcome: &Outcome, costs: Costs, from_s: f64, to_s: f64) -> f64 {
     let [goodput, offered] = [outcome.goodput_cps(from_s, to_s), outcome.offered_cps(from_s, to_s)];
     let capacity = costs.capacity_cps();
     goodput / capacity / bound::goodput(offered / capacity, costs.ratio())

@@ -47,7 +47,7 @@ fn a_rest_does_not_change_what_a_law_measures() {
     let settings = Settings { shadow: Some(tide), ..Settings::new(tide) };
     let mut gate = Gate::new(settings, Seed(1), 0);
     let (mut now, mut busy) = (at(0), Duration::ZERO);
-    for _ in 0..100 {
+    for _ in 0..1000 {
         now = now + Duration::from_secs(10);
         // A driver reads the load before it reads the first message.
         gate.on_load(now, &Load { busy, cpu: busy, ..Load::default() });

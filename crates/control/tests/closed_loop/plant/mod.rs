@@ -70,6 +70,11 @@ pub struct Setup {
     pub profile: Vec<(Duration, f64)>,
     pub seed: Seed,
     pub disturbance: Disturbance,
+    /// Pauses of the process, in order: each begins with the first job at or after a time, and has a
+    /// length. During a pause the process does not read, and the law does not tick.
+    pub pauses: Vec<(Duration, Duration)>,
+    /// The law that replaces `law` at this time.
+    pub switch: Option<(Duration, Values)>,
 }
 
 /// A property of the server or of its callers that a law does not expect.

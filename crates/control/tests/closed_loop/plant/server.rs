@@ -41,6 +41,9 @@ pub(super) struct Server<'a> {
     recorded_busy: Duration,
     /// Time spent on reading minus time spent on service, while both were needed, in seconds.
     reading_lead_s: f64,
+    /// Number of pauses so far, and the end of the last one.
+    pauses: usize,
+    paused_until: Timestamp,
     pub(super) outcome: Outcome,
 }
 
@@ -101,6 +104,8 @@ impl<'a> Server<'a> {
             busy_since: Timestamp::ZERO,
             recorded_busy: Duration::ZERO,
             reading_lead_s: 0.0,
+            pauses: 0,
+            paused_until: Timestamp::ZERO,
             outcome: Outcome::default(),
         };
         server.schedule_arrival();
@@ -111,17 +116,22 @@ impl<'a> Server<'a> {
     pub(super) fn run(&mut self) {
         loop {
             let event = self.calendar.peek().map(|Reverse((at, ..))| *at);
-            let tick = self.gate.poll_timeout();
+            let tick = self.gate.poll_timeout().map(|due| due.max(self.paused_until));
             let Some(at) = event.into_iter().chain(tick).min().filter(|&at| at < self.end) else {
                 return;
             };
             assert!(at >= self.now, "time never goes back");
             self.now = at;
-            if at >= self.read + READING {
+            if at >= self.paused_until.max(self.read + READING) {
                 self.read = at;
                 let busy = self.busy_until_now();
                 let socket_fill = self.unread.len() as f32 / self.setup.queue_max as f32;
                 self.gate.on_load(at, &Load { busy, cpu: busy, socket_fill, ..Load::default() });
+            }
+            if let Some((from, law)) = self.setup.switch
+                && at >= self.paused_until.max(Timestamp::ZERO + from)
+            {
+                self.gate.switch(at, law, None);
             }
             if tick == Some(at) {
                 self.gate.handle_timeout(at, self.waiting());
@@ -263,8 +273,22 @@ impl<'a> Server<'a> {
             };
             self.job = Some(job);
             self.busy_since = self.now;
-            self.schedule(self.after(cost), Event::Completion);
+            let done = self.after(cost) + self.next_pause();
+            self.schedule(done, Event::Completion);
         }
+    }
+
+    /// Returns how long the process pauses during the job that begins now.
+    fn next_pause(&mut self) -> Duration {
+        let Some(&(from, pause)) = self.setup.pauses.get(self.pauses) else {
+            return Duration::ZERO;
+        };
+        if self.now < Timestamp::ZERO + from {
+            return Duration::ZERO;
+        }
+        self.pauses += 1;
+        self.paused_until = self.now + pause;
+        pause
     }
 
     /// Returns when work that begins now is complete.

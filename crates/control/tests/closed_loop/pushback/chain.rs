@@ -62,6 +62,7 @@ pub struct Setup {
     pub lost: f64,
     pub delay_max: Duration,
     pub length: Duration,
+    pub seed: Seed,
 }
 
 /// A call that counts: its sender, its start, and the arrival of its ACK.
@@ -134,7 +135,7 @@ pub fn run(setup: &Setup) -> Vec<Completed> {
 
 impl<'a> Chain<'a> {
     fn new(setup: &'a Setup) -> Self {
-        let seed = Seed(1);
+        let seed = setup.seed;
         let numbers = 0..setup.sources.len();
         let settings = RestrictionSettings::default();
         let restriction = |n| Restriction::new(&settings, seed, n as u32);

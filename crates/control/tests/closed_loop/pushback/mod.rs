@@ -13,6 +13,7 @@ use std::time::Duration;
 use chain::{CAPACITY_CPS, Completed, ROOM, Setup, Source, run};
 use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness, UpstreamSettings};
 use tidegate_control::registry;
+use tidegate_world::Seed;
 
 use crate::Params;
 use crate::curves::assert_committed;
@@ -56,6 +57,7 @@ fn setup(law: &str, params: Params, load: f64, algorithm: Option<Algorithm>) -> 
         lost: 0.0,
         delay_max: Duration::ZERO,
         length: Duration::from_secs_f64(LENGTH_S),
+        seed: Seed(1),
     }
 }
 
