@@ -96,8 +96,9 @@ fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_sh
     let held = chain.held();
     assert!(held > 300, "{held} held back of 1200");
     let (ours, theirs) = (obedient.successful, stranger.successful);
-    // Each gets the same share of the processor, in which rejections count.
-    assert!(ours * 10 >= theirs * 6, "{ours} calls of the obedient, {theirs} of the other");
+    // Each gets the same share of the processor. Rejections count in this share, and the receiver has
+    // to reject only the calls of the other.
+    assert!(ours >= theirs, "{ours} calls of the obedient, {theirs} of the other");
 }
 
 /// Nothing that a stranger sends restricts what a back end gets.
