@@ -1,27 +1,49 @@
 //! Limits the rate of requests: the leaky bucket with priorities of RFC 7415 §3.5.
 //!
-//! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. The bucket itself is
+//! New requests pass up to TAU1, those with priority up to TAU2 = 2·TAU1. Requests in sessions pass
+//! up to TAU3, which is higher by ten requests and the requests of one second. The bucket itself is
 //! the [leaky bucket](LeakyBucket) of the throttles. This file adds the tolerances and the
 //! randomness.
+//!
+//! Only requests in sessions fill the bucket beyond TAU2. So one of them is held back only if they
+//! alone have exceeded the rate by more than these. With TAU2 = 10·T for these requests
+//! too, senders held back BYEs at a rate that left room for all BYEs. New requests keep the bucket
+//! near TAU1 under a heavy load. From there a few more BYEs and ACKs than usual filled it. Besides, a
+//! server announces a rate for its new calls and for the requests in sessions that it measures over
+//! [one second](FOLLOWS_S). If there are suddenly more of these, its rate is too low until they are
+//! measured. And the ACKs of earlier calls still come when the rate has fallen. Afterwards new
+//! requests wait until the bucket has leaked to TAU1, so the long-term rate is the same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
 //! sent while the rate was one request a second could fill the bucket with eleven seconds. In this
 //! time no request would pass, however high the new rate is. The content is scaled after a fall of
 //! the rate too. Otherwise each rise and fall would free a part of the bucket, and more requests
-//! would pass than the larger rate allows.
+//! would pass than the larger rate allows. But the bucket holds no more than its capacity at the new
+//! rate. At any rate the capacity exceeds what new requests can fill.
 
 use tidegate_world::{Stream, Timestamp};
 
 use super::Category;
 use crate::throttle::LeakyBucket;
 
-/// TAU0, TAU1 and TAU2 in multiples of T.
+/// TAU0, TAU1 and TAU2 in multiples of T. TAU1 applies to new requests, and TAU2 to new requests with
+/// priority.
 // RFC 7415 §3.5.2: "Reasonable values for TAU0, TAU1, and TAU2 are: TAU0 = 0, TAU1 = 1/2 * TAU2, and
 // TAU2 = 10 * T."
 const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
+
+/// TAU3 applies to requests in sessions: a multiple of T, and a time. The time is the one in which a
+/// server measures these requests, so that its rate leaves a place for them. At a rate of one request
+/// a second, the multiple lets the first of many requests pass from which the server learns of them.
+// RFC 7415 §3.5.2: "This can be generalized to n priorities using n thresholds for n>2 in the obvious
+// way." "TAU1 and TAU2 can assume any positive real number value and are not necessarily bounded by
+// T." "The larger the difference between TAU1 and TAU2, the closer the control is to strict priority
+// queueing."
+const TAU3: f64 = 20.0;
+const FOLLOWS_S: f64 = 1.0;
 
 /// The state of the `rate` algorithm towards one server.
 #[derive(Debug)]
@@ -64,17 +86,27 @@ impl Rate {
         if rate != before && before > 0 {
             self.bucket.scale(now, f64::from(before) / f64::from(rate));
         }
-        let tolerance = if category.is_reducible() { TAU1 } else { TAU2 };
+        let rate = f64::from(rate);
+        let tau3 = TAU3 + FOLLOWS_S * rate;
+        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
+        // TAU)."
+        self.bucket.limit(now, (tau3 + 1.0) / rate);
+        let tolerance = match category {
+            Category::Session | Category::Single => TAU1,
+            Category::Priority | Category::Required => TAU2,
+            Category::Ongoing => tau3,
+        };
         let stream = &mut self.stream;
-        let passes =
-            self.bucket.passes_within(now, f64::from(rate), tolerance, || stream.unit() - 0.5);
-        // A full bucket takes no more content, so ACKs and CANCELs pass without being counted.
+        let passes = self.bucket.passes_within(now, rate, tolerance, || stream.unit() - 0.5);
+        // ACKs and CANCELs always pass. They fill the bucket only up to TAU2, so that they alone keep
+        // back no request in a session.
         passes || category == Category::Required
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::time::Duration;
 
     use tidegate_world::{Purpose, Seed};
@@ -95,6 +127,76 @@ mod tests {
         // When the rate falls, the earlier content leaks at the new rate.
         let passed = (2060..7060).filter(|&ms| rate.passes(at(ms), 2, Category::Session)).count();
         assert!((9..=11).contains(&passed), "{passed} of 2 a second in five seconds");
+    }
+
+    /// Sends for `seconds` seconds at `rate`, in steps of a millisecond. A call begins as soon as it
+    /// passes, which is what many more calls than the rate allows amount to. Its ACK follows 20 ms
+    /// later. Requests in dialogs arrive at random times, `ongoing_rps` a second. Returns the number
+    /// of requests that were sent, and of requests in dialogs that were sent and held back.
+    fn sent_at(rate: u32, ongoing_rps: f64, seconds: u64) -> (u64, u64, u64) {
+        let mut bucket = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+        let mut stream = Seed(2).stream(Purpose::Arrivals, 0);
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        bucket.activate(at(0), rate);
+        let (mut sent, mut ended, mut held) = (0, 0, 0);
+        let mut acks = VecDeque::new();
+        for ms in 0..seconds * 1000 {
+            while acks.front().is_some_and(|&due| due <= ms) {
+                acks.pop_front();
+                sent += u64::from(bucket.passes(at(ms), rate, Category::Required));
+            }
+            if stream.unit() < ongoing_rps / 1000.0 {
+                let passes = bucket.passes(at(ms), rate, Category::Ongoing);
+                (ended, held) = (ended + u64::from(passes), held + u64::from(!passes));
+            }
+            while bucket.passes(at(ms), rate, Category::Session) {
+                acks.push_back(ms + 20);
+                sent += 1;
+            }
+        }
+        (sent + ended, ended, held)
+    }
+
+    // RFC 7415 §3.5.2: "requests that are not subject to reduction (except under extenuating
+    // circumstances when there aren't any messages in the first category that can be reduced)." "The
+    // larger the difference between TAU1 and TAU2, the closer the control is to strict priority
+    // queueing." §3.5.1: "as long as the long-term rate remains below 1/T".
+    #[test]
+    fn rfc7415_3_5_2_requests_in_dialogs_pass_while_new_ones_can_be_reduced() {
+        // A third, and nearly all, of 72 requests a second.
+        for ongoing_rps in [24.0, 66.0] {
+            let (sent, ended, held) = sent_at(72, ongoing_rps, 60);
+            assert_eq!(held, 0, "{ongoing_rps}: {ended} were sent");
+            assert!(sent <= 60 * 72 + 100, "{ongoing_rps}: {sent}");
+        }
+        // Alone they exceed the rate.
+        let (sent, _, held) = sent_at(72, 144.0, 60);
+        assert!(held > 60 * 70, "{held}");
+        assert!((60 * 72 - 1..=60 * 72 + 100).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn requests_with_priority_keep_no_request_in_a_dialog_back() {
+        let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        rate.activate(at(0), 50);
+        for ms in 0..10_000 {
+            rate.passes(at(ms), 50, Category::Priority);
+            assert!(ms % 25 > 0 || rate.passes(at(ms), 50, Category::Ongoing), "{ms}");
+        }
+    }
+
+    // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T + TAU)."
+    #[test]
+    fn rfc7415_3_5_1_a_fall_of_the_rate_does_not_stop_dialogs_for_longer_than_the_tolerance() {
+        let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        rate.activate(at(0), 100);
+        for _ in 0..200 {
+            rate.passes(at(0), 100, Category::Ongoing);
+        }
+        rate.passes(at(1), 1, Category::Ongoing);
+        assert!(rate.passes(at(1100), 1, Category::Ongoing));
     }
 
     // RFC 7415 §3.5.1: "upper bound of 1/T messages per second".

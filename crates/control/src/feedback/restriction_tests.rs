@@ -236,19 +236,23 @@ fn without_a_first_category_the_second_is_reduced() {
     assert_eq!(sent.count(), 200);
 }
 
-// RFC 7415 §3.5.2: "TAU1 = 1/2 * TAU2, and TAU2 = 10 * T."
+// RFC 7415 §3.5.2: "TAU1 = 1/2 * TAU2, and TAU2 = 10 * T." "This can be generalized to n priorities
+// using n thresholds for n>2 in the obvious way."
 #[test]
 fn rfc7415_3_5_2_requests_with_priority_find_more_room_in_the_bucket() {
     let mut restriction = restriction();
     restriction.on_feedback(at(0), feedback(Algorithm::Rate, 100, 1));
     let mut burst = |now, category| {
-        (0..50).take_while(|_| restriction.on_request(now, category) == SendVerdict::Send).count()
+        (0..200).take_while(|_| restriction.on_request(now, category) == SendVerdict::Send).count()
     };
     // The bucket starts with up to half a T more or less than empty.
     assert!((5..=6).contains(&burst(at(0), Category::Session)));
-    assert_eq!(burst(at(0), Category::Ongoing), 5);
+    assert_eq!(burst(at(0), Category::Priority), 5);
     assert_eq!(burst(at(0), Category::Session), 0);
     assert_eq!(burst(at(60), Category::Session), 1, "six leave in 60 ms");
+    assert_eq!(burst(at(60), Category::Priority), 5);
+    assert_eq!(burst(at(60), Category::Ongoing), 110, "ten, and those of a second");
+    assert_eq!(burst(at(60), Category::Priority), 0);
 }
 
 // RFC 7415 §3.5.1: "when the "oc" parameter is 0 with a non-zero "oc-validity", then the client should

@@ -61,6 +61,10 @@ const UNRESTRICTED_MAX: f64 = 0.95;
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
+/// The part that is kept in a tick of the excess of an earlier estimate of the original load over the
+/// present one. So within two seconds 63 % of a wrong estimate are forgotten.
+const RESTRAINED_KEPT: f64 = 0.95;
+
 /// Time after the start of a restriction in which a peer may send too much.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -105,6 +109,8 @@ pub(super) struct Upstream {
     original_cps: f64,
     /// The same as `original_cps`, but without what the peer claims.
     measured_cps: f64,
+    /// Calls a second that arrive from the peer.
+    sends_cps: f64,
     /// The part of `measured_cps` that counts when the law's share of all loads is converted to
     /// calls a second.
     counted_cps: f64,
@@ -118,7 +124,7 @@ pub(super) struct Upstream {
     granted_cps: f64,
     /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// The original load to which `told_share` applies. While the peer does not obey, the largest
+    /// The original load to which `told_share` applies. While the peer sends too much, the largest
     /// load seen or claimed.
     restrained_cps: f64,
     /// The share of arriving requests that passes if the peer has to be restricted here.
@@ -141,7 +147,10 @@ pub(super) struct Upstream {
     is_policed: bool,
     /// The percentage to hold back, as of the last tick.
     percent: u32,
-    /// The fraction by which the last percentage was rounded down. It is added to the next one.
+    /// The requests a second to send at most, as of the last tick.
+    rps: u32,
+    /// The fraction by which the last percentage or rate was rounded down. It is added to the next
+    /// one.
     carried: f64,
     told: Told,
     rejected: u64,
@@ -167,6 +176,7 @@ impl Default for Upstream {
             ongoing: ArrivalRate::over_s(1.0),
             original_cps: 0.0,
             measured_cps: 0.0,
+            sends_cps: 0.0,
             counted_cps: 0.0,
             required_rps: 0.0,
             ongoing_rps: 0.0,
@@ -185,6 +195,7 @@ impl Default for Upstream {
             violations: 0,
             is_policed: false,
             percent: 0,
+            rps: 0,
             carried: 0.0,
             told: Told::default(),
             rejected: 0,
@@ -227,9 +238,10 @@ impl Upstream {
                 // Values under another algorithm have another meaning.
                 self.told.forget();
                 self.unused = 0;
-                // The percentage of the last tick with `loss` is too old.
-                (self.carried, self.percent) = (0.0, self.loss_percent() as u32);
             }
+            // The value of the last tick belongs to another algorithm.
+            self.carried = 0.0;
+            self.round();
         }
     }
 
@@ -334,12 +346,14 @@ impl Upstream {
         self.required_rps = self.acknowledging.rate_at(now);
         if !is_active {
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
+            self.sends_cps = 0.0;
             return false;
         }
         // Anybody can send two requests within an instant from a new address. They must not count
         // as a high rate.
         let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
         let sends_cps = self.new.rate_within(now, observed_min);
+        self.sends_cps = sends_cps;
         if sends_cps > 0.0 {
             let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
@@ -424,43 +438,79 @@ impl Upstream {
             self.throttle.start_at(starts.unit());
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
-        let (offered, obeys) = (self.original_cps, self.obeys());
-        if level.is_infinite() || !self.is_active || offered <= 0.0 {
+        let (original, obeys) = (self.original_cps, self.obeys());
+        if level.is_infinite() || !self.is_active || original <= 0.0 {
             (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
-            self.percent = 0;
+            self.round();
             return 0.0;
         }
-        // The peer must not be told to hold back a smaller part than its whole load requires.
-        // Otherwise a peer that begins to obey would still send too much.
-        let claimed_cps = self.claimed.map_or(0.0, |(cps, _)| cps);
-        self.restrained_cps =
-            if obeys { offered } else { offered.max(self.restrained_cps).max(claimed_cps) };
+        self.restrained_cps = self.restrained_by(original);
         self.told_share = (level / self.restrained_cps).min(1.0);
-        if self.algorithm() == Some(Algorithm::Loss) {
-            let exact = self.loss_percent() + self.carried;
-            self.carried = exact.fract();
-            self.percent = exact as u32;
-        }
+        self.round();
         if obeys {
             self.passed = 1.0;
             return 0.0;
         }
+        // A peer that was judged may hold back what it is told to. This server must not apply the
+        // share once more to the rest.
+        let offered = self.sends_cps;
         let served = if level >= offered {
             offered
         } else {
             (level - offered * rejection).max(0.0) / (1.0 - rejection)
         };
-        self.passed = (served / offered).min(UNRESTRICTED_MAX);
+        self.passed =
+            if offered > 0.0 { (served / offered).min(UNRESTRICTED_MAX) } else { UNRESTRICTED_MAX };
         (1.0 - self.passed) * offered * rejection
+    }
+
+    /// Returns the load to which the told share applies, for a peer with this original load.
+    fn restrained_by(&self, original: f64) -> f64 {
+        if self.obeys() {
+            return original;
+        }
+        // The peer must not be told to hold back a smaller part than its whole load requires.
+        // Otherwise a peer that begins to obey would still send too much.
+        let claimed_cps = self.claimed.map_or(0.0, |(cps, _)| cps);
+        let least = original.max(claimed_cps);
+        // A peer that seems to obey again shows its original load. A larger load that was seen before
+        // may be wrong: each request that the peer sent in spite of its share may have counted for
+        // many that it seemed to hold back. If such a load were kept, the peer would be told to send
+        // next to nothing until it is acquitted.
+        let kept = if self.is_too_much { 1.0 } else { RESTRAINED_KEPT };
+        least + (self.restrained_cps - least).max(0.0) * kept
+    }
+
+    /// Rounds the value to tell the peer to a whole number.
+    // At a share of some requests a second, a rate that is always rounded down loses a tenth of the
+    // calls. At ten times the capacity, one percent of the requests is a tenth of those that pass. So
+    // the fraction by which one value was rounded down is added to the next.
+    fn round(&mut self) {
+        let (exact, value) = match self.algorithm() {
+            Some(Algorithm::Loss) => (self.loss_percent(), &mut self.percent),
+            Some(Algorithm::Rate) => (self.rate_rps(self.granted_cps), &mut self.rps),
+            None => return,
+        };
+        if exact.is_finite() {
+            let carrying = exact + self.carried;
+            (*value, self.carried) = (carrying as u32, carrying.fract());
+        }
+    }
+
+    /// Returns the requests a second that the peer may send if it is granted `granted_cps` calls a
+    /// second.
+    // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+    // stream of SIP requests, even though throttling may only affect a particular subset of the
+    // requests".
+    fn rate_rps(&self, granted_cps: f64) -> f64 {
+        granted_cps * self.with_new + self.single_rps + self.ongoing_rps
     }
 
     /// Returns the percentage of the requests that the peer has to hold back. ACKs count at the
     /// rate at which they arrive, because they come later than their INVITEs.
     // RFC 7339 §5.3: clients "apply" the value "to all downstream SIP requests (dialogue forming as
     // well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339 §7.1: "This
-    // value MUST be in the range of [0, 100], inclusive." At ten times the capacity, one percent of
-    // the requests is a tenth of those that pass, so the fraction by which one value was rounded
-    // down is added to the next.
+    // value MUST be in the range of [0, 100], inclusive."
     fn loss_percent(&self) -> f64 {
         // The peer holds back both kinds of new requests alike.
         let new = self.restrained_cps + self.single_rps;
@@ -474,11 +524,9 @@ impl Upstream {
         match self.agreed {
             Some((Algorithm::Loss, _)) => self.percent,
             // A rate of zero would hold back everything, the ends of calls too.
-            Some((Algorithm::Rate, _)) => {
-                let granted_cps = self.granted_cps.min(capacity.cps());
-                let others_rps = self.ongoing_rps + self.single_rps;
-                ((granted_cps * self.with_new + others_rps) as u32).max(1)
-            }
+            Some((Algorithm::Rate, _)) if self.granted_cps.is_finite() => self.rps.max(1),
+            // The peer has no grant yet, or no limit.
+            Some((Algorithm::Rate, _)) => (self.rate_rps(capacity.cps()) as u32).max(1),
             None => 0,
         }
     }

@@ -26,7 +26,9 @@
 //!
 //! **Policing.** If a peer takes part in overload control, but sends a third more than it was told
 //! for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten times
-//! as long.
+//! as long. In the meantime it still gets its share if it obeys: what it sends is compared with its
+//! share in each tick, and its original load is measured again. So a peer that was judged by mistake
+//! does not starve, and a peer that never obeys never gets more than its share.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate`, a
 //! peer that uses its whole share does not show how much more it would send, unless it states its

@@ -86,13 +86,20 @@ struct Peer {
     due: f64,
     /// Calls that were sent and not rejected.
     passed: u64,
+    /// Requests in calls that were held back.
+    held: u64,
     told: Option<Feedback>,
 }
 
-fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer)]) -> Plant {
+fn gate_of(kind: f64, value: f64) -> Gate {
     let law = FIXED.values(&[("kind", kind), ("value", value)]).unwrap();
     let mut gate = Gate::new(Settings::new(law), Seed(1), 0);
     gate.on_arrival(Timestamp::ZERO, 0);
+    gate
+}
+
+fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer)]) -> Plant {
+    let gate = gate_of(kind, value);
     let peer = |(index, &(cps, offer)): (usize, &(f64, Offer))| Peer {
         cps,
         offer,
@@ -102,6 +109,7 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
         registers: 0,
         due: 0.0,
         passed: 0,
+        held: 0,
         told: None,
     };
     Plant {
@@ -114,10 +122,14 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
 }
 
 impl Plant {
-    /// Runs for a time, in steps of a millisecond. A call is an INVITE and an ACK, and a BYE 2 s
-    /// later.
+    /// Runs for a time. A call is an INVITE and an ACK, and a BYE 2 s later.
     fn run(&mut self, seconds: u64) {
-        for ms in 0..seconds * 1000 {
+        self.run_ms(seconds * 1000);
+    }
+
+    /// Runs for a time, in steps of a millisecond.
+    fn run_ms(&mut self, length_ms: u64) {
+        for ms in 0..length_ms {
             self.now = self.now + Duration::from_millis(1);
             self.upstreams.handle_timeout(self.now, &self.gate);
             while let Some(&(_, index)) = self.ends.front().filter(|(at, _)| *at <= self.now) {
@@ -148,6 +160,7 @@ impl Plant {
     fn send(&mut self, index: usize, category: Category) -> bool {
         let peer = &mut self.peers[index];
         let may = peer.restriction.on_request(self.now, category) == SendVerdict::Send;
+        peer.held += u64::from(!may && category == Category::Ongoing);
         (may || !peer.obeys) && self.receive(index, category)
     }
 
@@ -530,6 +543,115 @@ fn a_peer_that_promises_and_disobeys_gets_no_more_than_one_that_obeys() {
         plant.peers[2].obeys = true;
         plant.run(30);
         assert_eq!(standings(&plant), [Standing::Obeys; 3], "{algorithms:?}: it obeys again");
+    }
+}
+
+/// A peer was judged by a measurement that was wrong, or before it obeyed.
+#[test]
+fn a_peer_that_was_judged_gets_its_share_as_soon_as_it_obeys() {
+    for algorithms in [Algorithms::LOSS, Algorithms::ALL] {
+        let offer = Offer { algorithms: Some(algorithms), ..OBEDIENT };
+        let mut plant = plant(by_rate(), 1.0, 60.0, &[(100.0, offer); 3]);
+        plant.peers[2].obeys = false;
+        plant.run(5);
+        // It obeys now and then.
+        for ms in [300, 200, 500, 100, 700, 300, 400, 900] {
+            plant.peers[2].obeys ^= true;
+            plant.run_ms(ms);
+        }
+        plant.peers[2].obeys = true;
+        plant.run(6);
+        let rates = plant.rates(5);
+        let standing = plant.upstreams.peer(2).unwrap().standing;
+        assert_eq!(standing, Standing::Disobeys, "{algorithms:?}: it is still on probation");
+        assert!(rates[2] >= 0.85 * rates[0], "{algorithms:?}: {rates:?}");
+        assert!(rates[2] <= rates[0], "{algorithms:?}: {rates:?}");
+    }
+}
+
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
+// unfair advantage over those that do."
+#[test]
+fn a_peer_that_obeys_now_and_then_gets_no_more_than_its_share() {
+    for algorithms in [Algorithms::LOSS, Algorithms::ALL] {
+        for (obeys_ms, cheats_ms) in [(100, 100), (300, 300), (500, 100), (1000, 1000), (1500, 500)]
+        {
+            let offer = Offer { algorithms: Some(algorithms), ..OBEDIENT };
+            let mut plant = plant(by_rate(), 1.0, 60.0, &[(100.0, offer); 3]);
+            plant.peers[2].obeys = false;
+            plant.run(5);
+            plant.peers.iter_mut().for_each(|peer| peer.passed = 0);
+            for _ in 0..40_000 / (obeys_ms + cheats_ms) {
+                for (obeys, ms) in [(true, obeys_ms), (false, cheats_ms)] {
+                    plant.peers[2].obeys = obeys;
+                    plant.run_ms(ms);
+                }
+            }
+            let rates: Vec<f64> =
+                plant.peers.iter().map(|peer| peer.passed as f64 / 40.0).collect();
+            // A peer that hardly exceeds its share is not judged.
+            let most = 1.1 * rates[0];
+            assert!(rates[2] <= most, "{algorithms:?}, {obeys_ms}, {cheats_ms}: {rates:?}");
+        }
+    }
+}
+
+/// A law may admit nothing for a moment. Requests of the calls that were admitted before still come.
+// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream of SIP
+// requests, even though throttling may only affect a particular subset of the requests".
+#[test]
+fn a_law_that_changes_its_mind_makes_no_peer_hold_back_the_ends_of_calls() {
+    for (open_ms, closed_ms) in [(200, 200), (500, 500), (300, 900)] {
+        let mut plant = plant(by_rate(), 1.0, 150.0, &[(300.0, OBEDIENT); 3]);
+        // The first calls, before any restriction, all end at once.
+        plant.run(5);
+        plant.peers.iter_mut().for_each(|peer| peer.held = 0);
+        for _ in 0..30_000 / (open_ms + closed_ms) {
+            for (value, ms) in [(0.0, closed_ms), (150.0, open_ms)] {
+                plant.gate = gate_of(1.0, value);
+                plant.run_ms(ms);
+            }
+        }
+        let held: Vec<u64> = plant.peers.iter().map(|peer| peer.held).collect();
+        assert_eq!(held, [0; 3], "{open_ms}, {closed_ms}");
+        let mut peers = plant.upstreams.peers().skip(1);
+        assert!(peers.all(|peer| peer.standing == Standing::Obeys), "{open_ms}, {closed_ms}");
+    }
+}
+
+#[test]
+fn a_peer_that_begins_to_take_part_is_told_its_share_at_once() {
+    let mut plant = plant(by_rate(), 1.0, 50.0, &[(100.0, APART)]);
+    plant.run(5);
+    for (algorithms, expected) in [(Algorithms::ALL, 100..=160), (Algorithms::LOSS, 20..=50)] {
+        plant.peers[0].offer.algorithms = Some(algorithms);
+        plant.receive(0, Category::Session);
+        let told = plant.peers[0].told.unwrap();
+        assert!(expected.contains(&told.value), "{told:?}");
+    }
+}
+
+// RFC 7415 §3.4: the rate is an upper bound. While no law limits the calls, it must not be a low one.
+#[test]
+fn the_last_rates_of_an_overload_do_not_limit_a_peer() {
+    let mut plant = plant(by_rate(), 1.0, 50.0, &[(100.0, OBEDIENT)]);
+    plant.run(3);
+    plant.gate = gate_of(0.0, 1.0);
+    plant.run_ms(500);
+    assert!(plant.upstreams.is_overloaded());
+    let told = plant.peers[0].told.unwrap();
+    assert_eq!((told.algorithm, told.value), (Algorithm::Rate, u32::MAX));
+}
+
+/// The least unit of a rate is a request a second.
+#[test]
+fn a_small_rate_loses_no_part_of_a_request() {
+    for (granted_cps, least_cps) in [(2.6, 2.4), (24.2, 24.0)] {
+        let mut plant = plant(by_rate(), 1.0, 3.0 * granted_cps, &[(100.0, OBEDIENT); 3]);
+        plant.run(5);
+        let rates = plant.rates(60);
+        let is_near = |&rate: &f64| (least_cps..=granted_cps + 0.1).contains(&rate);
+        assert!(rates.iter().all(is_near), "{granted_cps}: {rates:?}");
     }
 }
 

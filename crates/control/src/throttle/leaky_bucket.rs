@@ -59,7 +59,7 @@ impl LeakyBucket {
     }
 
     /// Removes the content at `now` that exceeds `capacity_s`.
-    fn limit(&mut self, now: Timestamp, capacity_s: f64) {
+    pub(crate) fn limit(&mut self, now: Timestamp, capacity_s: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
         if left_s > capacity_s {
             (self.content_s, self.passed) = (capacity_s, self.passed.max(now));

@@ -96,9 +96,9 @@ fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_sh
     let held = chain.held();
     assert!(held > 300, "{held} held back of 1200");
     let (ours, theirs) = (obedient.successful, stranger.successful);
-    // Sender and SIPp get the same share of the receiver's processor. SIPp's calls use a part of
-    // its share for rejections.
-    assert!(ours * 10 >= theirs * 6, "{ours} calls of the obedient, {theirs} of the other");
+    // Sender and SIPp get the same share of the receiver's processor. Rejections count in this
+    // share, and the receiver has to reject only SIPp's calls. A tenth is left for chance.
+    assert!(ours * 10 >= theirs * 9, "{ours} calls of the obedient, {theirs} of the other");
 }
 
 /// Nothing that a stranger sends restricts what a back end gets.
