@@ -1,5 +1,6 @@
 """Tests of the tables of demonstrations, with values that a person can check."""
 
+import math
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -89,6 +90,23 @@ class ColumnsTest(Scratch):
         self.assertEqual(
             (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "nan", "18")
         )
+
+    def test_a_prediction_is_judged_at_each_load(self) -> None:
+        def row(error: float, predicted: float, measured: float) -> dict[str, float]:
+            return {"error": error, "sim_p99_ms": predicted, "real_p99_ms_median": measured}
+
+        def judged(*rows: dict[str, float]) -> list[bool]:
+            record = Mock()
+            prediction.judge(record, rows, "pi: ")
+            return [call.args[0] for call in record.expect.call_args_list]
+
+        self.assertEqual(judged(row(0.05, 129, 100), row(-0.05, 100, 129)), [True, True])
+        self.assertEqual(judged(row(0.01, 10, 10), row(-0.06, 10, 10)), [False, True])
+        self.assertEqual(judged(row(0.0, 10, 10), row(0.0, 131, 100)), [True, False])
+        # The generator alone takes a millisecond.
+        self.assertEqual(judged(row(0.0, 0, 1.9)), [True, True])
+        for missing in (0.0, math.nan):
+            self.assertEqual(judged(row(0.0, missing, 20)), [True, False])
 
     def test_steady(self) -> None:
         runs = [steady.Run(2000, 1, access.UDP, "transaction", outcome(199.0), times=1.5)]
