@@ -1,6 +1,7 @@
 """Tests of the tables of demonstrations, with values that a person can check."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -75,6 +76,27 @@ class ColumnsTest(Scratch):
         self.assertEqual((cells["connections"], cells["generator losses"]), ("7", "5"))
         self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
         self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
+
+    def test_registrations_are_judged_by_processor_time_and_memory(self) -> None:
+        def trial(element: str, cpu_s: float, mib: float, multiple: float | None = None) -> registrations.Trial:
+            of = replace(outcome(200), usage=replace(USAGE, steady_cpu_s=cpu_s))
+            return registrations.Trial(1, element, "udp", multiple, 200.0, Registrations(of, 1.0, mib, 4.0))
+
+        show = Mock()
+        show.options.elements, show.options.modes = ["echo", "tidegate"], ["udp"]
+
+        def judged(judge: Callable[..., None], trials: list[registrations.Trial], word: str) -> list[bool]:
+            show.expect.reset_mock()
+            judge(show, trials)
+            return [call.args[0] for call in show.expect.call_args_list if word in call.args[1]]
+
+        # In 2 s the echo server uses .1 s, which is .05 of a core.
+        for cpu_s, held in ((0.4, True), (0.5, False)):
+            trials = [trial("echo", 0.1, 5), trial("tidegate", cpu_s, 5)]
+            self.assertEqual(judged(registrations.Show._judge_response, trials, "of a core more"), [held])
+        for mib, held in ((190, True), (191, False)):
+            trials = [trial("tidegate", 0.4, mib, multiple) for multiple in registrations.MULTIPLES]
+            self.assertEqual(judged(registrations.Show._judge_beyond, trials, "at its limit"), [held])
 
     def test_losses_by_the_report_are_those_of_calls_datagrams_and_connections(self) -> None:
         report: dict[str, Any] = {"stats": {"not_begun": 1}, "usage": {"send_drops": 2, "streams": None}}
