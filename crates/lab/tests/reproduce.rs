@@ -291,6 +291,24 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
 }
 
+#[test]
+fn a_row_that_a_command_measures_has_the_commit_of_its_program() {
+    let desk = Desk::new();
+    let measured = "place = \"§3\"\nsays = \"it is cheap\"\nverdict = \"partly\"\n\
+                    shows = \"2 µs\"\ncommand = \"make show-it\"\n";
+    let rows = format!("[[measured]]\n{measured}commit = \"abc\"\n[[measured]]\n{measured}");
+    fs::write(desk.at("claims/x.toml"), CLAIMS.to_owned() + &rows).unwrap();
+    let commits = desk.claims().measured_commits();
+    assert_eq!(commits.into_iter().collect::<Vec<_>>(), [("abc".to_owned(), 1)]);
+    let page = Page::within(desk.0.path());
+    page.update(&desk.claims(), &[], "def").unwrap();
+    let text = fs::read_to_string(&page.page).unwrap();
+    for command in ["`make show-it`, abc", "`make show-it`"] {
+        let row = format!("| §3: it is cheap | partly | 2 µs |  | {command} |");
+        assert!(text.lines().any(|line| line == row), "{text}");
+    }
+}
+
 /// Rows are run again one after another.
 #[test]
 fn a_row_can_be_written_while_another_one_lacks_a_value() {

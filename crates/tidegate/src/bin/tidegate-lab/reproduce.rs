@@ -3,7 +3,7 @@
 // The command shows how long it took.
 #![allow(clippy::disallowed_methods)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -137,11 +137,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         "figures and results: {}, in one directory for each set-up",
         reproduction.folder.display()
     ));
-    // Before the first row is recorded there is no record to read.
-    if args.quick
-        && let Ok(Some(warning)) = older(&page, history.as_ref())
-    {
-        say(&format!("warning: {warning}"));
+    if args.quick {
+        // Before the first row is recorded there is no record to read.
+        let commits = page.commits().unwrap_or_default();
+        let _ = warn_of_older(commits, &claims, history.as_ref());
     }
     if !args.quick && !is_dirty {
         let commit = history.map_or_else(|| UNKNOWN.to_owned(), History::into_commit);
@@ -166,10 +165,7 @@ fn check(
     for Stale { id, reason } in &stale {
         say(&format!("stale {id}: {reason}"));
     }
-    let older = older(page, history).map_err(Trouble::failure)?;
-    if let Some(warning) = &older {
-        say(&format!("warning: {warning}"));
-    }
+    let older = warn_of_older(page.commits().map_err(Trouble::failure)?, claims, history);
     page.check(claims).map_err(Trouble::failure)?;
     if !stale.is_empty() {
         return Err(Trouble::failure(format!(
@@ -184,13 +180,29 @@ fn check(
     }
 }
 
-/// Returns a sentence about the rows that are older than the last change of the program, or `None`
-/// if there is no such row.
-fn older(page: &Page, history: Option<&History>) -> Result<Option<String>, String> {
-    let Some(history) = history else { return Ok(None) };
+/// Prints warnings about rows that are older than the last change of the program. `recorded` has the
+/// commits of the recorded rows, each with their number. Returns the warning about recorded rows.
+fn warn_of_older(
+    recorded: BTreeMap<String, usize>,
+    claims: &Claims,
+    history: Option<&History>,
+) -> Option<String> {
+    let history = history?;
+    let recorded = older(history, recorded, "run `make reproduce`");
+    let remedy = "run the commands that measure these rows, and copy the results";
+    let measured = older(history, claims.measured_commits(), remedy);
+    for warning in recorded.iter().chain(&measured) {
+        say(&format!("warning: {warning}"));
+    }
+    recorded
+}
+
+/// Returns a sentence about the rows that are older than the last change of the program, with the
+/// remedy, or `None` if there is no such row.
+fn older(history: &History, commits: BTreeMap<String, usize>, remedy: &str) -> Option<String> {
     let mut count = 0;
     let mut changed = BTreeSet::new();
-    for (commit, rows) in page.commits()? {
+    for (commit, rows) in commits {
         let crates = history.changed_crates(&commit);
         if !crates.is_empty() {
             count += rows;
@@ -198,12 +210,12 @@ fn older(page: &Page, history: Option<&History>) -> Result<Option<String>, Strin
         }
     }
     let rows = match count {
-        0 => return Ok(None),
+        0 => return None,
         1 => "1 row is".to_owned(),
         count => format!("{count} rows are"),
     };
     let changed = changed.into_iter().collect::<Vec<_>>().join(", ");
-    Ok(Some(format!("{rows} older than the last change of {changed}: run `make reproduce`")))
+    Some(format!("{rows} older than the last change of {changed}: {remedy}"))
 }
 
 fn line(claim: &Claim, finding: &Finding) -> Result<String, String> {
