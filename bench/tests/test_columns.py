@@ -1,5 +1,7 @@
 """Tests of the tables of demonstrations, with values that a person can check."""
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import Mock
@@ -75,6 +77,27 @@ class ColumnsTest(Scratch):
         self.assertEqual(self.cells(trials, registrations.BEYOND)["kept"], "0.80 0.80 0.80")
         self.assertEqual((trials[0].row()["kept"], trials[0].row()["us_each"]), (0.8, 2500.0))
 
+    def test_registrations_are_judged_by_processor_time_and_memory(self) -> None:
+        def trial(element: str, cpu_s: float, mib: float, multiple: float | None = None) -> registrations.Trial:
+            of = replace(outcome(200), usage=replace(USAGE, steady_cpu_s=cpu_s))
+            return registrations.Trial(1, element, "udp", multiple, 200.0, Registrations(of, 1.0, mib, 4.0))
+
+        show = Mock()
+        show.options.elements, show.options.modes = ["echo", "tidegate"], ["udp"]
+
+        def judged(judge: Callable[..., None], trials: list[registrations.Trial], word: str) -> list[bool]:
+            show.expect.reset_mock()
+            judge(show, trials)
+            return [call.args[0] for call in show.expect.call_args_list if word in call.args[1]]
+
+        # In 2 s the echo server uses .1 s, which is .05 of a core.
+        for cpu_s, held in ((0.4, True), (0.5, False)):
+            trials = [trial("echo", 0.1, 5), trial("tidegate", cpu_s, 5)]
+            self.assertEqual(judged(registrations.Show._judge_response, trials, "of a core more"), [held])
+        for mib, held in ((190, True), (191, False)):
+            trials = [trial("tidegate", 0.4, mib, multiple) for multiple in registrations.MULTIPLES]
+            self.assertEqual(judged(registrations.Show._judge_beyond, trials, "at its limit"), [held])
+
     def test_losses_by_the_report_are_those_of_calls_datagrams_and_connections(self) -> None:
         report: dict[str, Any] = {"stats": {"not_begun": 1}, "usage": {"send_drops": 2, "streams": None}}
         self.assertEqual(load.own_losses(report), 3)
@@ -89,6 +112,23 @@ class ColumnsTest(Scratch):
         self.assertEqual(
             (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "nan", "18")
         )
+
+    def test_a_prediction_is_judged_at_each_load(self) -> None:
+        def row(error: float, predicted: float, measured: float) -> dict[str, float]:
+            return {"error": error, "sim_p99_ms": predicted, "real_p99_ms_median": measured}
+
+        def judged(*rows: dict[str, float]) -> list[bool]:
+            record = Mock()
+            prediction.judge(record, rows, "pi: ")
+            return [call.args[0] for call in record.expect.call_args_list]
+
+        self.assertEqual(judged(row(0.05, 129, 100), row(-0.05, 100, 129)), [True, True])
+        self.assertEqual(judged(row(0.01, 10, 10), row(-0.06, 10, 10)), [False, True])
+        self.assertEqual(judged(row(0.0, 10, 10), row(0.0, 131, 100)), [True, False])
+        # The generator alone takes a millisecond.
+        self.assertEqual(judged(row(0.0, 0, 1.9)), [True, True])
+        for missing in (0.0, math.nan):
+            self.assertEqual(judged(row(0.0, missing, 20)), [True, False])
 
     def test_steady(self) -> None:
         runs = [steady.Run(2000, 1, access.UDP, "transaction", outcome(199.0), times=1.5)]

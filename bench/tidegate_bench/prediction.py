@@ -1,10 +1,19 @@
 """A prediction of the simulator compared with a measurement at the same loads."""
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate_bench.load import Outcome
-from tidegate_bench.record import Spread
+from tidegate_bench.record import Record, Spread
 from tidegate_bench.table import Column
+
+# The aim: the largest allowed error of a predicted goodput, in parts of the capacity, and the largest allowed factor
+# between a predicted p99 and the measured one.
+ERROR_MAX = 0.05
+RATIO_MAX = 1.3
+# Set-up delays shorter than this are not compared, because they come mostly from the generator.
+DELAY_MIN_MS = 2.0
 
 
 def compare(row: dict[str, Any], runs: list[Outcome], capacity_cps: float) -> dict[str, Any]:
@@ -27,6 +36,32 @@ def compare(row: dict[str, Any], runs: list[Outcome], capacity_cps: float) -> di
         "generator_drops": sum(run.usage.drops for run in runs),
         "too_slow": sum(run.too_slow for run in runs),
     }
+
+
+def factor(predicted: float, measured: float) -> float:
+    """Returns the factor between two values, at least 1. It is infinite if one of them is 0 or missing."""
+    if not (predicted > 0 and measured > 0):
+        return math.inf
+    return max(predicted / measured, measured / predicted)
+
+
+def judge(record: Record, rows: Sequence[Mapping[str, Any]], subject: str = "") -> None:
+    """Expects that goodput and p99 are predicted at each load as well as the aim says.
+
+    `subject` is the beginning of the condition, such as `pi: `.
+    """
+    error = max(abs(row["error"]) for row in rows)
+    record.expect(
+        error <= ERROR_MAX, f"{subject}the goodput is predicted to within {error:.3f} of the capacity at the worst"
+    )
+    compared = [row for row in rows if row["real_p99_ms_median"] >= DELAY_MIN_MS]
+    factors = [factor(row["sim_p99_ms"], row["real_p99_ms_median"]) for row in compared]
+    near = sum(each <= RATIO_MAX for each in factors)
+    record.expect(
+        near == len(factors),
+        f"{subject}the p99 is predicted to a factor of {RATIO_MAX} at {near} of {len(factors)} loads, and to a factor "
+        f"of {max(factors, default=1.0):.2f} at the worst",
+    )
 
 
 COLUMNS = [

@@ -16,6 +16,7 @@ server of the paper lost nearly all registrations over TCP just beyond its limit
 """
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -39,6 +40,10 @@ MEASURED_LIMIT_S = 2.5
 PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
 # The largest additional response time of the SIP server at 2,500/s, compared with the echo server.
 PAPER_OVER_ECHO_MS = 1.2
+# The share of the processor that the SIP server uses more than the echo server at 2,500/s, and the memory in MB that it
+# uses at most at its limit.
+PAPER_CPU_OVER_ECHO = 0.18
+PAPER_MEMORY_MB = 200
 # The time in ms for opening a connection there, at the SIP server and at the echo server.
 PAPER_OPENING_MS = {"tidegate": 0.4, "echo": 0.2}
 
@@ -144,9 +149,15 @@ class Show(Demonstration):
         return trials
 
     def _judge_response(self, trials: list[Trial]) -> None:
-        def mean_ms(element: str, mode: str) -> float | None:
-            found = [one.result.mean_ms for one in trials if (one.element, one.mode) == (element, mode)]
+        def median(element: str, mode: str, figure: Callable[[Trial], float]) -> float | None:
+            found = [figure(one) for one in trials if (one.element, one.mode) == (element, mode)]
             return Spread.of(found).median if found else None
+
+        def mean_ms(element: str, mode: str) -> float | None:
+            return median(element, mode, lambda one: one.result.mean_ms)
+
+        def cores(element: str, mode: str) -> float | None:
+            return median(element, mode, lambda one: one.outcome.steady_us_per_call * one.outcome.offered_cps / 1e6)
 
         for element in self.options.elements:
             late = [one for one in trials if one.element == element and one.outcome.in_time < 1]
@@ -164,6 +175,10 @@ class Show(Demonstration):
                 over, there = here - echo, PAPER_OVER_ECHO_MS
                 told = f"004 §4.4: {mode}: {over:.2f} ms longer than an echo, in the paper up to {there}"
                 self.expect(over <= there, told)
+            used, least = cores("tidegate", mode), cores("echo", mode)
+            if used is not None and least is not None:
+                told = f"004 §4.4: {mode}: {used - least:.2f} of a core more than an echo, in the paper up to"
+                self.expect(used - least <= PAPER_CPU_OVER_ECHO, f"{told} {PAPER_CPU_OVER_ECHO}")
         # Delays count from the intended time. A late generator would make the echo slow.
         judge_generator(self, [one.outcome for one in trials])
 
@@ -236,4 +251,9 @@ class Show(Demonstration):
             if udp is not None and persistent is not None:
                 told = f"at {multiple} times the limit, persistent keeps {persistent:.2f} of it, and UDP {udp:.2f}"
                 self.expect(persistent >= KEPT_OF_UDP_MIN * min(udp, 1), told)
+        at_limit = [t.result.memory_mib for t in trials if (t.element, t.multiple) == ("tidegate", 1.0)]
+        if at_limit:
+            used = max(at_limit) * 2**20 / 1e6
+            told = f"004 §4.4: at its limit tidegate uses up to {used:.0f} MB, in the paper less than {PAPER_MEMORY_MB}"
+            self.expect(used < PAPER_MEMORY_MB, told)
         judge_generator(self, [one.outcome for one in trials])

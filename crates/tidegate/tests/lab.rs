@@ -481,14 +481,20 @@ fn claims_are_run_judged_and_written_into_the_page() {
     reproduce(&["--row", "x"]).code(0);
     commit(folder.path());
     reproduce(&["--check"]).code(0);
-    // A change of the program does not make a row stale. It only causes a note.
-    fs::create_dir(at("crates")).unwrap();
-    fs::write(at("crates/main.rs"), "fn main() {}\n").unwrap();
+    // A change of the program does not make a row stale. It only causes a warning.
+    fs::create_dir_all(at("crates/control/src")).unwrap();
+    fs::write(at("crates/control/src/lib.rs"), "//! A law.\n").unwrap();
+    fs::create_dir_all(at("crates/io/src")).unwrap();
+    fs::write(at("crates/io/src/lib.rs"), "//! A driver.\n").unwrap();
     git(folder.path(), &["add", "crates"]);
     commit(folder.path());
     let out = text(&reproduce(&["--check"]).code(0).get_output().stdout);
-    assert!(out.starts_with("note: the runs of 1 rows used "), "{out}");
-    assert!(out.contains(", and 1 later "), "{out}");
+    let older = "1 row is older than the last change of crates/control: run `make reproduce`";
+    assert_eq!(out, format!("warning: {older}\n"));
+    let err = text(&reproduce(&["--check", "--strict"]).code(1).get_output().stderr);
+    assert!(err.contains(older), "{err}");
+    let out = text(&reproduce(&["--quick"]).code(0).get_output().stdout);
+    assert!(out.ends_with(&format!("warning: {older}\n")), "{out}");
     // The results of scenarios with uncommitted changes are not written, because nobody could
     // repeat the runs.
     let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();

@@ -102,6 +102,8 @@ pub struct Measured {
     pub shows: String,
     /// The command that measures it.
     pub command: String,
+    /// Commit of the program that was measured, if it is known.
+    pub commit: Option<String>,
 }
 
 /// A claim without an experiment.
@@ -166,6 +168,17 @@ impl Claims {
     /// Returns all claims that have a rule.
     pub fn all(&self) -> impl Iterator<Item = &Claim> {
         self.papers.iter().flat_map(|paper| &paper.claims)
+    }
+
+    /// Returns the commits of the programs that other commands measured, each with the number of its
+    /// rows.
+    pub fn measured_commits(&self) -> BTreeMap<String, usize> {
+        let mut commits = BTreeMap::new();
+        let rows = self.papers.iter().flat_map(|paper| &paper.measured);
+        for commit in rows.filter_map(|row| row.commit.clone()) {
+            *commits.entry(commit).or_default() += 1;
+        }
+        commits
     }
 
     /// Returns all set-ups.

@@ -258,12 +258,13 @@ fn section(paper: &Paper, record: &Record, out: &mut String) -> Result<(), Strin
         out.push_str(&row(&cells));
     }
     for other in &paper.measured {
+        let commit = other.commit.iter().map(|commit| format!(", {commit}")).collect::<String>();
         let cells = [
             format!("{}: {}", other.place, other.says),
             other.verdict.word().to_owned(),
             other.shows.clone(),
             String::new(),
-            format!("`{}`", other.command),
+            format!("`{}`{commit}", other.command),
         ];
         out.push_str(&row(&cells));
     }

@@ -1,10 +1,28 @@
 //! The git history of the sources, for the name of the commit in results.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The files that determine the program and its runs, from the root of the work tree.
 const SOURCES: [&str; 4] = [":/crates", ":/scenarios", ":/Cargo.toml", ":/Cargo.lock"];
+
+/// The crates that decide the outcome of a simulated run. The others are drivers of sockets, and the
+/// commands.
+const SIMULATED: [&str; 12] = [
+    "agent",
+    "balance",
+    "control",
+    "emulate",
+    "lab",
+    "proxy",
+    "server",
+    "sim",
+    "sip",
+    "transaction",
+    "transport",
+    "world",
+];
 
 /// The history of the work tree around a folder.
 pub struct History {
@@ -34,12 +52,16 @@ impl History {
         git(&self.folder, &command).is_none_or(|status| !status.stdout.is_empty())
     }
 
-    /// Returns the number of commits after `commit` that change the program, or `None` if `commit`
-    /// does not exist.
-    pub fn changes_since(&self, commit: &str) -> Option<u32> {
-        let range = format!("{commit}..HEAD");
-        let count = git(&self.folder, &["rev-list", "--count", &range, "--", ":/crates"])?;
-        String::from_utf8_lossy(&count.stdout).trim().parse().ok()
+    /// Returns the crates that decide the outcome of a simulated run and whose sources have changed
+    /// since `commit`, such as `crates/control`. Returns none if `commit` does not exist.
+    pub fn changed_crates(&self, commit: &str) -> BTreeSet<String> {
+        let sources = SIMULATED.map(|name| format!(":/crates/{name}/src"));
+        let mut command =
+            vec!["diff", "--name-only", "--no-relative", "--end-of-options", commit, "HEAD", "--"];
+        command.extend(sources.iter().map(String::as_str));
+        let files = git(&self.folder, &command).map(|files| files.stdout).unwrap_or_default();
+        let files = String::from_utf8_lossy(&files);
+        files.lines().filter_map(|file| Some(file.split_once("/src/")?.0.to_owned())).collect()
     }
 
     /// Returns whether a commit is the last one or an ancestor of it.

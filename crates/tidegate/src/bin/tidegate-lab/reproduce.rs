@@ -3,9 +3,10 @@
 // The command shows how long it took.
 #![allow(clippy::disallowed_methods)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write, stderr};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -44,9 +45,14 @@ pub struct Args {
 
     /// Run nothing. Only check that reproduction.md has the recorded results, that the rules still
     /// give the recorded verdicts, and that no row is stale. A row is stale if its scenario or rule
-    /// has changed since its runs, or if its commit is not in the history
+    /// has changed since its runs, or if its commit is not in the history. Warn if the program has
+    /// changed since the runs of a row
     #[arg(long, conflicts_with_all = ["quick", "row"])]
     check: bool,
+
+    /// With `--check`: also exit with 1 if the program has changed since the runs of a row
+    #[arg(long, requires = "check")]
+    strict: bool,
 
     /// Directory of the scenarios. It contains the directory `claims`
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
@@ -72,7 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let page = Page::within(&args.docs);
     let history = History::of(&args.dir);
     if args.check {
-        return check(&page, &claims, &args.dir, history.as_ref());
+        return check(&page, &claims, args, history.as_ref());
     }
     let is_dirty = history.as_ref().is_some_and(History::is_dirty);
     if is_dirty && !args.quick {
@@ -131,6 +137,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         "figures and results: {}, in one directory for each set-up",
         reproduction.folder.display()
     ));
+    if args.quick {
+        // Before the first row is recorded there is no record to read.
+        let commits = page.commits().unwrap_or_default();
+        let _ = warn_of_older(commits, &claims, history.as_ref());
+    }
     if !args.quick && !is_dirty {
         let commit = history.map_or_else(|| UNKNOWN.to_owned(), History::into_commit);
         page.update(&claims, &findings, &commit).map_err(Trouble::failure)?;
@@ -143,35 +154,68 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 fn check(
     page: &Page,
     claims: &Claims,
-    scenarios: &Path,
+    args: &Args,
     history: Option<&History>,
 ) -> Result<ExitCode, Trouble> {
     if history.is_none() {
         say("there is no git history here, so the commits of the rows are not checked");
     }
     let has_commit = |commit: &str| history.is_none_or(|history| history.has(commit));
-    let stale = page.stale(claims, scenarios, &has_commit).map_err(Trouble::failure)?;
+    let stale = page.stale(claims, &args.dir, &has_commit).map_err(Trouble::failure)?;
     for Stale { id, reason } in &stale {
         say(&format!("stale {id}: {reason}"));
     }
-    for (commit, rows) in page.commits().map_err(Trouble::failure)? {
-        let changes = history.and_then(|history| history.changes_since(&commit)).unwrap_or(0);
-        if changes > 0 {
-            say(&format!(
-                "note: the runs of {rows} rows used {commit}, and {changes} later commits change the \
-                 program"
-            ));
+    let older = warn_of_older(page.commits().map_err(Trouble::failure)?, claims, history);
+    page.check(claims).map_err(Trouble::failure)?;
+    if !stale.is_empty() {
+        return Err(Trouble::failure(format!(
+            "stale rows: {}; run `tidegate-lab reproduce --row ID` for each of them, or `make \
+             reproduce` for all",
+            stale.len()
+        )));
+    }
+    match older {
+        Some(warning) if args.strict => Err(Trouble::failure(warning)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints warnings about rows that are older than the last change of the program. `recorded` has the
+/// commits of the recorded rows, each with their number. Returns the warning about recorded rows.
+fn warn_of_older(
+    recorded: BTreeMap<String, usize>,
+    claims: &Claims,
+    history: Option<&History>,
+) -> Option<String> {
+    let history = history?;
+    let recorded = older(history, recorded, "run `make reproduce`");
+    let remedy = "run the commands that measure these rows, and copy the results";
+    let measured = older(history, claims.measured_commits(), remedy);
+    for warning in recorded.iter().chain(&measured) {
+        say(&format!("warning: {warning}"));
+    }
+    recorded
+}
+
+/// Returns a sentence about the rows that are older than the last change of the program, with the
+/// remedy, or `None` if there is no such row.
+fn older(history: &History, commits: BTreeMap<String, usize>, remedy: &str) -> Option<String> {
+    let mut count = 0;
+    let mut changed = BTreeSet::new();
+    for (commit, rows) in commits {
+        let crates = history.changed_crates(&commit);
+        if !crates.is_empty() {
+            count += rows;
+            changed.extend(crates);
         }
     }
-    page.check(claims).map_err(Trouble::failure)?;
-    if stale.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Trouble::failure(format!(
-        "stale rows: {}; run `tidegate-lab reproduce --row ID` for each of them, or `make reproduce` \
-         for all",
-        stale.len()
-    )))
+    let rows = match count {
+        0 => return None,
+        1 => "1 row is".to_owned(),
+        count => format!("{count} rows are"),
+    };
+    let changed = changed.into_iter().collect::<Vec<_>>().join(", ");
+    Some(format!("{rows} older than the last change of {changed}: {remedy}"))
 }
 
 fn line(claim: &Claim, finding: &Finding) -> Result<String, String> {
