@@ -131,7 +131,7 @@ fn on_stream_failed(
         // The probe was never sent, because our own buffers were full: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
-        // Nothing is known about the health of the target. Its connection may only be slow for a
+        // This says nothing about the health of the target. Its connection may only be slow for a
         // moment.
         Some(Proof::Request(context, index)) if failure.cause == Cause::BackedUp => {
             transactions.record_backed_up(context, index);
@@ -170,6 +170,9 @@ fn on_stream_failed(
             if at_address.is_some() && !failure.quote.is_empty() =>
         {
             peers.record_unreachable(now, failure.flow.transport, target);
+        }
+        (Cause::BackedUp, Some(_)) => {
+            peers.record_slow_reader(now, failure.flow.transport, target);
         }
         _ => {}
     }

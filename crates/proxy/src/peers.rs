@@ -21,6 +21,8 @@ pub(crate) struct Peers {
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.
     connected: Targets,
+    /// Back ends whose connections did not take a request that begins new work.
+    slow_readers: Targets,
 }
 
 impl Peers {
@@ -54,8 +56,7 @@ impl Peers {
         target: &Target,
         within: Duration,
     ) -> bool {
-        let elapsed = now.since(Timestamp::ZERO);
-        let since = Timestamp::ZERO + elapsed.saturating_sub(within);
+        let since = time_before(now, within);
         let mut known = self.unreachable.targets.iter();
         known.any(|(known, at)| {
             *at >= since
@@ -91,6 +92,38 @@ impl Peers {
     pub(crate) fn is_connected(&self, target: &Target) -> bool {
         self.connected.holds(target, Timestamp::ZERO)
     }
+
+    /// Records that the connection to a back end takes no new work, because the back end reads too
+    /// slowly.
+    pub(crate) fn record_slow_reader(
+        &mut self,
+        now: Timestamp,
+        transport: Transport,
+        address: SocketAddr,
+    ) {
+        self.slow_readers.record(now, Target::new(transport, address));
+    }
+
+    /// Returns whether any back end [reads too slowly](Self::reads_slowly).
+    pub(crate) fn has_slow_readers(&self, now: Timestamp) -> bool {
+        let since = time_before(now, SLOW_FOR);
+        self.slow_readers.targets.iter().any(|(_, at)| *at >= since)
+    }
+
+    /// Returns whether the connection to a back end took no new work within [`SLOW_FOR`].
+    pub(crate) fn reads_slowly(&self, now: Timestamp, target: &Target) -> bool {
+        self.slow_readers.holds(target, time_before(now, SLOW_FOR))
+    }
+}
+
+/// Time for which new work goes to other back ends, if there are any, after the connection to a back
+/// end took no new work. A call that the connection does not take ends at once. So most policies
+/// would consider the back end idle, and select it for every new call.
+const SLOW_FOR: Duration = Duration::from_secs(1);
+
+/// Returns the time `within` before `now`, or the start if that is later.
+fn time_before(now: Timestamp, within: Duration) -> Timestamp {
+    Timestamp::ZERO + now.since(Timestamp::ZERO).saturating_sub(within)
 }
 
 /// Maximum number of addresses that are remembered as verified.
@@ -195,6 +228,19 @@ mod tests {
         unreachable.record(at(20), target(1));
         assert!(unreachable.holds(&target(1), at(20)), "it was noted again");
         assert_eq!(unreachable.targets.len(), TARGETS_MAX);
+    }
+
+    #[test]
+    fn a_back_end_reads_slowly_for_a_second() {
+        let mut peers = Peers::default();
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        assert!(!peers.has_slow_readers(at(0)) && !peers.reads_slowly(at(0), &target(1)));
+        peers.record_slow_reader(at(500), Transport::Udp, target(1).address);
+        for (ms, is_slow) in [(500, true), (1500, true), (1501, false)] {
+            assert_eq!(peers.has_slow_readers(at(ms)), is_slow, "{ms}");
+            assert_eq!(peers.reads_slowly(at(ms), &target(1)), is_slow, "{ms}");
+            assert!(!peers.reads_slowly(at(ms), &target(2)), "{ms}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::settings::{BackendRef, Mode};
 use crate::snapshot::Snapshot;
 use crate::state::{Room, RoutingState};
 use crate::step::Step;
+use crate::target::Target;
 
 /// The back end selected for a new request.
 pub(crate) struct Selected {
@@ -128,6 +129,13 @@ fn try_select(
             let backend_ref = BackendRef { pool, backend: group[0] };
             return Ok(Selected { backend_ref, key, call: None, admission: None });
         }
+        let slow = slow_readers(step, pool);
+        if !slow.is_empty() && !is_restricted {
+            let reads = |index, _: &Backend| !slow.contains(&index);
+            if let Ok(selected) = select_in(step, pool, key, demand, category, reads) {
+                return Ok(selected);
+            }
+        }
         let may_have =
             |_, backend: &Backend| !is_restricted || is_known_free(now, snapshot, backend);
         match select_in(step, pool, key, demand, category, may_have) {
@@ -172,6 +180,21 @@ pub(crate) fn admit(
 /// Returns whether a back end is known not to be overloaded.
 fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool {
     backend.address().is_some_and(|address| snapshot.next_hops.is_known_free(now, address))
+}
+
+/// Returns the indexes of the back ends of a pool that read their connections too slowly for new
+/// work. They get a new request only if no other back end can take it.
+fn slow_readers(step: &Step<'_>, pool: u16) -> SmallVec<[usize; 4]> {
+    let Step { now, snapshot, .. } = *step;
+    let peers = &*step.peers;
+    if !peers.has_slow_readers(now) {
+        return SmallVec::new();
+    }
+    let transport = snapshot.transport(pool);
+    let is_slow = |address| peers.reads_slowly(now, &Target::new(transport, address));
+    let backends = snapshot.pool(pool).pool.backends().iter().enumerate();
+    let slow = backends.filter(|(_, backend)| backend.address().is_some_and(is_slow));
+    slow.map(|(index, _)| index).collect()
 }
 
 /// Checks that the transaction table has room for a new request to `pool`, if the request needs a

@@ -8,6 +8,9 @@ use super::*;
 const A: u32 = 1;
 const B: u32 = 3;
 
+/// A little more than the time for which a back end gets no new calls after it did not read.
+const AVOIDED_FOR: Duration = Duration::from_millis(1001);
+
 fn over_tcp(message: &str) -> String {
     message.replace("SIP/2.0/UDP 198.51.100.7:5060", "SIP/2.0/TCP 192.168.1.2:5060")
 }
@@ -58,10 +61,33 @@ fn a_new_call_goes_to_a_back_end_that_reads() {
         assert_eq!(connection_of(&mut scene, phone, &call), B, "{call}");
     }
     assert!(scene.streams.connections().counters().backed_up.get() >= 1);
-    // The other back end does not count as failed.
+    // The other back end does not count as failed. It gets calls again after a second.
     assert!(read_on(&mut scene, A).is_empty());
+    scene.pass(AVOIDED_FOR);
     let calls = (4..8).map(|number| connection_of(&mut scene, phone, &format!("call-{number}")));
     assert_eq!(calls.collect::<BTreeSet<_>>(), BTreeSet::from([A, B]));
+}
+
+/// A call that the connection of its back end does not take ends at once. So the back end seems to
+/// be idle, and most policies would select it for every new call.
+#[test]
+fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = scene.accept(2, PHONE);
+        stall(&mut scene, phone);
+        assert!(read_on(&mut scene, B).is_empty());
+        let mut calls = 0..;
+        for second in 1..=3 {
+            for call in calls.by_ref().take(8) {
+                scene.offer(phone, &new_call(&format!("call-{call}")));
+                scene.pass(Duration::ZERO);
+            }
+            let counters = scene.streams.connections().counters();
+            assert_eq!(counters.backed_up.get(), second, "{mode:?}");
+            scene.pass(AVOIDED_FOR);
+        }
+    }
 }
 
 /// The queue has room for messages that finish work.
