@@ -14,7 +14,7 @@ use tidegate_world::{
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
-use crate::dialog::{Answer, Transaction};
+use crate::dialog::Transaction;
 use crate::message::branch::Branch;
 use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
 use crate::message::reply::{server, tag};
@@ -231,7 +231,7 @@ pub(crate) fn reject_unsent(
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
     let calls = &mut step.routing.calls;
     if let Some(call) = calls.find_of(fingerprint, transaction) {
-        calls.on_response(now, call, transaction, Answer::new(503, false));
+        calls.on_unsent(now, call, transaction);
     }
     let reason = ReplyReason::BackedUp;
     let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));

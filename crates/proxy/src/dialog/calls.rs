@@ -320,6 +320,11 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
+    /// Returns whether the request of this transaction could not be sent, and we have rejected it.
+    pub(crate) fn was_unsent(&self, call: CallRef, transaction: Transaction) -> bool {
+        self.get(call).is_some_and(|entry| entry.was_unsent(transaction))
+    }
+
     /// Returns whether this transaction began without a To-tag, and waits for its final response.
     pub(crate) fn awaits_outside(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.awaits_outside(transaction))
@@ -421,6 +426,12 @@ impl Calls {
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
+    }
+
+    /// Records that the request of a transaction could not be sent, and that we have rejected it.
+    pub(crate) fn on_unsent(&mut self, now: Timestamp, call: CallRef, transaction: Transaction) {
+        let idle_max = self.idle_max;
+        self.change(call, |entry| entry.on_unsent(now, transaction, idle_max));
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.

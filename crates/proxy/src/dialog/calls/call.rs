@@ -113,7 +113,8 @@ pub(crate) struct Call {
     rate: Rate,
     /// Whether both ends have shown that they consider the call established.
     is_acknowledged: bool,
-    /// The [marks](Transaction::mark) of the last finished transactions.
+    /// The [marks](Transaction::mark) of the last finished transactions, and the
+    /// [additional marks](Transaction::unsent_mark) of those whose request could not be sent.
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Deadline of the ACK to the 2xx that established the call, or `NEVER` if none is awaited.
     ack_due: Timestamp,
@@ -289,6 +290,11 @@ impl Call {
     /// Returns whether this transaction has had its final response.
     pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
         self.closed.contains(&transaction.mark())
+    }
+
+    /// Returns whether the request of this transaction could not be sent, and we have rejected it.
+    pub(super) fn was_unsent(&self, transaction: Transaction) -> bool {
+        self.closed.contains(&transaction.unsent_mark())
     }
 
     /// Returns when a transaction other than an INVITE began, if it waits for its final response.

@@ -33,6 +33,12 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
+    /// Returns a number that the list of finished transactions has in addition if the request could
+    /// not be sent. It is larger than every [mark](Self::mark) of this identity.
+    pub(super) fn unsent_mark(self) -> u64 {
+        self.identity.wrapping_add(Self::MARKS - 1)
+    }
+
     /// Returns whether the message counts as a transaction of its own. An ACK and a CANCEL do not.
     pub(super) fn stands_alone(self) -> bool {
         !matches!(self.method, Method::Ack | Method::Cancel)

@@ -118,6 +118,9 @@ fn a_call_is_rejected_if_no_back_end_reads() {
         let (number, rejection) = only(sent, "SIP/2.0 503");
         assert_eq!(number, 2, "{mode:?}");
         assert!(rejection.all("Retry-After").is_empty(), "{rejection:#?}");
+        // A retransmission gets the same answer, and does not wait for a back end.
+        let (_, again) = only(scene.offer(phone, &new_call("late")), "SIP/2.0 503");
+        assert_eq!(again.header("To"), rejection.header("To"), "{mode:?}");
         let to = format!("To: {}", rejection.header("To"));
         let ack = over_tcp(&request("ACK", "sip:bob@192.0.2.1", "late", 1, ""));
         let ack = ack.replace("To: <sip:bob@example.com>", &to);

@@ -146,7 +146,7 @@ impl Call {
         match position {
             Some(i) => self.close(i),
             // The response is late. Copies of its request still belong to the call.
-            None => self.remember(transaction),
+            None => self.remember(transaction.mark()),
         }
         let was_established = self.phase == Phase::Established;
         match (method, self.phase) {
@@ -177,6 +177,19 @@ impl Call {
             if self.is_acknowledged && !self.dialogs.are_leaving() {
                 self.deadline = self.established_until(now, idle_max);
             }
+        }
+    }
+
+    /// Records that the request of a transaction could not be sent, and that we have rejected it.
+    pub(in crate::dialog::calls) fn on_unsent(
+        &mut self,
+        now: Timestamp,
+        transaction: Transaction,
+        idle_max: Duration,
+    ) {
+        self.on_response(now, transaction, Answer::new(503, false), idle_max);
+        if self.has_ended(transaction) {
+            self.remember(transaction.unsent_mark());
         }
     }
 
@@ -320,7 +333,7 @@ impl Call {
         } else {
             self.open.swap_remove(position);
         }
-        self.remember(transaction);
+        self.remember(transaction.mark());
     }
 
     /// Frees the memory of the list of open transactions when it is empty.
@@ -330,12 +343,12 @@ impl Call {
         }
     }
 
-    /// Remembers a finished transaction.
-    fn remember(&mut self, transaction: Transaction) {
+    /// Remembers a finished transaction by its mark.
+    fn remember(&mut self, mark: u64) {
         if self.closed.is_full() {
             self.closed.remove(0);
         }
-        self.closed.push(transaction.mark());
+        self.closed.push(mark);
     }
 
     /// Returns whether an INVITE of the call waits for its final response.

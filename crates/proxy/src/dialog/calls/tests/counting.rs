@@ -20,6 +20,24 @@ fn a_call_counts_from_its_invite_to_the_end_of_its_bye() {
     assert_eq!(t.counts(), (0, 0, 0));
 }
 
+#[test]
+fn a_request_that_could_not_be_sent_counts_nothing_and_is_remembered() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    let [unsent, sent] = [100, 200].map(|cseq| transaction(Method::Invite, cseq));
+    t.request(call, Method::Invite, 100);
+    assert_eq!(t.counts(), (1, 175, 1));
+    assert!(!t.calls.was_unsent(call, unsent));
+    t.calls.on_unsent(t.now, call, unsent);
+    assert_eq!(t.counts(), (0, 0, 0));
+    assert!(t.calls.was_unsent(call, unsent) && t.calls.is_repeated(call, unsent));
+    t.request(call, Method::Invite, 200);
+    assert_eq!(t.counts(), (1, 175, 1));
+    t.response(call, Method::Invite, 200, 486);
+    assert_eq!(t.counts(), (0, 0, 0));
+    assert!(t.calls.was_unsent(call, unsent) && !t.calls.was_unsent(call, sent));
+}
+
 // 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
 // retransmitted BYE, and loses a count at each re-INVITE.
 #[test]
