@@ -81,9 +81,9 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a
 /// connection. Returns `false` and sends nothing if `is_large` of the branch is false, if the
-/// request has its final response or is cancelled, or if it was sent before its connection ended.
-/// In the last case the back end may have the request. Also returns `false` if the request could
-/// not be sent.
+/// request has its final response or is cancelled, if the back end reads its connection too slowly,
+/// or if the request was sent before its connection ended. In the last case the back end may have
+/// the request. Also returns `false` if the request could not be sent.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -96,8 +96,11 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    let is_unsent = live.pending[index].unreachable.is_some();
-    if !branch.is_large || !is_unsent || !context.server.is_pending() || live.is_cancelled {
+    // A connection that exists but takes no new work is not refused: the request is too long for a
+    // datagram, and the back end has too much to do.
+    let pending = &live.pending[index];
+    let is_refused = pending.unreachable.is_some() && !pending.is_backed_up;
+    if !branch.is_large || !is_refused || !context.server.is_pending() || live.is_cancelled {
         return false;
     }
     let target = Target { transport: Transport::Udp, ..branch.target };

@@ -305,6 +305,24 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
     }
 }
 
+/// A back end that accepts connections has to get a large request over TCP, even if it reads slowly.
+#[test]
+fn a_large_request_does_not_leave_by_udp_because_the_back_end_reads_slowly() {
+    let mut scene = Scene::new(Mode::Transaction, true);
+    scene.call("first", 2000);
+    scene.open();
+    for number in 0..40 {
+        scene.call(&format!("long-{number}"), 2000);
+    }
+    scene.pass(Duration::from_millis(100));
+    let mut sent = scene.call("late", 2000);
+    sent.extend(scene.pass(Duration::ZERO));
+    let (to, _) = only(sent, "SIP/2.0 503");
+    assert_eq!(to.remote, address(CALLER));
+    assert_eq!(scene.streams.connections().counters().backed_up.get(), 1);
+    assert_eq!(scene.counters.large_by_udp.get(), 0);
+}
+
 /// A back end over UDP need not listen for connections.
 #[test]
 fn a_back_end_without_tcp_has_failed_in_nothing_else() {
