@@ -165,7 +165,7 @@ fn stated_loads_make_shares_user_centric() {
         let total: f64 = shares.iter().sum();
         for (share, expected) in shares.iter().zip([0.1, 0.3, 0.6]) {
             let part = share / total;
-            assert!((part - expected).abs() <= 0.04, "{law}, {}: {shares:?}", algorithm.token());
+            assert!((part - expected).abs() <= 0.05, "{law}, {}: {shares:?}", algorithm.token());
         }
     }
 }
