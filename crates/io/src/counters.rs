@@ -119,8 +119,8 @@ counters! {
     tls_failed_closed,
     /// WebSocket handshakes completed.
     websocket_handshakes,
-    /// WebSocket handshakes that failed because the peer did not send the request of a WebSocket
-    /// handshake, or the response to ours.
+    /// WebSocket handshakes that failed because the peer sent something other than a valid request
+    /// of a handshake, or other than a valid response to our request.
     websocket_failed_protocol,
     /// WebSocket handshakes that failed because the peer did not offer or accept the subprotocol of
     /// SIP.

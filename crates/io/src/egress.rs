@@ -91,8 +91,9 @@ fn host_of(net: IpNet) -> IpAddr {
     }
 }
 
-/// Parses a line of `/proc/net/route`. Addresses are in network byte order, printed as numbers of
-/// this machine. An entry that is not up, or that rejects, is not a route.
+/// Parses a line of `/proc/net/route`. Each address is printed in hexadecimal: its four bytes, in
+/// network byte order, are read as an integer in the byte order of this machine. An entry that is
+/// not up, or that rejects packets, is not a route.
 fn ipv4_route(line: &str) -> Option<Ipv4Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;

@@ -91,8 +91,8 @@ impl KernelGate {
     ///   have more than [`Shedding::MARKS_MAX`] hashes, the first ones of each shard apply.
     /// - The share of a shard that names [heavy](Shedding::heavy) networks applies to the heavy
     ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the
-    ///   shards with the longest lists count as shards that name none. The share of a shard that names none applies to all sources
-    ///   whose datagrams reach this shard.
+    ///   shards with the longest lists count as shards that name none. The share of a shard that
+    ///   names none applies to all sources whose datagrams reach this shard.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The remedy if a thread, pipe or socket cannot be opened because of the limits of the process.
+pub const RAISE_LIMITS: &str = "raise the limits of threads and open files (`ulimit -u` and \
+                                `ulimit -n`, `TasksMax` and `LimitNOFILE` of systemd)";
+
 /// An error outside the configuration that keeps a process from starting.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {

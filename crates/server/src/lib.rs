@@ -37,7 +37,7 @@ mod watch;
 mod wiring;
 mod worker;
 
-pub use error::StartError;
+pub use error::{RAISE_LIMITS, StartError};
 pub use metrics::collect::{RecentWork, ShardCounters};
 pub use run::{Ending, Event, Finish, RunError, Started, run};
 pub use status::Instruments;

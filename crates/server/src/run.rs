@@ -23,7 +23,6 @@ pub use self::ending::{Ending, Finish, RunError};
 use self::hangups::reload_at;
 use self::shard_thread::ShardThread;
 use self::stopping::Stopping;
-use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment};
 use crate::audit::{AuditEntry, AuditLog};
@@ -42,6 +41,7 @@ use crate::status::Instruments;
 use crate::tls::Tls;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::wiring::{self, Group};
+use crate::{RAISE_LIMITS, StartError};
 use crate::{descriptors, heavy, users};
 
 /// Maximum number of messages that wait to be handed off to one shard.
@@ -96,7 +96,7 @@ pub fn run(
     // ends. An error in the path of a recording is found later, because the head of a
     // recording contains the listeners.
     let failed = |what: &str, error: std::io::Error| {
-        StartError::new(what, format!("cannot start: {error}"), "raise the limits of this process")
+        StartError::new(what, format!("cannot start: {error}"), RAISE_LIMITS)
     };
     let resolver = match Resolver::start(&config.name_servers) {
         Ok(resolver) => Some(resolver),

@@ -116,7 +116,10 @@ fn remedy(error: &io::OpenError) -> &'static str {
         ("bind", ErrorKind::PermissionDenied) => {
             "give this process the capability CAP_NET_BIND_SERVICE, or change `[[listen]] address`"
         }
-        _ => "raise the limits of this process, or change the keys of this `[[listen]]`",
+        _ => {
+            "raise the limit of open files (`ulimit -n`, `LimitNOFILE` of systemd), or change the \
+             keys of this `[[listen]]`"
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use tidegate_server::config::{Config, TlsFiles};
 use tidegate_server::key;
 use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
-use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
+use tidegate_server::{
+    Ending, Event, Finish, RAISE_LIMITS, RunError, StartError, Started, run as serve,
+};
 
 use crate::check::warn_of_certificates;
 use crate::configuration_file::ConfigurationFile;
@@ -124,7 +126,7 @@ fn start(config: &Config, tls: TlsFiles, record: Option<&RecordTo>) -> Result<En
         RunError::Start(StartError {
             place: "signals".to_owned(),
             what: error.to_string(),
-            remedy: "raise the limits of this process".to_owned(),
+            remedy: RAISE_LIMITS.to_owned(),
             is_lasting: false,
         })
     })?;

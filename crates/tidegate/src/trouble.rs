@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 
+use tidegate_server::RAISE_LIMITS;
 use tidegate_server::config::Diagnostics;
 
 use crate::WRONG_USE;
@@ -34,9 +35,7 @@ impl Trouble {
 
     /// Creates the error for signals that cannot be caught, with the remedy.
     pub fn uncaught_signals(error: impl Display) -> Self {
-        Self::failure(format!(
-            "signals cannot be caught: {error}; raise the limits of this process"
-        ))
+        Self::failure(format!("signals cannot be caught: {error}; {RAISE_LIMITS}"))
     }
 
     /// Prints the error with the name of `command`, and returns the exit status.

@@ -80,8 +80,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Assigns the table to `shard` of a process with several shards. The table then gives the
-    /// connections that it opens ids of this shard.
+    /// Assigns the table to `shard` of a process with several shards. From then on, each connection
+    /// that the table opens gets an id of this shard.
     #[must_use]
     pub fn in_shard(self, shard: ShardIndex) -> Self {
         Self { shard, next_id: ConnectionId::first_opened(shard), ..self }

@@ -77,7 +77,8 @@ static CREDITS_MAX: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "breakwater",
-    summary: "a window of waiting calls that follows the delay in the queue",
+    summary: "limits the waiting calls by a window, which shrinks when the delay in the queue \
+              reaches a target, and otherwise grows",
     source: "Cho et al., OSDI 2020; caladan, bw_server.c",
     doc: "Every `t_c` the law reads the delay d in the queue. If d reaches `d_t`, the window \
           shrinks by the factor 1 − `beta`·(d − `d_t`)/`d_t`, at most by half. Otherwise the \

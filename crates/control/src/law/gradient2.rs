@@ -1,22 +1,22 @@
 //! Gradient: a window that follows the slope of the response time.
 //!
-//! Signal: the response time of each new call, from its arrival to the end of its service, and its
-//! long average over some 600 calls. g = clamp(½, tolerance·long/current, 1), and the window L ←
-//! 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average by so much that the 4
-//! additional calls do not compensate for g < 1. Recovers by these 4 calls, but only while
-//! at least half of the window is in use, because an unused window proves nothing. Cold start: L =
-//! 20, which is also its minimum, so some calls are always admitted.
+//! Signals: `current`, the response time of each new call, from its arrival to the end of its
+//! service, and `long`, the average of `current` over some 600 calls. g = clamp(½,
+//! tolerance·long/current, 1), and the window L ← 0.8·L + 0.2·(g·L + 4). Trips when `current`
+//! exceeds `long` by so much that the 4 additional calls do not compensate for g < 1. Recovers by
+//! these 4 calls, but only while at least half of the window is in use, because an unused window
+//! proves nothing. Cold start: L = 20, which is also its minimum, so some calls are always admitted.
 //!
-//! After an overload the average is too high for a long time. While it is more than twice the
-//! current time, every call reduces it by a tenth.
+//! After an overload `long` is too high for a long time. Each call whose response time is less than
+//! half of `long` reduces `long` by a tenth.
 //!
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.
 //!
-//! Known bias: the law knows no absolute time. In a long overload, the long average follows the
-//! current time, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
-//! later releases of the source, the variation is too small for that: L rises to its maximum, and
-//! 200 calls wait at all times. Serving these must not take longer than a caller waits. The law
+//! Known bias: the law knows no absolute time. In a long overload, `long` follows `current`, and
+//! only the variation of the response times keeps L small. With a tolerance of 1.5, as in later
+//! releases of the source, the variation is too small for that: L rises to its maximum, and 200
+//! calls wait at all times. Serving these calls must not take longer than a caller waits. The law
 //! sees a completion only if another message is served right after it. This is so at any load that
 //! matters.
 //!
@@ -118,9 +118,10 @@ pub(crate) static ENTRY: Entry = Entry {
 const WARM_UP: u32 = 10;
 /// The minimum of g.
 const GRADIENT_MIN: f64 = 0.5;
-/// The long average is reduced while it exceeds this multiple of the current time.
+/// Each call reduces the long average if this average exceeds this multiple of the call's
+/// response time.
 const DRIFT_MAX: f64 = 2.0;
-/// The factor of that reduction.
+/// The factor by which such a call multiplies the long average.
 const DRIFT_FACTOR: f64 = 0.9;
 
 #[derive(Debug)]

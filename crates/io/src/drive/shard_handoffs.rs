@@ -33,7 +33,7 @@ const UNSENT_MAX: usize = 4096;
 /// A message that could not be handed off.
 #[derive(Debug)]
 pub(super) enum Returned {
-    /// The failure of a message to send.
+    /// A message that the other shard was to send. The core gets it back as this failure.
     Unsent(Failure),
     /// A message that arrived on a stream. The core handles it as if another shard had handed it
     /// off.

@@ -37,7 +37,8 @@ pub(crate) enum Upgrade {
 /// The reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpgradeFailure {
-    /// The peer has not sent the request of a WebSocket handshake, or the response to ours.
+    /// The peer sent something other than a valid request of a WebSocket handshake, or other than a
+    /// valid response to our request.
     Protocol,
     /// The peer does not offer the subprotocol `sip`, or does not accept it.
     Subprotocol,

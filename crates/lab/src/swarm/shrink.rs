@@ -248,8 +248,8 @@ fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Removes an empty layer by moving the layers behind it forward, and removes the times out of
-/// service of back ends that no longer exist.
+/// Removes an empty layer by moving the layers behind it forward. Also removes each absence whose
+/// back end no longer exists.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {

@@ -31,9 +31,10 @@ pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection
     }
 }
 
-/// Returns the addresses that [`way_back`] may have returned for a request, given its Via with the
-/// source that the receiver has written into it. The first is the address for a datagram. The
-/// second is the address for a stream, if the proxy `has_streams` and this address differs.
+/// Returns the possible results of [`way_back`] for a request whose transport is not known. `via`
+/// is the top Via of the request, with the source address that this proxy has written into it
+/// (`received`, `rport`). The first address is the result for a datagram. The second is the result
+/// for a stream, if the proxy `has_streams` and this result differs from the first.
 pub(crate) fn ways_back(via: &Via<'_>, has_streams: bool) -> impl Iterator<Item = SocketAddr> {
     let datagram = response_target(via);
     let stream = move || {

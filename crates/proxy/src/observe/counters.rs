@@ -161,14 +161,14 @@ impl Counters {
         &self.refused[why as usize]
     }
 
-    /// Returns the counter of new work in a bucket that was rejected before the gate decided on it.
-    /// The gate has not counted this work.
+    /// Returns the counter of new work that was rejected before the gate decided on it, for one
+    /// bucket. The gate has not counted this work.
     pub fn refused_before(&self, bucket: Bucket) -> &Counter {
         &self.refused_before[bucket as usize]
     }
 
-    /// Returns the counter of new work in a bucket that the gate admitted and that was rejected when
-    /// its turn came. Work with priority counts in the bucket of its class.
+    /// Returns the counter of new work that the gate admitted and that was rejected when its turn
+    /// came, for one bucket. Here, work with priority counts as an ordinary call or single request.
     pub fn refused_after(&self, bucket: Bucket) -> &Counter {
         &self.refused_after[bucket as usize]
     }

@@ -146,7 +146,8 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
 /// Reads a pool's name: any name except the words that routes use.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if [REQUEST_URI, USERS].contains(&text) {
-        return Err("has another meaning in a route".into());
+        let label = "this word has another meaning in `to` of a `[[route]]`";
+        return Err(Wrong::with_help(label, "choose another name for the pool"));
     }
     name(text)
 }

@@ -1,4 +1,4 @@
-//! The end of a process, which a signal or a failed shard begins.
+//! Stops all shards after a signal, or after a shard has failed.
 
 use tidegate_io::Stop;
 

@@ -145,7 +145,10 @@ fn name(text: &str) -> Result<String, Wrong> {
     let known = |c: char| c.is_ascii_alphanumeric() || c == '-';
     match text {
         "" => Err("the name is empty".into()),
-        "callers" | "answerers" => Err("this name has another meaning".into()),
+        "callers" | "answerers" => {
+            let label = "this name has another meaning in `from` and `to`";
+            Err(Wrong::with_help(label, "choose another name for the node"))
+        }
         _ if text.len() > 24 => Err(format!("{} characters", text.chars().count()).into()),
         _ if !text.chars().all(known) => Err("a character is not a letter, a digit or `-`".into()),
         _ => Ok(text.to_owned()),

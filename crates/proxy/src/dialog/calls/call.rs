@@ -221,9 +221,9 @@ impl Call {
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// Returns whether a request outside a dialog retransmits one that was seen before. A request
-    /// with the branch of an INVITE but another Request-URI counts as another request, as it does
-    /// at a stateless back end.
+    /// Returns whether a request outside a dialog retransmits one that was seen before. An INVITE
+    /// with the branch of an earlier INVITE is a retransmission only if `copy`, the hash of its
+    /// From tag, CSeq number and Request-URI, is equal too. Otherwise it is another request.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }

@@ -87,8 +87,9 @@ impl Dialogs {
     /// final response.
     ///
     /// RFC 3261 §15.1.1: if "no response at all is received for the BYE", "the UAC MUST consider
-    /// the session and the dialog terminated". So a dialog whose BYE no longer waits ends too. If it
-    /// did not, a BYE without a response would prolong a call whose other dialogs have ended.
+    /// the session and the dialog terminated". So this also ends every other dialog with a pending
+    /// BYE that no longer waits for its final response. Otherwise a BYE without a response would
+    /// prolong a call whose other dialogs have ended.
     pub(super) fn on_bye_answered(&mut self, dialog: u32, is_open: impl Fn(u32) -> bool) -> bool {
         let mut over = self.bit(dialog);
         for (i, &hash) in self.hashes.iter().enumerate() {

@@ -1,4 +1,6 @@
-//! Metrics of the settings that operators have changed, and of shadow laws.
+//! Metrics of the law in force, the shadow law and the commands of operators. Also those of the key
+//! of route tokens, the occupancy, the waiting new calls, and the rejections that `/rejections`
+//! lacks.
 
 use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;
@@ -44,7 +46,7 @@ static ALONE: [Number<Counters>; 4] = [
     ),
 ];
 
-/// Adds the metrics of the settings in force in one shard.
+/// Adds the metrics of this file for one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let in_force = &counters.in_force;
     if let Some(law) = name_at(&in_force.law) {

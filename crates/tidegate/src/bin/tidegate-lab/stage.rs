@@ -180,7 +180,8 @@ impl Stage {
         });
         let unstarted = |error| {
             Trouble::failure(format!(
-                "cannot start a thread: {error}; raise the limits of this process"
+                "cannot start a thread: {error}; raise the limit of threads (`ulimit -u`, \
+                 `TasksMax` of systemd)"
             ))
         };
         let watch = watch.map_err(unstarted)?;

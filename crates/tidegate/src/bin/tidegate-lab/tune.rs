@@ -154,12 +154,12 @@ fn print_head(parameters: &Parameters, world: &str) {
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
     let _ = writeln!(
         anstream::stdout(),
-        "{}, {world}: searching {} of `{}` for {} in {} steps",
+        "{}, {world}: tuning {} of `{}` in {} steps; objective: {}",
         parameters.scenario.title,
         names.join(", "),
         parameters.start.entry().name,
-        parameters.objective.title(),
         parameters.steps,
+        parameters.objective.title(),
     );
 }
 
