@@ -419,7 +419,8 @@ impl Upstream {
 
     /// Grants the peer up to `level` calls a second. If the peer does not obey, its rejections are
     /// charged to the grant. `rejection` is the cost of a rejection as a fraction of the cost of a
-    /// call. Returns the calls a second that could be served in the time for the peer's rejections.
+    /// call. Returns the calls a second that could be served in the time for the peer's rejections, at
+    /// most `level`.
     ///
     /// When a restriction begins, the throttle starts at a random point, drawn from `starts`.
     /// Otherwise each restriction would reject the first call of every peer.
@@ -461,7 +462,10 @@ impl Upstream {
         };
         self.passed =
             if offered > 0.0 { (served / offered).min(UNRESTRICTED_MAX) } else { UNRESTRICTED_MAX };
-        (1.0 - self.passed) * offered * rejection
+        // This time is added to the capacity before it is divided, and the peer's share is taken from
+        // the sum. The rejections of a flood take longer than the share of its sender. If all this time
+        // were added, the other peers would together be granted more than the capacity.
+        ((1.0 - self.passed) * offered * rejection).min(level)
     }
 
     /// Returns the load to which the told share applies, for a peer with this original load.

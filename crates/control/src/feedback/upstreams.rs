@@ -93,7 +93,7 @@ pub struct Upstreams {
     capacity: Capacity,
     shares: Shares,
     /// Calls a second that could be served in the time spent on rejecting requests of peers without
-    /// feedback.
+    /// feedback. Each of these peers counts for at most its share.
     rejecting_cps: f64,
     /// Time at which the load last exceeded the capacity, or `None` without an overload.
     overloaded: Option<Timestamp>,

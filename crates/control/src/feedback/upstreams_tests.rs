@@ -478,6 +478,19 @@ fn rfc7339_5_10_2_a_peer_without_feedback_has_no_advantage() {
     assert!((9.0..9.8).contains(&rates[1]), "{rates:?}");
 }
 
+// RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded server to
+// the combination of rejection and processing from a non-participating client as the overloaded server would
+// devote to processing requests from a participating client."
+#[test]
+fn a_flood_whose_rejections_exceed_its_share_raises_no_other_share() {
+    let peers = [(100.0, OBEDIENT), (100.0, OBEDIENT), (100.0, OBEDIENT), (2000.0, APART)];
+    // The law measures the capacity while the flood is rejected. So 60 calls/s are left for others.
+    let mut plant = plant(by_rate(), 1.0, 60.0, &peers);
+    plant.run(5);
+    // A rejection is assumed to cost a tenth of a call.
+    assert_near(&plant.rates(10), &[20.0, 20.0, 20.0, 0.0]);
+}
+
 /// The gate limits the rate of calls with priority.
 #[test]
 fn a_call_with_priority_is_not_rejected_for_its_sender() {
