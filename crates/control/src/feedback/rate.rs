@@ -50,13 +50,14 @@ const FOLLOWS_S: f64 = 1.0;
 pub(super) struct Rate {
     bucket: LeakyBucket,
     stream: Stream,
-    /// The rate in requests a second that applied to the last request.
+    /// The last rate above zero, in requests a second. The content of the bucket stands for requests
+    /// at this rate.
     rate: u32,
 }
 
 impl Rate {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { bucket: LeakyBucket::new(1), stream, rate: 0 }
+        Self { bucket: LeakyBucket::new(1), stream, rate: 1 }
     }
 
     /// Starts to limit requests to `rate` a second.
@@ -65,8 +66,9 @@ impl Rate {
     // There u is from -1/2 to +1/2.
     pub(super) fn activate(&mut self, now: Timestamp, rate: u32) {
         let spread = self.stream.unit() - 0.5;
-        self.bucket.start(now, (TAU0 + spread) / f64::from(rate.max(1)));
-        self.rate = rate;
+        // A rate of zero has no T.
+        self.rate = rate.max(1);
+        self.bucket.start(now, (TAU0 + spread) / f64::from(self.rate));
     }
 
     /// Returns whether fewer requests are sent than `rate` requests a second.
@@ -83,7 +85,7 @@ impl Rate {
             return category == Category::Required;
         }
         let before = std::mem::replace(&mut self.rate, rate);
-        if rate != before && before > 0 {
+        if rate != before {
             self.bucket.scale(now, f64::from(before) / f64::from(rate));
         }
         let rate = f64::from(rate);
@@ -127,6 +129,18 @@ mod tests {
         // When the rate falls, the earlier content leaks at the new rate.
         let passed = (2060..7060).filter(|&ms| rate.passes(at(ms), 2, Category::Session)).count();
         assert!((9..=11).contains(&passed), "{passed} of 2 a second in five seconds");
+    }
+
+    #[test]
+    fn a_rate_of_zero_at_first_does_not_delay_requests_at_a_later_rate() {
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        for element in 0..20 {
+            let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, element));
+            rate.activate(at(0), 0);
+            assert!(!rate.passes(at(0), 0, Category::Session));
+            let passed = (0..5).filter(|_| rate.passes(at(10), 100, Category::Session)).count();
+            assert_eq!(passed, 5, "{element}");
+        }
     }
 
     /// Sends for `seconds` seconds at `rate`, in steps of a millisecond. A call begins as soon as it
