@@ -119,6 +119,9 @@ pub(super) struct Upstream {
     single_rps: f64,
     /// Number of requests that come with one new request, including that request.
     with_new: f64,
+    /// ACKs and CANCELs a second that are too many to come with new requests that arrive now: those of
+    /// re-INVITEs, and of calls that rang for a while.
+    other_required_rps: f64,
     is_active: bool,
     /// Calls a second that the peer may send.
     granted_cps: f64,
@@ -182,6 +185,7 @@ impl Default for Upstream {
             ongoing_rps: 0.0,
             single_rps: 0.0,
             with_new: 1.0,
+            other_required_rps: 0.0,
             is_active: false,
             granted_cps: f64::INFINITY,
             told_share: 1.0,
@@ -344,7 +348,10 @@ impl Upstream {
         self.ongoing_rps = self.ongoing.rate_at(now);
         self.single_rps = self.single.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
+        // The first two ACKs of a peer may arrive within an instant. They must not count as a high rate.
+        let required_rps = self.required.rate_within(now, TICK);
         if !is_active {
+            self.other_required_rps = required_rps;
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             self.sends_cps = 0.0;
             return false;
@@ -355,9 +362,10 @@ impl Upstream {
         let sends_cps = self.new.rate_within(now, observed_min);
         self.sends_cps = sends_cps;
         if sends_cps > 0.0 {
-            let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
+            let with_each = (required_rps / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
         }
+        self.other_required_rps = (required_rps - WITH_NEW_MAX * sends_cps).max(0.0);
         // The sent and the permitted requests a second, of the kind that the peer's algorithm
         // restricts.
         let (sends, may) = match self.told.rps() {
@@ -507,7 +515,8 @@ impl Upstream {
     // stream of SIP requests, even though throttling may only affect a particular subset of the
     // requests".
     fn rate_rps(&self, granted_cps: f64) -> f64 {
-        granted_cps * self.with_new + self.single_rps + self.ongoing_rps
+        let others_rps = self.single_rps + self.ongoing_rps + self.other_required_rps;
+        granted_cps * self.with_new + others_rps
     }
 
     /// Returns the percentage of the requests that the peer has to hold back. ACKs count at the

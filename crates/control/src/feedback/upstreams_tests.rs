@@ -632,6 +632,31 @@ fn a_law_that_changes_its_mind_makes_no_peer_hold_back_the_ends_of_calls() {
     }
 }
 
+/// The peer holds back no re-INVITE and no ACK. If its rate had no room for these ACKs, it would send
+/// no new call.
+// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream of SIP
+// requests, even though throttling may only affect a particular subset of the requests".
+#[test]
+fn the_acks_of_re_invites_take_no_place_of_new_calls() {
+    let mut plant = plant(by_rate(), 1.0, 10.0, &[(100.0, OBEDIENT)]);
+    plant.run(5);
+    // 50 re-INVITEs a second.
+    let mut run = |seconds: u64| {
+        plant.peers[0].passed = 0;
+        for _ in 0..seconds * 50 {
+            plant.run_ms(20);
+            if plant.send(0, Category::Ongoing) {
+                plant.send(0, Category::Required);
+            }
+        }
+        plant.peers[0].passed as f64 / seconds as f64
+    };
+    run(10);
+    let rate = run(20);
+    assert!((8.0..=11.0).contains(&rate), "{rate}");
+    assert_eq!(plant.upstreams.peer(0).unwrap().standing, Standing::Obeys);
+}
+
 #[test]
 fn a_peer_that_begins_to_take_part_is_told_its_share_at_once() {
     let mut plant = plant(by_rate(), 1.0, 50.0, &[(100.0, APART)]);
