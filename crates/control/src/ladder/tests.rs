@@ -244,8 +244,8 @@ impl Plant {
     }
 }
 
-/// Returns the ladder after `seconds` at a server that serves for 0.2 of the time. `beside_ms` is the
-/// other processor time in a second, including that of handshakes. Half of the messages are
+/// Returns the ladder after `seconds` at a server that serves for 0.2 of the time. `beside_ms` is
+/// the other processor time in a second, including that of handshakes. Half of the messages are
 /// rejections or their acknowledgements.
 fn after_rejections(
     mut ladder: Ladder,
