@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 from tests.scratch import Scratch
-from tidegate_bench import command
+from tidegate_bench import command, feedback
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.demonstrations import frame, planted, pushback, receiver, shares, strangers
 from tidegate_bench.demonstrations.laws import only
@@ -175,7 +175,7 @@ class SharesTest(unittest.TestCase):
         self.assertEqual(shares.ideal([0.57, 0.0, 0.0], "provider"), [0.57, 0.0, 0.0])
         self.assertEqual(shares.ideal([0.2, 3.0, 1.0], "provider"), [0.2, 0.4, 0.4])
         self.assertEqual(shares.ideal([0.5, 2.0, 0.0], "user"), [0.2, 0.8, 0.0])
-        self.assertEqual((shares.jain([0.4, 0.4]), shares.jain([1.0, 0.0]), shares.jain([1.0])), (1.0, 0.5, None))
+        self.assertEqual((feedback.jain([0.4, 0.4]), feedback.jain([1.0, 0.0]), feedback.jain([1.0])), (1.0, 0.5, None))
 
 
 class ReceiverTest(unittest.TestCase):

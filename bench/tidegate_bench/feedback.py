@@ -52,3 +52,9 @@ def sender(
         pool="" if health else 'obey_feedback = "always"\n',
         tables=(health or "") + '[overload]\nlaw = "none"\n[overload.feedback]\nalgorithms = ["loss", "rate"]\n',
     )
+
+
+def jain(values: Sequence[float]) -> float | None:
+    """Returns Jain's index of fairness: 1 if all values are equal. `None` if there are fewer than two, or all are 0."""
+    squares = sum(value**2 for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if len(values) > 1 and squares else None

@@ -17,8 +17,8 @@ from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee, Metrics, built, cut
 
 DEADLINE_S = 0.5
-# Time for answers that are still in transit when the deadline of the last call has passed.
-_GRACE_S = 0.2
+# Time for the answers to the last calls. Some are still in transit when the deadline of the last call has passed.
+REST_S = DEADLINE_S + 0.2
 # Time from the start of the caller's process to its first call.
 _START_S = 0.02
 # Maximum number of open calls. In a collapse no call of the last half minute has ended.
@@ -205,7 +205,7 @@ def run(
     offered = cpu_s(element, *callees)
     [caller_s] = cpu_s(caller)
     steady_s, wakes = time.monotonic() - measured_from, element.wakes() - wakes_from
-    caller.wait(DEADLINE_S + _GRACE_S)
+    caller.wait(REST_S)
     [at_end] = cpu_s(element)
     drops = caller.drops()
     end(caller)

@@ -39,7 +39,7 @@ def offer(
     return Outcome(
         calls=int(caller.counts()[-1]["0_INVITE_Sent"]),
         offered_cps=sent_cps,
-        goodput_cps=sum(delay <= DEADLINE_S for delay in set_up) / load.measured_s,
+        goodput_cps=goodput_cps(caller, load),
         refused_cps=rate(caller, load, "3_503_Recv"),
         retransmission_ratio=rate(caller, load, "0_INVITE_Retrans") / (sent_cps or 1.0),
         p50_ms=1e3 * _quantile(set_up, 0.5),
@@ -90,6 +90,11 @@ def delays(caller: Sipp, load: Load) -> list[float]:
     """Returns the set-up delays in s, in ascending order, of the calls that began in the measured time."""
     answers = caller.response_times()
     return sorted(delay for at, delay in answers if load.warm_up_s <= at - delay < load.seconds)
+
+
+def goodput_cps(caller: Sipp, load: Load) -> float:
+    """Returns how many calls a second were set up within the deadline, of those that began in the measured time."""
+    return sum(delay <= DEADLINE_S for delay in delays(caller, load)) / load.measured_s
 
 
 def rate(caller: Sipp, load: Load, name: str) -> float:

@@ -16,15 +16,13 @@ from typing import Any
 from tidegate_bench import feedback, sipp_load, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.feedback import CAPACITY_CPS
-from tidegate_bench.load import DEADLINE_S, Load
+from tidegate_bench.load import REST_S, Load
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.table import Column
 
 # The load of each of the two sources, as a multiple of the capacity.
 LOADS = (1.0, 4.0)
 WARM_UP_S = 3.0
-# Time for the answers to the last calls.
-REST_S = 0.7
 # An address that the receiver can distinguish from that of the obedient sender.
 STRANGER = "127.0.78.1"
 # The peers of the receiver.
@@ -61,10 +59,7 @@ def one(show: "Show", round_: int, load: float, mode: str, known: str, fairness:
         drops = callee.process.drops() + sum(caller.process.drops() for caller in callers)
         for caller in callers:
             caller.process.stop()
-        ours, theirs = (
-            sum(delay <= DEADLINE_S for delay in sipp_load.delays(caller, calls)) / calls.measured_s
-            for caller in callers
-        )
+        ours, theirs = (sipp_load.goodput_cps(caller, calls) for caller in callers)
         sent, repeated = (
             [sipp_load.rate(caller, calls, f"0_INVITE_{kind}") for caller in callers] for kind in ("Sent", "Retrans")
         )

@@ -150,7 +150,6 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         show.text(f"{name}.sender.metrics", senders[0].metrics().text)
         in_time = [calls["set_up_in_time"] / seconds for calls in stats]
         goodput = sum(in_time) / CAPACITY_CPS
-        jain = sum(in_time) ** 2 / (SENDERS * sum(cps**2 for cps in in_time)) if goodput else 0.0
         stage.kill()
     return {
         "seed": seed,
@@ -163,7 +162,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         "p99_ms": round(max(calls["set_up_delay"]["p99_us"] for calls in stats) / 1e3, 1),
         "held_by_senders": held,
         "refused_by_receiver": shown.total("work_refused"),
-        "jain": round(jain, 4),
+        "jain": round(feedback.jain(in_time) or 0.0, 4),
         # Calls whose BYE was answered, as a part of those that were set up. A few are open at the end.
         "ended": round(sum(all_["completed"] for all_ in counts) / max(1, sum(all_["set_up"] for all_ in counts)), 4),
         "late_p99_ms": round(max(all_["lateness"]["p99_us"] for all_ in counts) / 1e3, 2),

@@ -15,7 +15,7 @@ from typing import Any
 from tidegate_bench import feedback, sipp_load, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.feedback import CAPACITY_CPS, SENDERS
-from tidegate_bench.load import DEADLINE_S, Load
+from tidegate_bench.load import DEADLINE_S, REST_S, Load
 from tidegate_bench.process import Stage
 from tidegate_bench.tidegate import Edge, run
 
@@ -25,8 +25,6 @@ WARM_UP_S = 3.0
 KILL_AFTER_S = 8.0
 AWAY_S = 10.0
 AFTER_S = 12.0
-# Time for the answers to the last calls.
-REST_S = 0.7
 BIN_S = 0.1
 
 INTERVAL_S = 0.5

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tidegate_bench import table
+from tidegate_bench import feedback, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.experiment import Run, judge_generator
 from tidegate_bench.table import Column
@@ -52,12 +52,6 @@ def ideal(loads: Sequence[float], fairness: str) -> list[float]:
     return shares
 
 
-def jain(values: Sequence[float]) -> float | None:
-    """Returns Jain's index of fairness: 1 if all values are equal. `None` if there are fewer than two."""
-    squares = sum(value**2 for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if len(values) > 1 and squares else None
-
-
 def phases(run: Run, label: str, point: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns a row for each phase of a run."""
     rates = samples(run.folder / "out" / point["folder"] / "timeline.csv")
@@ -76,7 +70,7 @@ def phases(run: Run, label: str, point: dict[str, Any]) -> list[dict[str, Any]]:
         active = [at for at, load in enumerate(loads) if load]
         by_fairness = [good[at] / offered[at] if LABELS[label] == "user" else good[at] for at in active]
         # Senders with room for all their calls do not compete.
-        index = jain(by_fairness) if sum(loads) > 1 else None
+        index = feedback.jain(by_fairness) if sum(loads) > 1 else None
         rows.append(
             {
                 "label": label,

@@ -412,20 +412,17 @@ def judge(record: Record, row: Row, alone: Row) -> None:
     record.expect(row["excluded"] == 0, f"{name}: {row['excluded']} back ends that answer were excluded")
     if name == "none":
         return
-    attack, made, counted = ATTACKS[name], row["made"], row["counted"]
+    made, counted = row["made"], row["counted"]
     if "storm" in name:
         least = 0.9 * STORM_PER_S * STORM_S
-        record.expect(
-            row["made"] >= least, f"  {row['made']:,} connections were made, at least {least:,.0f} are needed"
-        )
-    made, counted = row["made"], row["counted"]
+        record.expect(made >= least, f"  {made:,} connections were made, at least {least:,.0f} are needed")
     record.expect(counted >= made, f"  of {made:,} attacks {counted:,} are counted")
     if name == "incomplete-bodies":
         full = row["closed_memory"]
         record.expect(full > 0, f"  {full} connections were closed because of `memory_max_mb`")
     record.expect(row["failed"] == 0, f"  {row['failed']} of the stranger's attempts ended without a clear error")
     grown = row["grown_mib"] - alone["grown_mib"]
-    allowed = MEMORY_MAX_MB + attack.open_max * EACH_KIB / 1024 + NOISE_MIB
+    allowed = MEMORY_MAX_MB + ATTACKS[name].open_max * EACH_KIB / 1024 + NOISE_MIB
     record.expect(grown <= allowed, f"  memory grew by {grown:.1f} MiB more than without an attack, of {allowed:.0f}")
 
 

@@ -1,7 +1,8 @@
 //! A rate of a back end that all shards learn together: shared counts, and a step that one shard
 //! takes at the end of each interval.
 //!
-//! The law is one of [`RateLaw`]. A shard skips the step while another shard uses the record.
+//! The law is one of [`RateLaw`](super::RateLaw). A shard skips the step while another shard uses
+//! the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 use super::rate_law::LawState;
-use super::rate_learning::{Interval, RateLaw, RateLearning};
+use super::rate_learning::{Interval, RateLearning};
 
 /// Length of an interval whose rejections all have an unknown reason, as a multiple of
 /// [`RateLearning::interval`]. Proof that load is the reason ends the interval earlier.
@@ -62,7 +63,7 @@ impl Default for Learned {
             record: Mutex::new(Record {
                 learning: None,
                 began: Timestamp::ZERO,
-                law: LawState::cold(RateLaw::default()),
+                law: LawState::cold(None),
             }),
         }
     }
@@ -74,14 +75,15 @@ impl Learned {
     }
 
     /// Sets the parameters of learning, or stops learning. The learned rate stays if learning
-    /// continues with the same law. `apply` gets the rate before any other shard can learn another one.
+    /// continues with the same law. `apply` gets the rate before any other shard can learn another
+    /// one.
     pub(crate) fn set(&self, learning: Option<RateLearning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
-        let law = learning.map(|learning| learning.law);
-        let is_same = self.is_on() && law == Some(record.law.law());
+        let law_of = |learning: Option<RateLearning>| learning.map(|learning| learning.law);
+        let is_same = self.is_on() && law_of(learning) == law_of(record.learning);
         record.learning = learning;
         if !is_same {
-            record.law = LawState::cold(law.unwrap_or_default());
+            record.law = LawState::cold(learning);
             self.start_interval(&mut record, Timestamp::ZERO);
         }
         self.put(&record, apply);
@@ -91,7 +93,7 @@ impl Learned {
     /// [`set`](Self::set).
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
-        record.law = LawState::cold(record.law.law());
+        record.law = LawState::cold(record.learning);
         self.start_interval(&mut record, Timestamp::ZERO);
         self.put(&record, apply);
     }

@@ -15,18 +15,11 @@ pub(crate) enum LawState {
 }
 
 impl LawState {
-    /// Returns the state of a law before the first rejection.
-    pub(crate) const fn cold(law: RateLaw) -> Self {
-        match law {
+    /// Returns the state of the law of `learning` before the first rejection.
+    pub(crate) fn cold(learning: Option<RateLearning>) -> Self {
+        match learning.unwrap_or_default().law {
             RateLaw::Aimd => Self::Aimd(Aimd::COLD),
             RateLaw::Sre => Self::Sre(Sre::COLD),
-        }
-    }
-
-    pub(crate) const fn law(&self) -> RateLaw {
-        match self {
-            Self::Aimd(_) => RateLaw::Aimd,
-            Self::Sre(_) => RateLaw::Sre,
         }
     }
 

@@ -10,11 +10,11 @@
 //!
 //! where `requests` includes the requests that the sender rejects itself. Then the back end gets
 //! (1 − p)·requests, which is K·accepts within one request. So this law sets the rate to K·accepts
-//! a second, as soon as the back end got more than that in the history and in the last interval. The rate limit needs no count of the
-//! requests that Tidegate rejects, and no random number. Recovery: while the back end accepts
-//! everything, the accepted requests increase by at most the factor K in [`HISTORY_S`], and so does
-//! the rate. After an interval that does not use the rate there is no limit any more. Cold start: no
-//! limit.
+//! a second, as soon as the back end got more than that in the history and in the last interval.
+//! The rate limit needs no count of the requests that Tidegate rejects, and no random number.
+//! Recovery: while the back end accepts everything, the accepted requests increase by at most the
+//! factor K in [`HISTORY_S`], and so does the rate. After an interval that does not use the rate
+//! there is no limit any more. Cold start: no limit.
 //!
 //! Known bias: with K = 2, up to half of the requests that the back end gets are requests that it
 //! rejects. If a rejection costs the back end much, its goodput falls. The source assumes that

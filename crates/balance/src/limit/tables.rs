@@ -1,9 +1,18 @@
 //! Comparison of a table with the committed one, for tests.
 
-/// Checks that both tables have the same rows, and agree to 0.02 or 5 %: logarithms differ in their
-/// last bit from one machine to the next, and so do the runs.
+use std::fs;
+use std::path::Path;
+
+/// Checks that `text` and the committed table in `file` have the same rows, and agree to 0.02 or
+/// 5 %: logarithms differ in their last bit from one machine to the next, and so do the runs. With
+/// `TIDEGATE_BLESS=1`, writes `text` to the file before.
 #[track_caller]
-pub(super) fn assert_agrees(text: &str, committed: &str) {
+pub(super) fn assert_as_committed(text: &str, file: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit").join(file);
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(text.lines().count(), committed.lines().count(), "rows");
     for (line, expected) in text.lines().zip(committed.lines()) {
         let mut words = line.split_whitespace().zip(expected.split_whitespace());

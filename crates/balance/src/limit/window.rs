@@ -1,12 +1,12 @@
 //! The window of a back end that all shards learn together. They share the counts of requests
 //! without a response. At the end of each interval, one shard computes the next window.
 //!
-//! The law is one of [`WindowLaw`]. Requests without a response are counted in slices of
-//! [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer count. So
-//! lost requests and silent callees use up a window only for this time, and no timer is needed.
-//! They count as lost when a later request reuses the place of their slice. If it comes more than
-//! [`LOST_WITHIN`] slices later, they do not count, because they belong to an earlier interval. A
-//! shard skips the step while another shard uses the record.
+//! The law is one of [`WindowLaw`](super::WindowLaw). Requests without a response are counted in
+//! slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer
+//! count. So lost requests and silent callees use up a window only for this time, and no timer is
+//! needed. They count as lost when a later request reuses the place of their slice. If it comes
+//! more than [`LOST_WITHIN`] slices later, they do not count, because they belong to an earlier
+//! interval. A shard skips the step while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 use super::window_law::LawState;
-use super::window_learning::{FORGOTTEN, PATIENCE, Responses, WindowLaw, WindowLearning};
+use super::window_learning::{FORGOTTEN, PATIENCE, Responses, WindowLearning};
 
 const SLICE: Duration = Duration::from_millis(50);
 const SLICES: usize = 10;
@@ -75,7 +75,7 @@ impl Default for Window {
             record: Mutex::new(Record {
                 learning: None,
                 began: Timestamp::ZERO,
-                law: LawState::cold(WindowLaw::default()),
+                law: LawState::cold(None),
             }),
         }
     }
@@ -90,11 +90,11 @@ impl Window {
     /// learning goes on with the same law.
     pub(crate) fn set(&self, learning: Option<WindowLearning>) {
         let mut record = self.lock();
-        let law = learning.map(|learning| learning.law);
-        let is_same = self.is_on() && law == Some(record.law.law());
+        let law_of = |learning: Option<WindowLearning>| learning.map(|learning| learning.law);
+        let is_same = self.is_on() && law_of(learning) == law_of(record.learning);
         record.learning = learning;
         if !is_same {
-            record.law = LawState::cold(law.unwrap_or_default());
+            record.law = LawState::cold(learning);
         }
         if learning.is_none() {
             self.ends_at.store(OFF, Relaxed);
@@ -107,7 +107,7 @@ impl Window {
     /// Starts learning again from the beginning, because the back end may now be another server.
     pub(crate) fn forget(&self) {
         let mut record = self.lock();
-        record.law = LawState::cold(record.law.law());
+        record.law = LawState::cold(record.learning);
         if record.learning.is_some() {
             self.start_interval(&mut record, Timestamp::ZERO);
         }

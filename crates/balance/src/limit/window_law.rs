@@ -17,20 +17,12 @@ pub(crate) enum LawState {
 }
 
 impl LawState {
-    /// Returns the state of a law before the first interval.
-    pub(crate) const fn cold(law: WindowLaw) -> Self {
-        match law {
+    /// Returns the state of the law of `learning` before the first interval.
+    pub(crate) fn cold(learning: Option<WindowLearning>) -> Self {
+        match learning.unwrap_or_default().law {
             WindowLaw::Delay => Self::Delay(DelayWindow::COLD),
             WindowLaw::Gradient => Self::Gradient(GradientWindow::COLD),
             WindowLaw::Retransmissions => Self::Retransmissions(RetransmissionWindow::COLD),
-        }
-    }
-
-    pub(crate) const fn law(&self) -> WindowLaw {
-        match self {
-            Self::Delay(_) => WindowLaw::Delay,
-            Self::Gradient(_) => WindowLaw::Gradient,
-            Self::Retransmissions(_) => WindowLaw::Retransmissions,
         }
     }
 

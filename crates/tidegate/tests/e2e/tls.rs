@@ -70,26 +70,33 @@ fn handshakes(metrics: &Metrics, outcome: &str) -> u64 {
     metrics.sum("tls_handshakes_total", &[("outcome", outcome)])
 }
 
+/// Makes calls to a callee over UDP, which must all succeed: first the calls `of_one` client on its
+/// connection, then a call of each of `others`. Returns the metrics of Tidegate.
+fn calls_over_tls(stage: Stage, of_one: u32, others: u32) -> Metrics {
+    let callee = Sipp::callee(&stage, "uas-record-route");
+    let scene = Scene::new(&[callee.address()], stage, "");
+    assert_eq!(scene.here().ip(), scene.stage.ip());
+    let mut one = scene.client();
+    for number in 0..of_one {
+        one.call(number);
+    }
+    for number in of_one..of_one + others {
+        scene.client().call(number);
+    }
+    callee.finish().assert_all_well(of_one + others);
+    let metrics = scene.tidegate.metrics();
+    metrics.assert_nothing_lost();
+    metrics.assert_nothing_held();
+    assert_eq!(handshakes(&metrics, "completed"), 1 + u64::from(others));
+    metrics
+}
+
 /// RFC 3261 §26.3.1: "Proxy servers, redirect servers, and registrars MUST implement TLS, and MUST
 /// support both mutual and one-way authentication." Record-Route names a listener of each side's
 /// own transport, so that ACK and BYE arrive.
 #[test]
 fn calls_over_tls_reach_a_back_end_over_udp() {
-    let stage = Stage::new();
-    let callee = Sipp::callee(&stage, "uas-record-route");
-    let scene = Scene::new(&[callee.address()], stage, "");
-    let mut one = scene.client();
-    for number in 0..200 {
-        one.call(number);
-    }
-    for number in 200..300 {
-        scene.client().call(number);
-    }
-    callee.finish().assert_all_well(300);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
-    assert_eq!(handshakes(&metrics, "completed"), 101);
+    let metrics = calls_over_tls(Stage::new(), 200, 100);
     let valid_to = metrics.sum("tls_certificate_valid_to_seconds", &[]);
     assert!(valid_to > 4_000_000_000, "{valid_to}");
 }
@@ -97,22 +104,7 @@ fn calls_over_tls_reach_a_back_end_over_udp() {
 /// The certificate is for an IPv6 address.
 #[test]
 fn calls_over_tls_go_over_ipv6() {
-    let stage = Stage::ipv6();
-    let callee = Sipp::callee(&stage, "uas-record-route");
-    let scene = Scene::new(&[callee.address()], stage, "");
-    assert!(scene.here().is_ipv6());
-    let mut one = scene.client();
-    for number in 0..50 {
-        one.call(number);
-    }
-    for number in 50..60 {
-        scene.client().call(number);
-    }
-    callee.finish().assert_all_well(60);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
-    assert_eq!(handshakes(&metrics, "completed"), 11);
+    calls_over_tls(Stage::ipv6(), 50, 10);
 }
 
 /// Tidegate sends requests over TLS to a Kamailio and verifies its certificate.

@@ -2,14 +2,12 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use tidegate_world::{Purpose, Seed, Stream, Timestamp};
+use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::limit::tables::assert_agrees;
+use crate::limit::tables::assert_as_committed;
 use crate::limit::{Allowance, Demand, Learning, Limits};
 
 /// Calls a second that the server can serve.
@@ -22,10 +20,6 @@ const LOADS: [f64; 5] = [0.9, 1.5, 2.0, 3.0, 5.0];
 const ENDS_S: u64 = 180;
 const COUNTED_FROM_S: u64 = 120;
 
-fn exponential(draws: &mut Stream, mean_s: f64) -> Duration {
-    Duration::from_secs_f64(-mean_s * (1.0 - draws.unit()).ln())
-}
-
 /// Offers `load` times the capacity, and returns the goodput as a fraction of the capacity.
 /// `rejection` is the cost of a rejection as a part of the cost of a call.
 fn goodput(law: Option<RateLaw>, rejection: f64, load: f64) -> f64 {
@@ -33,6 +27,7 @@ fn goodput(law: Option<RateLaw>, rejection: f64, load: f64) -> f64 {
     let rate = law.map(|law| RateLearning { law, ..RateLearning::default() });
     allowance.set(&Limits { learning: Learning { rate, window: None }, ..Limits::default() });
     let mut draws = Seed(3).stream(Purpose::Arrivals, 0);
+    let mut drawn = |mean_s: f64| Duration::from_secs_f64(draws.exponential(mean_s));
     let start = Timestamp::from_nanos(1_000_000_000);
     let end = start + Duration::from_secs(ENDS_S);
     let counted_from = start + Duration::from_secs(COUNTED_FROM_S);
@@ -54,14 +49,14 @@ fn goodput(law: Option<RateLaw>, rejection: f64, load: f64) -> f64 {
             if allowance.conforms(arrival, Demand::Call) && allowance.take(arrival, Demand::Call) {
                 queue.push_back(arrival);
             }
-            arrival = arrival + exponential(&mut draws, 1.0 / (load * CAPACITY_CPS));
+            arrival = arrival + drawn(1.0 / (load * CAPACITY_CPS));
         }
         if service.is_none() && !queue.is_empty() {
             let threshold = if is_overloaded { WATERMARKS.1 + 1 } else { WATERMARKS.0 };
             is_overloaded = queue.len() >= threshold;
             let part = if is_overloaded { rejection } else { 1.0 };
             let begun = served.map_or(queue[0], |(done, _)| done);
-            service = Some((begun + exponential(&mut draws, part / CAPACITY_CPS), !is_overloaded));
+            service = Some((begun + drawn(part / CAPACITY_CPS), !is_overloaded));
         }
     }
     f64::from(accepted) / end.since(counted_from).as_secs_f64() / CAPACITY_CPS
@@ -86,11 +81,7 @@ fn the_goodput_of_every_law_is_as_committed() {
             text.push('\n');
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit/rate_law/laws.txt");
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    assert_agrees(&text, &fs::read_to_string(&path).unwrap_or_default());
+    assert_as_committed(&text, "rate_law/laws.txt");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use tidegate_world::{Purpose, Seed, Stream};
 
 use super::*;
+use crate::limit::WindowLaw;
 
 const US: u64 = 1_000;
 const T1_US: u64 = 500_000;

@@ -2,11 +2,9 @@
 //! retransmitted.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 
 use super::*;
-use crate::limit::tables::assert_agrees;
+use crate::limit::tables::assert_as_committed;
 
 const LOADS: [f64; 4] = [0.9, 1.5, 3.0, 5.0];
 /// Time for which a caller waits for the first response, µs.
@@ -51,11 +49,7 @@ fn the_goodput_of_every_law_is_as_committed() {
             text.push('\n');
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit/window/tests/laws.txt");
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    assert_agrees(&text, &fs::read_to_string(&path).unwrap_or_default());
+    assert_as_committed(&text, "window/tests/laws.txt");
 }
 
 #[test]
