@@ -1,7 +1,7 @@
 //! Comparison of a table with the committed one, for tests.
 
-/// Checks that both tables have the same rows, and agree to 0.02 or 5 %: logarithms differ in their
-/// last bit from one machine to the next, and so do the runs.
+/// Checks that both tables have the same rows, and that their numbers agree to 0.02 or 5 %. Logarithms
+/// differ in their last bit from one machine to the next, so the runs differ too.
 #[track_caller]
 pub(super) fn assert_agrees(text: &str, committed: &str) {
     assert_eq!(text.lines().count(), committed.lines().count(), "rows");
