@@ -1,4 +1,4 @@
-"""Three senders at up to 8 times the capacity of one receiver: with feedback 99 % of the capacity are goodput
+"""Three senders at up to 8 times the capacity of one receiver: with feedback, goodput is 99 % of the capacity
 
 The topology of paper 002 runs as real processes on loopback. Three callers, each with a Tidegate of its own that is as
 fast as the machine, send to one Tidegate whose processor is emulated (72 calls/s, a rejection costs a sixth of a
@@ -45,7 +45,7 @@ FULL = 0.99
 # the receiver more time for new calls, so that the goodput seems higher than the capacity.
 ENDED_MIN = 0.99
 # At the capacity and below it the calls come by chance, the same calls with every variant. The mean goodput with
-# feedback and `tide` may be this much below that of `none`. In the closed loop that is simulated it is .02.
+# feedback and `tide` may be this much below that of `none`. In the simulated closed loop it is .02.
 EVEN_MAX = 0.02
 # From this load on one server alone loses more than with feedback.
 HEAVY = 4.0

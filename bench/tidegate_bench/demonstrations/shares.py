@@ -23,7 +23,7 @@ from tidegate_bench.table import Column
 SCENARIO = "paper-002-dynamic-real"
 LABELS = {"tide, provider": "provider", "tide, user": "user", "win-cont, user": "user"}
 SENDERS = ("se1", "se2", "se3")
-# The phases of the scenario, from which second to which, and the loads of the senders in them.
+# The phases of the scenario: begin and end in seconds, and the loads of the senders.
 PHASES = {
     (10, 40): (0.57, 0.0, 0.0),
     (40, 70): (0.57, 1.68, 0.0),

@@ -83,7 +83,7 @@ pub struct Registrant {
     turn: u32,
     arrivals: Option<Arrivals>,
     next_arrival: Option<Timestamp>,
-    /// Whether the run was stopped before all registrations were offered.
+    /// True if the run was stopped before all registrations were offered.
     is_cut_short: bool,
     registrations: Table<Registration>,
     connections: Connections,

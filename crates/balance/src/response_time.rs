@@ -30,7 +30,7 @@ use crate::recent::Recent;
 pub(crate) struct Watch {
     /// Time constant of the peak average.
     pub(crate) decay: Duration,
-    /// Whether the ratio of costs is learned.
+    /// True if the ratio of costs is learned.
     pub(crate) learns: bool,
 }
 

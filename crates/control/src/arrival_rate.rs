@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 
 /// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
-/// When arrivals begin again after a pause, the estimate is too low at first. After one time
-/// constant, it has made up 63 % of the difference.
+/// The estimate is too low at first after a pause in the arrivals. After one time constant, it has
+/// made up 63 % of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.

@@ -47,8 +47,8 @@ use crate::source_table::SourceTable;
 /// Time for which a source stays heavy after its rate was last above the limit.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
 
-/// If the total is at least this part of all arrivals, and no buffer overflows, no source is heavy.
-/// The missing part may be an estimate of a flood that has ended.
+/// The part of all arrivals from which on the total is enough: no source is heavy then, unless a
+/// buffer overflows. The missing part may be an estimate of a flood that has ended.
 const ENOUGH: f64 = 0.9;
 
 /// Replaces [`ENOUGH`] if buffers overflow ([`LOST`]).
@@ -200,7 +200,7 @@ struct Demand {
     certain_all: f64,
     certain_firsts: f64,
     weight: f64,
-    /// Whether the source is already heavy.
+    /// True if the source is already heavy.
     is_heavy: bool,
     /// The highest rate since the source became heavy, which fades.
     peak: f64,

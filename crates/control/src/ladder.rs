@@ -191,8 +191,8 @@ const HOLD: Duration = Duration::from_secs(2);
 /// The part of the arrivals that must overflow before the ladder reacts.
 const OVERFLOW: f64 = 0.01;
 
-/// After an overflow, the number of messages that may pass is limited. This is the rate at which
-/// the limit grows at first, as a part of the limit a second. The rate doubles in each second.
+/// The initial growth rate of the limit on the messages that may pass after an overflow, as a part
+/// of the limit a second. The rate doubles in each second.
 const GROWTH: f64 = 0.1;
 
 /// The share rises only if the part of the marks that should pass is less than this factor times
@@ -232,9 +232,9 @@ pub struct LadderSettings {
     pub budget: f64,
     /// Time between two decisions. The default is 100 ms.
     pub period: Duration,
-    /// Whether the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
+    /// True if the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
     pub pads: bool,
-    /// Whether the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
+    /// True if the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
     pub thins: bool,
 }
 
@@ -292,7 +292,7 @@ pub struct Ladder {
     /// Seconds since the last overflow.
     calm: f64,
     target: Target,
-    /// Whether a buffer has overflowed since the last decision, or in the period before the last
+    /// True if a buffer has overflowed since the last decision, or in the period before the last
     /// reading.
     overflows: bool,
     /// Time at which the current rung was last needed.

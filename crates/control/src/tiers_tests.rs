@@ -16,7 +16,7 @@ struct Server {
     backlog: f64,
     /// The fraction of the next call that is already due.
     due: f64,
-    /// Whether a law rejects at once the calls for which the processor has no time.
+    /// True if a law rejects at once the calls for which the processor has no time.
     refuses: bool,
     aimed_at: Option<f64>,
 }

@@ -7,7 +7,7 @@ use tidegate_world::{Calendar, Timestamp};
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
-    /// Whether outputs leave in the order in which they were added.
+    /// True if outputs leave in the order in which they were added.
     in_order: bool,
     /// The latest time of release so far.
     last: Timestamp,

@@ -106,7 +106,7 @@ impl Disturbance {
 pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
-    /// Whether INVITEs and REGISTERs have their own buffer, as with the real driver's
+    /// True if INVITEs and REGISTERs have their own buffer, as with the real driver's
     /// sockets. The default is true. The other buffer is emptied first, but after 256 datagrams
     /// from it, up to 64 requests for new work are taken. If false, there is a single FIFO buffer.
     pub split: bool,
@@ -147,7 +147,7 @@ pub struct HostSettings {
     pub variation: Variation,
     /// Conditions that overload control does not expect. None by default.
     pub disturbance: Disturbance,
-    /// Whether the model catches up with a late driver, as a host behind real sockets must. The
+    /// True if the model catches up with a late driver, as a host behind real sockets must. The
     /// default is true. If false, time in which the driver did not call the host is lost. This is
     /// used to stall a host in simulated time, where drivers are never late otherwise. Work in
     /// progress is not delayed by this.

@@ -55,7 +55,7 @@ pub(crate) struct Connection {
     held: Vec<u8>,
     /// Number of steps that the handshake has taken.
     pub(crate) steps: u8,
-    /// Whether the socket may have bytes to read.
+    /// True if the socket may have bytes to read.
     pub(crate) is_readable: bool,
     /// The arrival of the bytes that will be read next, as far as the driver knows it.
     pub(crate) readable_since: Timestamp,
@@ -65,13 +65,13 @@ pub(crate) struct Connection {
     marked: usize,
     /// The arrival of the bytes that were read last.
     pub(crate) arrived: Timestamp,
-    /// Whether the connection is in the queue of connections to read.
+    /// True if the connection is in the queue of connections to read.
     pub(crate) is_queued: bool,
     /// The work that the connection has done since it came to the front of that queue.
     pub(crate) turn: Turn,
-    /// Whether the connection is in the list of connections to send on.
+    /// True if the connection is in the list of connections to send on.
     pub(crate) is_dirty: bool,
-    /// Whether the kernel will report when the socket takes more bytes.
+    /// True if the kernel will report when the socket takes more bytes.
     pub(crate) waits_for_room: bool,
     /// The events of the socket that the kernel reports.
     pub(crate) watched: EventFlags,

@@ -69,11 +69,11 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the time of the shard has been counted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// Whether the kernel drops datagrams at the request of the core. Then drops may happen without
+    /// True if the kernel drops datagrams at the request of the core. Then drops may happen without
     /// a later datagram that reports them.
     sheds: bool,
     draining: Option<Draining>,
-    /// Whether the last turn left messages to serve.
+    /// True if the last turn left messages to serve.
     is_behind: bool,
 }
 

@@ -124,7 +124,7 @@ pub(crate) struct Segment {
     pub(crate) source: Option<IpAddr>,
     /// Length of the datagram in bytes, before padding.
     pub(crate) len: usize,
-    /// Whether the datagram may be part of a batch.
+    /// True if the datagram may be part of a batch.
     pub(crate) may_join: bool,
     pub(crate) batching: Batching,
 }

@@ -112,7 +112,7 @@ pub struct Buffers {
     pub fill: f32,
     /// Number of datagrams since the start that were lost because a buffer for new work was full.
     pub overflow: u64,
-    /// Whether the kernel has refused the requested [shedding](Machine::shed) within the last
+    /// True if the kernel has refused the requested [shedding](Machine::shed) within the last
     /// second.
     pub is_shed_refused: bool,
 }
@@ -138,7 +138,7 @@ pub trait Outlet {
 pub struct StreamTurn {
     /// Number of events.
     pub events: usize,
-    /// Whether a limit was reached, so that more events or steps of handshakes may wait.
+    /// True if a limit was reached, so that more events or steps of handshakes may wait.
     pub is_limited: bool,
 }
 

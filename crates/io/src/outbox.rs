@@ -41,7 +41,7 @@ pub struct Flushed {
     pub full: u64,
     /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
-    /// Whether a send call may have returned an ICMP report. If so, the error queue of a socket has
+    /// True if a send call may have returned an ICMP report. If so, the error queue of a socket has
     /// entries. A call that ends early because of a report does not return the report, so such a
     /// call counts too.
     pub saw_report: bool,
@@ -303,9 +303,9 @@ fn refuses_gso(code: i32) -> Option<bool> {
     }
 }
 
-/// If the machine has lost the source of these datagrams, lets them leave from the address that the
-/// kernel selects. They are one datagram or one batch, so they have one source. Returns whether the
-/// machine has lost the source.
+/// Lets these datagrams leave from the address that the kernel selects, if the machine has lost their
+/// source. They are one datagram or one batch, so they have one source. Returns whether the machine
+/// has lost the source.
 ///
 /// `checked` is the source that was checked last in this flush, and whether the machine has it. It
 /// saves repeated checks of one source, which peers could cause.

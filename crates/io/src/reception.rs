@@ -50,7 +50,7 @@ struct Watched {
     drops: u32,
     /// The number of these drops whose cause is still unknown.
     unexplained: u32,
-    /// Whether the last read may have left datagrams in the buffer, because it reached a limit.
+    /// True if the last read may have left datagrams in the buffer, because it reached a limit.
     is_behind: bool,
 }
 

@@ -40,7 +40,7 @@ struct Refused {
     /// Earliest time of the next attempt. Each attempt may take a tenth of the time between two
     /// readings of the load.
     until: Timestamp,
-    /// Whether a share of the new work was to be dropped.
+    /// True if a share of the new work was to be dropped.
     has_share: bool,
 }
 

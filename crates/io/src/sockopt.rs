@@ -74,7 +74,7 @@ pub(crate) struct Arrival {
     /// Time since the last bytes of the peer arrived, in the same ticks. Without bytes, it is the time
     /// since the connection opened.
     pub(crate) quiet: Duration,
-    /// Whether the peer has sent any bytes, or has ended the connection.
+    /// True if the peer has sent any bytes, or has ended the connection.
     pub(crate) has_bytes: bool,
 }
 

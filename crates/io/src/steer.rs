@@ -83,8 +83,8 @@ pub(crate) struct Share {
     pub(crate) thresholds: Vec<u64>,
     /// INVITEs and REGISTERs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
-    /// If it is not empty, the thresholds of all shards but the `untargeted` ones apply only to
-    /// requests from these networks.
+    /// Networks of heavy sources. If there are any, the thresholds of all shards but the
+    /// `untargeted` ones apply only to requests from these networks.
     pub(crate) heavy: Vec<Network>,
     /// Shards whose thresholds apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,

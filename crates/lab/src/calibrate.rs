@@ -53,10 +53,10 @@ use stage::{Action, Played};
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
-/// If a thread of the generator uses more than this part of a core, it may have limited the load.
+/// The part of a core above which a thread of the generator may have limited the load.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// If the server uses less than this part of its slices, it was idle at times.
+/// The part of its slices below which the server was idle at times.
 const SERVER_IDLE: f64 = 0.9;
 
 /// Duration of the runs that determine the offered load, in seconds.

@@ -129,7 +129,7 @@ pub struct Row {
 pub struct Costs {
     /// The machine on which the costs were measured.
     pub machine: Machine,
-    /// Whether the server kept transactions.
+    /// True if the server kept transactions.
     pub transactions: bool,
     /// Number of rounds.
     pub rounds: u32,

@@ -27,7 +27,7 @@ pub struct Node {
     pub share: f64,
     /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
-    /// Whether the server is under test. Then it has the variant's overload control and the
+    /// True if the server is under test. Then it has the variant's overload control and the
     /// scenario's costs.
     pub under_test: bool,
     /// Overload control of a server that is not under test.

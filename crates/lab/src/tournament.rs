@@ -35,9 +35,9 @@ const OWN_PATHS: &str = "own-paths.toml";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// As the scenario says.
+    /// The way of the scenario.
     Same,
-    /// As in the paper or the program from which the law is taken.
+    /// The way of the paper or program from which the law is taken.
     Own,
 }
 

@@ -12,9 +12,9 @@ pub struct Verdict {
     /// The condition and the actual result in one line, with the reason if the verdict is not
     /// valid.
     pub condition: String,
-    /// Whether the results are valid and met the condition.
+    /// True if the results are valid and met the condition.
     pub held: bool,
-    /// Whether the results describe the server. They do not if the generator was too slow or lost
+    /// True if the results describe the server. They do not if the generator was too slow or lost
     /// datagrams, or if runs are missing.
     pub valid: bool,
 }

@@ -83,7 +83,7 @@ pub struct Proxy {
 struct InService {
     class: Class,
     since: Timestamp,
-    /// Whether the message was found to belong to no known call or transaction.
+    /// True if the message was found to belong to no known call or transaction.
     is_stray: bool,
 }
 

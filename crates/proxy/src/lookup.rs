@@ -90,9 +90,9 @@ pub(crate) enum LookupOutcome {
 /// Request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
-    /// Whether a stranger, neither a back end nor a trusted source, sent the request.
+    /// True if a stranger, neither a back end nor a trusted source, sent the request.
     pub(crate) is_stranger: bool,
-    /// Whether the request can be parked until the answer arrives.
+    /// True if the request can be parked until the answer arrives.
     pub(crate) may_wait: bool,
 }
 
@@ -113,7 +113,7 @@ struct Open {
     since: Timestamp,
     /// True if only requests of strangers wait for the answer.
     is_strangers: bool,
-    /// Whether the query was sent.
+    /// True if the query was sent.
     is_asked: bool,
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct Waiting {
     /// Identity and method of the transaction of the request.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
-    /// Whether the request has waited for the maximum time.
+    /// True if the request has waited for the maximum time.
     pub(crate) is_overdue: bool,
     until: Timestamp,
     /// Ticket of the query for which the request waits, once it is parked.

@@ -61,9 +61,9 @@ pub(crate) struct Stages<'a> {
 /// Facts that admission has determined about a request.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
-    /// Whether the request has priority.
+    /// True if the request has priority.
     pub(crate) has_priority: bool,
-    /// Whether the request has been parked for the maximum time.
+    /// True if the request has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed.
     pub(crate) hashes: Option<RequestHashes>,

@@ -60,16 +60,16 @@ pub(crate) struct ForwardPlan {
 /// Changes in a request that are the same for each of its targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edits {
-    /// Whether the request goes to a back end or to a user, rather than coming from one.
+    /// True if the request goes to a back end or to a user, rather than coming from one.
     pub(crate) toward_backend: bool,
-    /// Whether the target is a contact of a user, and the sender is not a back end. Such a request
+    /// True if the target is a contact of a user, and the sender is not a back end. Such a request
     /// may begin a dialog with the user.
     pub(crate) is_user: bool,
     /// The listener at which the request arrived.
     pub(crate) ingress: u8,
     /// Number of leading Route values that name us and are removed.
     pub(crate) own_routes: u8,
-    /// Whether the next hop is a strict router (RFC 3261 §16.6 item 6).
+    /// True if the next hop is a strict router (RFC 3261 §16.6 item 6).
     pub(crate) is_strict: bool,
     /// Arrival time of the request, for the token in our Record-Route. It stays the same when the
     /// request is written again.

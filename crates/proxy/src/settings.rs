@@ -73,7 +73,7 @@ pub struct Listener {
     pub trust: Vec<IpNet>,
     /// Further sources that are trusted to assert the caller's identity, RFC 3325.
     pub trust_identity: Vec<IpNet>,
-    /// Whether other instances share the address. Then requests go to back ends from a listener
+    /// True if other instances share the address. Then requests go to back ends from a listener
     /// that is not shared, so that the responses come back to this instance. Requests within the
     /// dialog arrive at the shared listener, and may reach any instance.
     pub shared: bool,
@@ -159,7 +159,7 @@ pub struct Overload {
     pub queueing: Queueing,
     /// Disposal of messages that are not admitted.
     pub disposal: Disposal,
-    /// Whether overload control also decides on INVITEs within a call.
+    /// True if overload control also decides on INVITEs within a call.
     pub reinvites: bool,
     /// Minimum and maximum of Retry-After in seconds, in the 503 to a message that is not admitted,
     /// or `None` for no Retry-After. The first is at most the second.

@@ -44,7 +44,7 @@ impl RoutingState {
 pub(crate) struct Room {
     pub(crate) is_full: bool,
     pub(crate) is_full_for_new: bool,
-    /// Whether the table is so full that shares apply, and the source of the request has used up
+    /// True if the table is so full that shares apply, and the source of the request has used up
     /// its share.
     pub(crate) has_its_share: bool,
 }

@@ -11,7 +11,7 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// Connection that must be used, or `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
-    /// Whether a phone has registered on the flow to this target. Then the target is reached on no
+    /// True if a phone has registered on the flow to this target. Then the target is reached on no
     /// other flow.
     pub(crate) is_registered: bool,
     /// The local address from which datagrams leave, if the target is the other end of a flow at a

@@ -43,7 +43,7 @@ pub struct RuntimeControl {
     /// This lock is held during a reload. So the second of two reloads reads the file after the
     /// first one.
     reloading: Mutex<()>,
-    /// Whether the process ends, so that reloads no longer wait for the shards.
+    /// True if the process ends, so that reloads no longer wait for the shards.
     is_ending: AtomicBool,
     commands: CommandSender,
     shards: Vec<ShardCounters>,

@@ -82,18 +82,18 @@ pub enum Role {
     },
     /// A proxy.
     Proxy {
-        /// Whether the proxy keeps transactions (RFC 3261 §16.2). Otherwise it forwards without
+        /// True if the proxy keeps transactions (RFC 3261 §16.2). Otherwise it forwards without
         /// them (§16.11).
         stateful: bool,
-        /// Whether the proxy has streams on one side and datagrams on the other. If true, the proxy
+        /// True if the proxy has streams on one side and datagrams on the other. If true, the proxy
         /// forwards messages from streams to datagrams with transactions, even if `stateful` is
         /// false.
         bridges: bool,
-        /// Whether the proxy rejects a retransmission of a rejected request again. If not, the
+        /// True if the proxy rejects a retransmission of a rejected request again. If not, the
         /// checker of final responses ignores the 503s of the proxy, because another response may
         /// follow them.
         sticky: bool,
-        /// Whether the transaction table of the proxy has room for all requests. If not, the proxy
+        /// True if the transaction table of the proxy has room for all requests. If not, the proxy
         /// forwards in-dialog requests without a transaction, and the checker of final responses
         /// ignores the responses to its BYEs.
         roomy: bool,

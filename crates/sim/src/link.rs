@@ -30,7 +30,7 @@ pub struct Link {
     pub duplicate: f64,
     /// Rate and queue of the transmitter, or `None` if the rate is unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Whether the link loses all packets.
+    /// True if the link loses all packets.
     pub cut: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct Bandwidth {
 pub(crate) struct Trip {
     /// Time from sending to arrival.
     pub after: Duration,
-    /// Whether the packet overtakes earlier packets.
+    /// True if the packet overtakes earlier packets.
     pub overtakes: bool,
 }
 

@@ -42,8 +42,8 @@ use ways::Ways;
 /// # When the outcome of a packet is decided
 ///
 /// The link decides at the time when the packet is sent. If a link is changed, cut or partitioned
-/// later, or if the sender crashes, packets in flight still arrive. Whether the receiver is up is
-/// decided at the time of arrival. So a restarted receiver gets the packet.
+/// later, or if the sender crashes, packets in flight still arrive. The receiver must
+/// be up only at the time of arrival. So a restarted receiver gets the packet.
 ///
 /// Packets that a node's core wants to [shed](Core::poll_shedding) are dropped when they arrive,
 /// even while the node is stalled.

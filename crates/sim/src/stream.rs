@@ -105,18 +105,18 @@ pub(crate) struct Pipe {
     pub(crate) trip: Duration,
     /// Number of consecutive losses of the next segment so far.
     pub(crate) tries: u32,
-    /// Whether an event will tell the sender that it may send more.
+    /// True if an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,
-    /// Whether an event is scheduled that sends the lost segment again, or sends more when the
+    /// True if an event is scheduled that sends the lost segment again, or sends more when the
     /// window opens.
     pub(crate) is_woken: bool,
     /// Offset at which the connection will break, and whether it has broken, or `None` if it will
     /// not break.
     breaks_at: Option<u64>,
     is_broken: bool,
-    /// Whether the receiver has got the end of the stream.
+    /// True if the receiver has got the end of the stream.
     pub(crate) has_ended: bool,
-    /// Whether the receiver has stopped reading for good.
+    /// True if the receiver has stopped reading for good.
     is_dead: bool,
 }
 

@@ -262,7 +262,7 @@ struct Usual {
     mask: u128,
     name: HeaderName,
     colon: u8,
-    /// Whether the next slot has another name that begins with the same four bytes.
+    /// True if the next slot has another name that begins with the same four bytes.
     shares: bool,
 }
 

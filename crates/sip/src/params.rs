@@ -254,7 +254,7 @@ impl<'a> IntoIterator for Params<'a> {
 #[derive(Clone, Debug)]
 pub struct ParamsIter<'a> {
     rest: &'a [u8],
-    /// Whether a quoted string was never closed, or text followed it.
+    /// True if a quoted string was never closed, or text followed it.
     misquotes: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct Splice<'a> {
     bytes: &'a [u8],
     /// The edits, sorted by position. At the same position, insertions come before a cut.
     edits: SmallVec<[Edit<'a>; EDITS_INLINE]>,
-    /// Whether an edit was left out.
+    /// True if an edit was left out.
     is_broken: bool,
 }
 

@@ -155,7 +155,7 @@ pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
     pub(crate) rport: Option<&'a [u8]>,
     pub(crate) received: Option<&'a [u8]>,
-    /// Whether the Via may have parameters of RFC 7339.
+    /// True if the Via may have parameters of RFC 7339.
     may_have_overload_control: bool,
 }
 

@@ -22,7 +22,7 @@ pub struct Load {
     /// REGISTERs was full. Drops for other reasons, and drops at buffers for other messages, do not
     /// count: fewer INVITEs and REGISTERs would not prevent them.
     pub overflow: u64,
-    /// Whether the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
+    /// True if the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
     /// the last second. The driver then makes no new attempt for a second, except to stop dropping
     /// a share.
     pub is_shed_refused: bool,
@@ -38,7 +38,7 @@ pub struct Work {
     pub served: Option<u8>,
     /// Class of the message that was rejected, or `None` if there was none.
     pub refused: Option<u8>,
-    /// Whether the message was served without keeping state.
+    /// True if the message was served without keeping state.
     pub stateless: bool,
 }
 

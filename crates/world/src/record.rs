@@ -140,7 +140,7 @@ pub struct Recorder<C, L = Memory> {
     log: L,
     /// The time of the last recorded input.
     now: Timestamp,
-    /// Whether the last call of `serve` handled a message.
+    /// True if the last call of `serve` handled a message.
     in_service: bool,
 }
 

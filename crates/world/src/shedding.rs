@@ -36,9 +36,9 @@ pub struct Shedding {
     /// Networks whose datagrams the share does not apply to. Only the first
     /// [`SPARED_MAX`](Self::SPARED_MAX) networks count.
     pub spared: Vec<Network>,
-    /// If it is not empty, the share applies only to datagrams from these networks: those of the
-    /// sources that cause the overload. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX)
-    /// networks, it applies to all sources.
+    /// Networks of the sources that cause the overload. If there are any, the share applies only to
+    /// datagrams from these networks. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX), it
+    /// applies to all sources.
     pub heavy: Vec<Network>,
 }
 

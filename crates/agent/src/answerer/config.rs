@@ -22,8 +22,8 @@ pub struct AnswererConfig {
     /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
     /// responded. Only its first 64 letters, digits and `-` are used. Default `answerer`.
     pub name: String,
-    /// If true, the answerer only answers every request except ACK with a 200 at once, and keeps no
-    /// state. No server can do less. The other settings then have no effect. Default false.
+    /// True if the answerer keeps no state, and does nothing but answer every request except ACK
+    /// with a 200. No server can do less. The other settings then have no effect. Default false.
     pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
@@ -49,7 +49,7 @@ pub struct AnswererConfig {
     pub deadline: Duration,
     /// Base values of the timers.
     pub timing: Timing,
-    /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
+    /// True if final responses and BYEs are retransmitted until they are acknowledged or answered.
     /// If false, each message is sent once, and the call waits as long for its answer. Default
     /// true.
     pub retransmissions: bool,

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 /// Counts of an answerer.
 ///
-/// When no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`,
-/// `refused` and `answered` add up to `calls`. `completed`, `hung_up`, `not_acknowledged` and
-/// `forgotten` then add up to `answered`.
+/// The counts add up when no call is open: `overflowed`, `silent`, `unanswerable`, `unanswered`,
+/// `cancelled`, `refused` and `answered` to `calls`, and `completed`, `hung_up`, `not_acknowledged`
+/// and `forgotten` to `answered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
     /// New calls.

@@ -77,7 +77,7 @@ pub struct CallerConfig {
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
-    /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
+    /// True if INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
     /// If false, each request is sent once, and a call waits as long for the response (timers B and
     /// F). A retransmitted 2xx is acknowledged again in any case. Default true.
     pub retransmissions: bool,

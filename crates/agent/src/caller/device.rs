@@ -17,7 +17,7 @@ pub struct DevicesConfig {
     pub refresh: Duration,
     /// Wait of a device after a failed registration.
     pub back_off: BackOff,
-    /// Whether a device waits at least as long as the Retry-After of a rejection says.
+    /// True if a device waits at least as long as the Retry-After of a rejection says.
     pub obeys_retry_after: bool,
     /// An event at which devices lose their registrations, or `None`.
     pub loss: Option<RegistrationLoss>,

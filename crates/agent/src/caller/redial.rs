@@ -33,7 +33,7 @@ pub(crate) struct Person {
     pub first: Timestamp,
     /// Number of calls, including the current one.
     pub attempts: u32,
-    /// Whether the call is to an emergency service.
+    /// True if the call is to an emergency service.
     pub is_emergency: bool,
 }
 

@@ -35,11 +35,11 @@ pub struct RegistrantReport {
     pub usage: Usage,
     /// CPU time per started registration, in µs.
     pub cpu_us_each: f64,
-    /// Whether the generator was too slow to offer the load: 1 % of the registrations began more
+    /// True if the generator was too slow to offer the load: 1 % of the registrations began more
     /// than 5 ms late, more than 1 % did not begin because too many were open, or the last ones
     /// began too late.
     pub too_slow: bool,
-    /// Whether the generator itself lost messages. Then failures and delays may not be caused by
+    /// True if the generator itself lost messages. Then failures and delays may not be caused by
     /// the server.
     pub lost_datagrams: bool,
 }

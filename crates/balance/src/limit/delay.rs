@@ -63,8 +63,7 @@ use super::window_learning::{
 /// The share of lost requests at which the back end counts as overloaded, in addition to the share
 /// that the path loses. The first value applies without a window, the second with one.
 const LOSS_MAX: (f64, f64) = (0.15, 0.05);
-/// After a loss, the window is multiplied by this factor in addition to the share that was not
-/// lost.
+/// The factor by which a loss reduces the window, in addition to the share that was not lost.
 const LOSS_MARGIN: f64 = 0.9;
 /// Minimum time for which requests should wait, in seconds.
 const WAIT_MIN_S: f64 = 0.002;

@@ -17,12 +17,12 @@
 //! W ← 0.8·W + 0.2·(g·W + 4),   growth only while the window is used up
 //! ```
 //!
-//! W counts requests. If R̄ exceeds 2·R, R̄ falls by a tenth, because then it is a memory of an
+//! W counts requests. If R̄ exceeds 2·R, R̄ falls by a tenth, because its value still comes from an
 //! overload.
 //!
 //! # Bias
 //!
-//! The law knows no absolute time. A back end that responds in 1 ms trips it when its responses
+//! The law has no threshold in seconds. A back end that responds in 1 ms trips it when its responses
 //! take 3 ms, which is no overload. In a long overload the average follows the delay, so the window
 //! grows by 0.8 in each interval until the delay rises faster than its average. Loss is not a
 //! signal, so a back end with a short receive buffer is not protected.

@@ -35,7 +35,7 @@ pub(crate) struct Learned {
     refused: AtomicU64,
     /// Rejections in the current interval whose reason is not known: load, or something else.
     suspected: AtomicU64,
-    /// Whether the rate limit kept a request from the back end in the current interval.
+    /// True if the rate limit kept a request from the back end in the current interval.
     wanted: AtomicBool,
     /// Time from which requests count as evidence about the rate, in nanoseconds since the start.
     counts_from: AtomicU64,

@@ -11,10 +11,10 @@
 //!
 //! # Decision
 //!
-//! There is no window until γ exceeds the target γ₀ = 0.1 by its double. The first window is the
-//! number of requests that the back end can serve in T1 (responses a second times T1). From then
-//! on, a PI controller in its incremental form adjusts the window W, in requests, after each
-//! interval of t seconds:
+//! The target γ₀ is 0.1. There is no window until γ exceeds 3·γ₀. The first window is the number of
+//! requests that the back end can serve in T1 (responses a second times T1). From then on, a PI
+//! controller in its incremental form adjusts the window W, in requests, after each interval of t
+//! seconds:
 //!
 //! ```text
 //! e = γ₀ − γ
@@ -35,8 +35,8 @@
 //! T1 is long. Callers wait for half a second although no call is lost. A back end that loses
 //! requests, because its receive buffer is short, causes no redundant retransmissions, and is not
 //! protected. If other senders overload the back end, a smaller window does not help. Then γ becomes
-//! the base, as in [`delay`](super::delay): when the window has been reduced to a quarter and γ is
-//! still above 70 % of what it was, γ₀ is added to this γ.
+//! the base, as in [`delay`](super::delay). This happens when the window has been reduced to a quarter
+//! and γ is still above 70 % of its earlier value. From then on, the target is the base plus γ₀.
 //!
 //! # Source
 //!

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Checks that `text` and the committed table in `file` have the same rows, and agree to 0.02 or
-/// 5 %: logarithms differ in their last bit from one machine to the next, and so do the runs. With
-/// `TIDEGATE_BLESS=1`, writes `text` to the file before.
+/// Checks that `text` and the committed table in `file` have the same rows, and that their numbers
+/// agree to 0.02 or 5 %. Logarithms differ in their last bit from one machine to the next, so the
+/// runs differ too. With `TIDEGATE_BLESS=1`, first writes `text` to the file.
 #[track_caller]
 pub(super) fn assert_as_committed(text: &str, file: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit").join(file);

@@ -33,7 +33,7 @@ impl Standing {
 pub struct PeerView {
     /// The key of the peer, or `None` for all peers together that did not fit into the table.
     pub key: Option<u128>,
-    /// Whether the peer takes part in overload control, and whether it obeys.
+    /// The participation of the peer in overload control, and its obedience.
     pub standing: Standing,
     /// The algorithm agreed with the peer, or `None` if the peer takes no part in overload control.
     pub algorithm: Option<Algorithm>,

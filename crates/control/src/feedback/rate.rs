@@ -6,13 +6,14 @@
 //! randomness.
 //!
 //! Only requests in sessions fill the bucket beyond TAU2. So one of them is held back only if they
-//! alone have exceeded the rate by more than these. With TAU2 = 10·T for these requests
-//! too, senders held back BYEs at a rate that left room for all BYEs. New requests keep the bucket
-//! near TAU1 under a heavy load. From there a few more BYEs and ACKs than usual filled it. Besides, a
-//! server announces a rate for its new calls and for the requests in sessions that it measures over
-//! [one second](FOLLOWS_S). If there are suddenly more of these, its rate is too low until they are
-//! measured. And the ACKs of earlier calls still come when the rate has fallen. Afterwards new
-//! requests wait until the bucket has leaked to TAU1, so the long-term rate is the same.
+//! alone have exceeded the rate by more than these requests. With TAU2 = 10·T for requests in
+//! sessions too, senders held back BYEs at a rate that left room for all BYEs. New requests keep the
+//! bucket near TAU1 under a heavy load. From there a few more BYEs and ACKs than usual filled it.
+//! Besides, a server announces a rate for its new calls and for the requests in sessions that it
+//! measures over [one second](FOLLOWS_S). If there are suddenly more requests in sessions, the rate
+//! is too low until the server has measured them. And the ACKs of earlier calls still come when the
+//! rate has fallen. Afterwards new requests wait until the bucket has leaked to TAU1, so the
+//! long-term rate is the same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
@@ -35,9 +36,9 @@ const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// TAU3 applies to requests in sessions: a multiple of T, and a time. The time is the one in which a
-/// server measures these requests, so that its rate leaves a place for them. At a rate of one request
-/// a second, the multiple lets the first of many requests pass from which the server learns of them.
+/// TAU3 applies to requests in sessions: a multiple of T, and a time. In this time a server measures
+/// these requests, and then its rate leaves room for them. At a rate of one request a second, the
+/// multiple lets the first requests pass, so that the server notices that there are many.
 // RFC 7415 §3.5.2: "This can be generalized to n priorities using n thresholds for n>2 in the obvious
 // way." "TAU1 and TAU2 can assume any positive real number value and are not necessarily bounded by
 // T." "The larger the difference between TAU1 and TAU2, the closer the control is to strict priority
@@ -143,10 +144,10 @@ mod tests {
         }
     }
 
-    /// Sends for `seconds` seconds at `rate`, in steps of a millisecond. A call begins as soon as it
-    /// passes, which is what many more calls than the rate allows amount to. Its ACK follows 20 ms
-    /// later. Requests in dialogs arrive at random times, `ongoing_rps` a second. Returns the number
-    /// of requests that were sent, and of requests in dialogs that were sent and held back.
+    /// Sends for `seconds` seconds at `rate`, in steps of a millisecond. There are always calls that
+    /// wait, so a call begins as soon as the bucket lets one pass. Its ACK follows 20 ms later.
+    /// Requests in dialogs arrive at random times, `ongoing_rps` a second. Returns the number of
+    /// requests that were sent, and of requests in dialogs that were sent and held back.
     fn sent_at(rate: u32, ongoing_rps: f64, seconds: u64) -> (u64, u64, u64) {
         let mut bucket = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
         let mut stream = Seed(2).stream(Purpose::Arrivals, 0);

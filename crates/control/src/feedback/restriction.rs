@@ -105,7 +105,7 @@ pub struct Restriction {
     /// The algorithm and the value in force, and the time at which they expire, or `None` without a
     /// value.
     in_force: Option<(Algorithm, u32, Timestamp)>,
-    /// Whether the last value of the server restricts requests, even if the value has expired.
+    /// True if the last value of the server restricts requests, even if the value has expired.
     was_restricting: bool,
     history: SequenceHistory,
     loss: Loss,

@@ -61,8 +61,8 @@ const UNRESTRICTED_MAX: f64 = 0.95;
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
-/// The part that is kept in a tick of the excess of an earlier estimate of the original load over the
-/// present one. So within two seconds 63 % of a wrong estimate are forgotten.
+/// If an earlier estimate of the original load is higher than the present one, each tick multiplies
+/// the difference by this factor. So a wrong estimate loses 63 % of its error within two seconds.
 const RESTRAINED_KEPT: f64 = 0.95;
 
 /// Time after the start of a restriction in which a peer may send too much.
@@ -430,8 +430,8 @@ impl Upstream {
     /// call. Returns the calls a second that could be served in the time for the peer's rejections, at
     /// most `level`.
     ///
-    /// When a restriction begins, the throttle starts at a random point, drawn from `starts`.
-    /// Otherwise each restriction would reject the first call of every peer.
+    /// The throttle of a new restriction starts at a random point, drawn from `starts`. Otherwise
+    /// each restriction would reject the first call of every peer.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -488,7 +488,7 @@ impl Upstream {
         // A peer that seems to obey again shows its original load. A larger load that was seen before
         // may be wrong: each request that the peer sent in spite of its share may have counted for
         // many that it seemed to hold back. If such a load were kept, the peer would be told to send
-        // next to nothing until it is acquitted.
+        // next to nothing until it counts as obedient again.
         let kept = if self.is_too_much { 1.0 } else { RESTRAINED_KEPT };
         least + (self.restrained_cps - least).max(0.0) * kept
     }

@@ -13,8 +13,8 @@ const DISCOVERY: f64 = 0.5;
 /// Maximum part of a period that counts as idle for the growth of the capacity.
 const IDLE_MAX: f64 = 0.9;
 
-/// If more than this part of a period is idle, the server has room for more work. Otherwise the
-/// period is a busy one.
+/// The idle part of a period above which the server has room for more work. Otherwise the period is
+/// a busy one.
 const IDLE: f64 = 0.1;
 
 /// The work that could be served in a second without rejections.

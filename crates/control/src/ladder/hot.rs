@@ -10,8 +10,8 @@ use tidegate_world::{Shedding, Timestamp};
 /// Number of counters. All packets whose marks have the same lowest 8 bits share a counter.
 const COUNTERS: usize = 256;
 
-/// If more packets than this have the same mark in a period, the mark is hot. Each caller has its own
-/// mark, because its branch is unique.
+/// Maximum number of packets with the same mark in a period. With more, the mark is hot. Each caller
+/// has its own mark, because its branch is unique.
 const MANY: u32 = 16;
 
 /// Time for which a hot mark is dropped: the longest time for which a caller retransmits (RFC 3261

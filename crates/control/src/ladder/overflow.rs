@@ -8,8 +8,8 @@ use tidegate_world::Timestamp;
 use super::LOAD_WEIGHT;
 use super::period::Period;
 
-/// If at least this part of an overflow remains after more work is dropped, dropping does not prevent
-/// it.
+/// The part of an overflow that shows that dropping does not prevent it, if it remains after more
+/// work is dropped.
 const REMAINS: f64 = 0.8;
 
 /// The factor by which an overflow must exceed an earlier one that dropping did not prevent,

@@ -7,25 +7,25 @@ use tidegate_world::Timestamp;
 use super::LOAD_WEIGHT;
 use super::period::Period;
 
-/// After an overflow, this part of the messages that were read may pass.
+/// The part of the messages that were read that may pass after an overflow.
 const BACK: f64 = 0.9;
 
 /// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
 /// do not cause the overflow, but it also loses their messages, so it must end soon.
 const BACK_IF_TARGETED: f64 = 0.5;
 
-/// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
+/// The part of the messages that were served that may pass at least, with [`BACK_IF_TARGETED`].
 const PASSING_PER_SERVED: f64 = 0.75;
 
-/// If more than this part of a period was idle, an overflow comes from a standstill and not from a
-/// flood. It is then forgotten soon.
+/// The idle part of a period above which an overflow comes from a standstill and not from a flood. It
+/// is then forgotten soon.
 const STANDSTILL: f64 = 0.5;
 
-/// Others send too if at least this part of the messages that were read comes from them.
+/// The part of the messages that were read from which on other sources count as sending too.
 const OTHERS: f64 = 0.02;
 
-/// If dropping only the messages of heavy sources fails in this many periods in a row, the share
-/// applies to all sources.
+/// Number of periods in a row in which dropping only the messages of heavy sources must fail, before
+/// the share applies to all sources.
 const FAILED_MAX: u32 = 3;
 
 /// Time for which the share then applies to all sources.
@@ -34,7 +34,7 @@ const ALL_FOR: Duration = Duration::from_secs(10);
 /// The sources to which the share applies.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// Whether the share applies only to heavy sources.
+    /// True if the share applies only to heavy sources.
     is_heavy_only: bool,
     /// The part of the messages read that came from the other sources, 0 to 1.
     others: f64,

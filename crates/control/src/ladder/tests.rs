@@ -28,7 +28,7 @@ const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 /// before it serves.
 struct Plant {
     ladder: Option<Ladder>,
-    /// Whether callers without an answer retransmit.
+    /// True if callers without an answer retransmit.
     repeats: bool,
     /// True if each packet is dropped by chance. Otherwise all packets of a caller are dropped, or
     /// none.

@@ -136,7 +136,7 @@ struct Gradient {
     tolerance: f64,
     /// L: the window, except while minRTT is measured.
     limit: f64,
-    /// Whether minRTT is being measured.
+    /// True if minRTT is being measured.
     measuring: bool,
     /// Time at which the current measurement of minRTT began, or the last one ended.
     since: Timestamp,

@@ -13,7 +13,7 @@
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.
 //!
-//! Known bias: the law knows no absolute time. In a long overload, `long` follows `current`, and
+//! Known bias: the law has no threshold in seconds. In a long overload, `long` follows `current`, and
 //! only the variation of the response times keeps L small. With a tolerance of 1.5, as in later
 //! releases of the source, the variation is too small for that: L rises to its maximum, and 200
 //! calls wait at all times. Serving these calls must not take longer than a caller waits. The law

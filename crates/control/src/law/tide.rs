@@ -13,8 +13,8 @@
 //!   without new calls are left out. After a rest, the first tick measures only the time since the
 //!   arrival that ended the rest. If the process does not run for a while, it reads the calls of
 //!   this time after the tick that ends it. So the occupied time of a tick counts from the next
-//!   tick on, together with these calls. A tick of more than 0.1 s counts the less, the longer it
-//!   is: it was a stall, and shows nothing about the rate before or after it.
+//!   tick on, together with these calls. A tick of more than 0.1 s was a stall, and shows nothing
+//!   about the rate before or after it. So the longer such a tick is, the less it counts.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
@@ -75,9 +75,9 @@
 //!
 //! At first D is `wait_max`, and all calls are admitted until calls have been taken or have waited
 //! for 0.1 s of occupied time. The start is the worst time to measure. A process starts with the
-//! calls that arrived before it ran, with cold caches, and often beside other processes. A limit
-//! that is learned from its first call, in a tick of which others had most, rejects these calls
-//! although the server has room for them. Each tick counts for at most 0.01 s here, so a stall does
+//! calls that arrived before it ran, with cold caches, and often beside other processes. If other
+//! processes run for most of the tick of its first call, a limit that is learned from this call
+//! rejects the others although the server has room for them. Each tick counts for at most 0.01 s here, so a stall does
 //! not end the cold start.
 //!
 //! A flood of m times the capacity at the start admits 0.1·m s of work. The calls that cannot be

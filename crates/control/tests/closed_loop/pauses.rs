@@ -122,8 +122,8 @@ fn a_process_that_was_stopped_for_long_rejects_no_later_call() {
     }
 }
 
-/// The law limits nothing in the first tenth of a second. The calls that it admitted too many are
-/// rejected when their turn comes.
+/// The law limits nothing in the first tenth of a second. If it admits too many calls then, the
+/// excess is rejected when its turn comes.
 #[test]
 fn a_flood_at_the_start_is_under_control_within_half_a_second() {
     for costs in [MEDIUM, FAST] {

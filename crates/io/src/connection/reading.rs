@@ -17,7 +17,7 @@ use crate::websocket::FRAME_HEADER_MAX;
 pub(crate) struct Turn {
     /// Number of messages that it passed on.
     pub(crate) messages: u32,
-    /// Whether the connection has made its system call to read bytes.
+    /// True if the connection has made its system call to read bytes.
     has_read: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// While messages wait, other work gets this multiple of the processor time of handshakes. So
+/// The multiple of the processor time of handshakes that other work gets while messages wait. So
 /// handshakes take at most a quarter of the processor.
 const OTHERS: i64 = 3;
 

@@ -37,7 +37,7 @@ pub struct Echo {
     pub stall: Duration,
     /// Cost of each service, in rounds of arithmetic.
     pub work: u32,
-    /// Whether the core reports that it has drained.
+    /// True if the core reports that it has drained.
     pub drains: Arc<AtomicBool>,
     /// Datagrams that the core wants shed.
     pub shedding: Shedding,

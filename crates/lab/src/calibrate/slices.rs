@@ -56,8 +56,8 @@ impl Slices {
         Self { slice, began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// If the thread has used its slice, pauses until the end of the period and starts the next
-    /// period. `thread_ns` is the thread's CPU time now.
+    /// Pauses until the end of the period and starts the next period, if the thread has used its
+    /// slice. `thread_ns` is the thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
         if spent < self.slice.runs {

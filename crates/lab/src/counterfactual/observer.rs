@@ -23,7 +23,7 @@ pub struct Call {
     pub repeated: u32,
     /// Time at which the proxy first forwarded the latest INVITE, if it did.
     pub forwarded: Option<Timestamp>,
-    /// Whether a callee sent a provisional response other than 100.
+    /// True if a callee sent a provisional response other than 100.
     pub rang: bool,
     /// Status and arrival of the first final response that a callee sent to the latest INVITE, if
     /// any.

@@ -92,7 +92,7 @@ pub(crate) trait Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub kind: Kind,
-    /// Whether the messages go to a destination that the server's rules select, or belong to a
+    /// True if the messages go to a destination that the server's rules select, or belong to a
     /// known call.
     pub good: bool,
     pub messages: usize,

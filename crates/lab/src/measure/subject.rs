@@ -70,7 +70,7 @@ pub(crate) struct Subject {
     /// The time by which the core's clock is ahead of the driver's.
     ahead: Duration,
     last: Timestamp,
-    /// Whether the core is told that the processor is busy, so that the law rejects.
+    /// True if the core is told that the processor is busy, so that the law rejects.
     busy: bool,
     reads_every: u32,
     unread: u32,

@@ -135,9 +135,9 @@ pub struct Spread {
 pub struct Condition {
     /// The expectation and the result, in one line.
     pub condition: String,
-    /// Whether the expectation was met.
+    /// True if the expectation was met.
     pub held: bool,
-    /// Whether the results describe the server, and not the generator. Older results lack this and
+    /// True if the results describe the server, and not the generator. Older results lack this and
     /// count as valid.
     #[serde(default = "is_valid")]
     pub valid: bool,

@@ -83,7 +83,7 @@ pub struct Claim {
     /// Wrong values that replace some of the paper's values. For these, the rule must not give the
     /// verdict "reproduced".
     pub planted: BTreeMap<String, f64>,
-    /// Whether `--quick` runs the claim, because a short run with one seed has the same verdict.
+    /// True if `--quick` runs the claim, because a short run with one seed has the same verdict.
     #[serde(default)]
     pub quick: bool,
 }

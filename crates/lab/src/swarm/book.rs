@@ -28,7 +28,7 @@ pub(super) struct Instruments {
     /// Names of its back ends at the start.
     backends: Vec<String>,
     limits: Limits,
-    /// Whether the proxy sends each call to one back end only, so that no call counts at two.
+    /// True if the proxy sends each call to one back end only, so that no call counts at two.
     gives_each: bool,
 }
 

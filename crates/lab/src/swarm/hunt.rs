@@ -26,7 +26,7 @@ pub struct Hunt {
     pub jobs: usize,
     /// Maximum number of runs for making one failing world smaller.
     pub tries_max: u32,
-    /// Whether to draw worlds in which messages also travel on streams.
+    /// True to draw worlds in which messages also travel on streams.
     pub has_streams: bool,
 }
 

@@ -52,11 +52,11 @@ pub struct World {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// Whether streams are used from callers to the outer layer.
+    /// True if streams are used from callers to the outer layer.
     pub outside: bool,
-    /// Whether streams are used from proxy to proxy.
+    /// True if streams are used from proxy to proxy.
     pub between: bool,
-    /// Whether streams are used from the inner layer to the answerers.
+    /// True if streams are used from the inner layer to the answerers.
     pub inside: bool,
     /// Time to open a connection, in addition to the round trip.
     pub setup_ms: u64,
@@ -91,7 +91,7 @@ pub struct Crowd {
     pub hold_ms: u64,
     /// Mean patience of a caller. The times have an exponential distribution.
     pub patience_ms: u64,
-    /// Whether ACK and BYE follow the Record-Routes.
+    /// True if ACK and BYE follow the Record-Routes.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub follow_routes: bool,
 }

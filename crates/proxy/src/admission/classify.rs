@@ -24,9 +24,9 @@ pub(crate) struct Reading {
     pub(crate) fingerprint: Option<u64>,
     /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Whether the message begins a call: it is an INVITE without a To-tag, and new work.
+    /// True if the message begins a call: it is an INVITE without a To-tag, and new work.
     pub(crate) begins_call: bool,
-    /// Whether the message is new work whose topmost Via may offer overload control (RFC 7339).
+    /// True if the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
     /// Keyed hash of the challenge that the message answers if it has credentials. `None` without
     /// [`Wanted::challenges`], and for a message that has a To-tag or is not new work.

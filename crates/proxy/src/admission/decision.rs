@@ -35,12 +35,12 @@ pub(crate) struct Admitted {
     pub(crate) fingerprint: Option<u64>,
     /// True if the message retransmits work that was counted before.
     pub(crate) is_again: bool,
-    /// Whether the message has priority.
+    /// True if the message has priority.
     pub(crate) has_priority: bool,
-    /// Whether the message claims to belong to a call or transaction, and none was found on
+    /// True if the message claims to belong to a call or transaction, and none was found on
     /// arrival.
     pub(crate) is_unverified: bool,
-    /// Whether the message has been parked for the maximum time.
+    /// True if the message has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
@@ -68,7 +68,7 @@ impl Read {
 pub(crate) struct Decided {
     /// Class of the message, if known.
     pub(crate) class: Option<Class>,
-    /// Whether the message was read for this decision.
+    /// The reading of the message for this decision, if there was one.
     pub(crate) read: Read,
     pub(crate) decision: Decision,
 }

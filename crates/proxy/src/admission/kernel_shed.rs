@@ -17,9 +17,9 @@ pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
     counts: Counts,
-    /// Whether the kernel can drop datagrams at all our listeners.
+    /// True if the kernel can drop datagrams at all our listeners.
     can_drop: bool,
-    /// Whether the ladder is inactive under a law that rejects nothing.
+    /// True if the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
 }
 
@@ -41,7 +41,7 @@ struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
     is_datagram: bool,
-    /// Whether the share of drops applies to the message.
+    /// True if the share of drops applies to the message.
     is_subject: bool,
     /// The mark, if marks matter now.
     mark: Option<u32>,

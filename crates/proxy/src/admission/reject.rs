@@ -28,7 +28,7 @@ pub(crate) struct ShedPolicy {
     pad: usize,
     /// Random numbers for the Retry-After of messages without a fingerprint.
     waits: Stream,
-    /// Whether a rejection without a configured size is padded to a multiple of [`STEP`].
+    /// True if a rejection without a configured size is padded to a multiple of [`STEP`].
     pub(crate) pads: bool,
 }
 

@@ -189,8 +189,8 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
-    /// If the next measurement is due, updates the values for the peers and forgets peers that no
-    /// longer take part. Returns whether the measurement was due.
+    /// Updates the values for the peers, and forgets peers that no longer take part, if the next
+    /// measurement is due. Returns whether it was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return false;

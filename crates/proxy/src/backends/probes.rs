@@ -84,7 +84,7 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// Whether this is a regular probe. The status of its response counts, while any response to
+    /// True if this is a regular probe. The status of its response counts, while any response to
     /// an immediate probe shows that the back end is alive.
     is_regular: bool,
     /// The time since which the back end is suspect, if this is an immediate probe or a regular

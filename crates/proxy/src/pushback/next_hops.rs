@@ -61,7 +61,7 @@ struct Shared {
     seed: Seed,
     /// The parameters that offer overload control.
     offer: Box<str>,
-    /// Whether there is any restriction. Without one, requests need not take the lock.
+    /// True if there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
     /// True once a next hop has asked for our load. Before that, an offer under
     /// [`Obedience::Always`] needs no lock.

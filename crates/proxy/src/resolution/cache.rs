@@ -72,7 +72,7 @@ struct Entry {
     known: Option<Known>,
     /// Failures since the last answer.
     failures: u32,
-    /// After a failure, the name is not queried before this time.
+    /// Time before which the name is not queried, after a failure.
     paused_until: Timestamp,
     used: Used,
 }

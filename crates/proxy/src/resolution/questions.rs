@@ -49,7 +49,7 @@ pub(super) struct Questions {
 struct Asked {
     key: Key,
     at: Timestamp,
-    /// Whether the query was sent.
+    /// True if the query was sent.
     is_sent: bool,
 }
 

@@ -13,8 +13,8 @@ use tidegate_world::{Buffer, Flow};
 
 use crate::snapshot::Snapshot;
 
-/// If Tidegate must not forward the asserted identity in a request that came on `flow`, returns a
-/// copy of the request without this identity.
+/// Returns a copy of the request without the asserted identity, if the request came on `flow` and
+/// Tidegate must not forward this identity.
 ///
 /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
 /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy

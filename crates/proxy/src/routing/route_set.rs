@@ -23,8 +23,8 @@ pub(crate) struct RouteSet<'a> {
     /// The flow in the last Route value that names us, if that value is the Path that we gave to
     /// another phone than the sender. It ends our part of the Route.
     pub(crate) flow: Option<RegisteredFlow>,
-    /// If several Route values name us, the listener that the last of them names: the listener
-    /// towards the next hop.
+    /// The listener that the last Route value naming us names, if several name us. It is the
+    /// listener towards the next hop.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }

@@ -61,7 +61,7 @@ pub(crate) struct NewRequest<'s, 'a> {
     /// A request with a demand goes to a back end with headroom. A request without one goes to a
     /// back end that is up.
     pub(crate) demand: Option<Demand>,
-    /// Whether the restriction of a back end has rejected the request. Then the request goes only
+    /// True if the restriction of a back end has rejected the request. Then the request goes only
     /// to a back end that is known not to be overloaded.
     pub(crate) is_restricted: bool,
 }

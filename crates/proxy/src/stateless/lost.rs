@@ -81,8 +81,8 @@ const ASKED_FOR: Duration = Duration::from_secs(32);
 /// time, and the response shows the back end and the branch of the request.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// After receiving a CANCEL this number of times, the proxy forwards the next negative response to
-/// it, even if other targets have not answered.
+/// Number of copies of a CANCEL after which the proxy forwards the next negative response to it, even
+/// if other targets have not answered.
 const PATIENCE: u8 = 3;
 
 /// Knowledge about INVITEs that the previous process sent, and about their CANCELs.

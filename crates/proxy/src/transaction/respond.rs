@@ -154,7 +154,7 @@ pub(crate) fn pass_final(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// If no branch can still get a better response, starts the next group of a fork or sends the best
+/// Starts the next group of a fork or sends the best response, if no branch can still get a better
 /// response.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST send a final response to a response context's server

@@ -47,7 +47,7 @@ pub trait Entry<T>: Documented {
 pub struct Only<T: 'static> {
     /// The key on which the effect depends.
     pub by: &'static str,
-    /// Whether the key has an effect in this table.
+    /// True if the key has an effect in this table.
     pub when: fn(&T) -> bool,
     /// The reason why the key has no effect. It is printed as the label of the underlined key.
     pub why: &'static str,

@@ -79,7 +79,7 @@ pub struct Table {
     pub knobs: fn() -> Vec<&'static dyn Documented>,
     /// The tables inside this one.
     pub tables: &'static [&'static Table],
-    /// Whether the keys depend on something else, such as a law. Then their reader reports unknown
+    /// True if the keys depend on something else, such as a law. Then their reader reports unknown
     /// keys.
     pub has_free_keys: bool,
 }
@@ -105,7 +105,7 @@ impl Table {
     }
 }
 
-/// When a running process applies a changed value.
+/// The time at which a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
     /// At a reload, also for calls that began before.

@@ -16,7 +16,7 @@ pub(super) struct Wanted {
     /// The last command with servers that no shard is known to have rejected: its number, and the
     /// servers before it.
     pub(super) replaced_found: Option<(u64, Arc<Found>)>,
-    /// Whether the servers are sent again even if they have not changed, because a shard may have
+    /// True if the servers are sent again even if they have not changed, because a shard may have
     /// rejected the last ones. Other shards may have applied them.
     pub(super) is_found_uncertain: bool,
     /// The time before which no servers are sent, because a shard had no room for the last ones.

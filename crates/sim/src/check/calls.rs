@@ -66,7 +66,7 @@ struct Crowd {
 struct Answered {
     /// Time at which the answerer sent the first 2xx, or `None` if it was not seen.
     since: Option<Timestamp>,
-    /// Whether the answerer sent the 2xx on a stream.
+    /// True if the answerer sent the 2xx on a stream.
     is_on_stream: bool,
     acknowledged: bool,
     has_bye: bool,

@@ -84,7 +84,7 @@ struct Given {
     from: Option<SocketAddr>,
     /// The branches with which the INVITE was forwarded.
     branches: Vec<u64>,
-    /// Whether a CANCEL has come from another source than the INVITE.
+    /// True if a CANCEL has come from another source than the INVITE.
     has_forgery: bool,
 }
 

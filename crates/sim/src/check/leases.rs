@@ -46,7 +46,7 @@ pub const NAME: &str = "leases";
 pub struct Balancer {
     /// Its back ends, in the order in which it reports them.
     pub backends: Vec<SocketAddr>,
-    /// Whether a request goes to all back ends.
+    /// True if a request goes to all back ends.
     pub forks: bool,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,

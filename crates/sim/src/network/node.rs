@@ -26,7 +26,7 @@ pub(super) struct Node<N> {
     pub waiting: VecDeque<Input>,
     /// Number of datagrams in `waiting`.
     pub datagrams: usize,
-    /// Whether bytes may have arrived on streams that the node did not read, because it had to do
+    /// True if bytes may have arrived on streams that the node did not read, because it had to do
     /// other work.
     pub has_unread: bool,
     /// The connection from which the node last read a message.

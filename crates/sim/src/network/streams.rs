@@ -54,7 +54,7 @@ pub(super) struct End {
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// Whether the next read of a slow driver is scheduled.
+    /// True if the next read of a slow driver is scheduled.
     pub will_read: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::topology::{BACKENDS, CALLER, Node, PROXY, address, settings};
 /// RFC 3261 §17.2.2: a request gets one final response, however long its copies have waited.
 ///
 /// A copy that reaches a proxy after 64·T1 starts another transaction, with a branch of its own.
-/// When the callee has forgotten the call, a 481 must not follow the 200.
+/// A 481 must not follow the 200, even if the callee has forgotten the call.
 #[test]
 fn delayed_copies_get_no_other_final_response_within_their_transaction() {
     let seed = Seed(1);

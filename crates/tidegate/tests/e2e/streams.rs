@@ -269,7 +269,7 @@ fn a_source_has_a_limited_number_of_connections() {
     tidegate.wait_for("none is left", |metrics| metrics.sum("connections", &[]) == 0);
 }
 
-/// When the process is asked to stop, a call that is being set up still gets its answer on its
+/// A call that is being set up when the process is asked to stop still gets its answer on its
 /// connection. A new call is rejected on its own connection.
 #[test]
 fn a_stopping_process_finishes_calls_on_connections() {

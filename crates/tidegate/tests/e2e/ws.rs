@@ -140,7 +140,7 @@ fn a_sips_uri_is_served_over_a_secure_websocket_only() {
     assert_eq!(statuses, [416, 480]);
 }
 
-/// When a browser has closed its page, a BYE for it is answered, and is sent to no other address.
+/// Tidegate answers a BYE for a browser that has closed its page, and sends it to no other address.
 #[test]
 fn a_browser_that_has_gone_is_not_called_back() {
     let stage = Stage::new();

@@ -160,8 +160,8 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
     assert_eq!(count(theirs, &["completed", "hung_up", "refused", "cancelled"]), 1000, "{theirs}");
 }
 
-/// When both ends drew the same random numbers from one seed, the callee's holding time was always
-/// twice the caller's. So the callee never hung up.
+/// Both ends once drew the same random numbers from one seed. Then the callee's holding time was
+/// always twice the caller's, so the callee never hung up.
 #[test]
 fn one_seed_gives_caller_and_callee_different_holding_times() {
     let folder = tempfile::tempdir().unwrap();

@@ -20,13 +20,13 @@ const SPARE_PART: usize = 16;
 /// driver sends all bytes it has before it closes a connection.
 const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
 
-/// At most 1/32 of the connections for responses may be in the process of opening to one remote
-/// address. Otherwise a peer whose Via headers name ports without a listener could use up all
-/// connections for responses.
+/// The divisor for the connections for responses that may be in the process of opening to one remote
+/// address: at most 1/32 of them. Otherwise a peer whose Via headers name ports without a listener
+/// could use up all connections for responses.
 const OPENING_PART: usize = 32;
 
-/// When only 1/8 of the permitted accepted connections is left, [`per_remote_max`] lowers the limit
-/// on the connections of one source.
+/// The divisor for the last part of the permitted accepted connections: 1/8. In this part,
+/// [`per_remote_max`] lowers the limit on the connections of one source.
 const LAST_PART: usize = 8;
 
 impl ConnectionTable {
@@ -113,7 +113,7 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// If the limit is nearly reached, closes a connection that only responses use. If there is none,
+    /// Closes a connection that only responses use, if the limit is nearly reached. If there is none,
     /// closes the least recently used opened connection, unless it was used within
     /// [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
@@ -193,9 +193,9 @@ fn last_use(
 /// Returns the number of accepted connections that one source may have while `free` further places
 /// are left.
 ///
-/// When at most the [last part](LAST_PART) of the places is free, one source may have at most as
-/// many connections as there are free places. Otherwise a few sources could fill the table and keep
-/// out all others, including back ends. If `per_remote_max` is close to `accepted_max`, the last
+/// In the [last part](LAST_PART) of the places, one source may have at most as many connections as
+/// there are free places. Otherwise a few sources could fill the table and keep out all others,
+/// including back ends. If `per_remote_max` is close to `accepted_max`, the last
 /// part is the difference of the two. An operator sets such limits if all browsers come from the
 /// address of a reverse proxy.
 fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {

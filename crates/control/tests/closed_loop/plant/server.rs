@@ -67,7 +67,7 @@ struct Waiting {
     call: usize,
     ticket: Ticket,
     since: Timestamp,
-    /// Whether the message is not a retransmission, so that it counts as offered.
+    /// True if the message is not a retransmission, so that it counts as offered.
     counted: bool,
 }
 

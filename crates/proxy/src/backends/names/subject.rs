@@ -26,7 +26,7 @@ pub(super) enum Subject {
 pub(super) struct Learned {
     /// Time for which the answer is valid.
     pub(super) holds: Duration,
-    /// Whether a back end has a new address.
+    /// True if a back end has a new address.
     pub(super) has_moved: bool,
 }
 

@@ -83,11 +83,11 @@ pub(crate) struct Call {
     /// Generation of the back end's address when the call came to the back end.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// Whether the back end has sent a response since a request to it last began the call.
+    /// True if the back end has sent a response since a request to it last began the call.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served.
     pub(crate) tier: Tier,
-    /// Whether the last initial request of the call had priority.
+    /// True if the last initial request of the call had priority.
     pub(crate) has_priority: bool,
     /// Source of the first request, as [`caller_of`](crate::network::caller_of) encodes it, or 0 if
     /// unknown.
@@ -111,7 +111,7 @@ pub(crate) struct Call {
     copy: u32,
     /// Rate limit of requests within the call.
     rate: Rate,
-    /// Whether both ends have shown that they consider the call established.
+    /// True if both ends have shown that they consider the call established.
     is_acknowledged: bool,
     /// The [marks](Transaction::mark) of the last finished transactions, and the
     /// [additional marks](Transaction::unsent_mark) of those whose request could not be sent.

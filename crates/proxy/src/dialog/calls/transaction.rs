@@ -66,7 +66,7 @@ pub(crate) struct Evidence {
     /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.
     /// The hash is 0 for any other request.
     pub(crate) copy: u32,
-    /// Whether the request has a To-tag.
+    /// True if the request has a To-tag.
     pub(crate) has_to_tag: bool,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn sets_session(method: Method, status: u16) -> bool {
 /// A transaction that waits for its final response.
 pub(super) struct Open {
     pub(super) transaction: Transaction,
-    /// Whether the request has a To-tag.
+    /// True if the request has a To-tag.
     pub(super) has_to_tag: bool,
     /// Keyed hash of the dialog that the request is to end, if it is a BYE within the established
     /// call. Otherwise 0.

@@ -81,14 +81,14 @@ table! {
     /// hundred times the mean. `empirical`: costs drawn at random from a file. The file has one
     /// number on each line, in any unit, because only its ratio to the mean of the file counts. A
     /// relative path starts at the working directory. Reading a message and serving it are two
-    /// steps, each with a draw of its own.
+    /// steps, and the cost of each is drawn separately.
     distribution: Distribution = Text::new(
         "`\"constant\"`, `\"exponential\"`, `\"hyperexponential:CV2\"`, `\"lognormal:SIGMA\"`, `\"pareto\"` or `\"empirical:FILE\"`",
         |text| text.parse::<Distribution>().map_err(Wrong::from),
     ), Default("\"constant\"");
     /// The seed of the costs that are drawn. With equal seeds, a shard draws the same costs in the
     /// same order after each start. The laboratory derives it from the seed of the run.
-    seed: u32 | None = Whole(0..=u32::MAX), Means("another one after each start"), only(&FOR_DISTRIBUTION);
+    seed: u32 | None = Whole(0..=u32::MAX), Means("a new one at each start"), only(&FOR_DISTRIBUTION);
     /// The number of datagrams that an emulated receive buffer can hold.
     socket_max: usize = Whole(1..=1_000_000), Default("2048");
     /// The size of an emulated receive buffer in bytes, as Linux counts them: a datagram of 500

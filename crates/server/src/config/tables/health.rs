@@ -10,7 +10,7 @@ use crate::config::word;
 /// The values of `[pool.health]`.
 #[derive(Default)]
 pub struct HealthTable {
-    /// Whether back ends are probed.
+    /// True if back ends are probed.
     pub is_probed: bool,
     /// The parameters of probes.
     pub probe: Probe,

@@ -155,8 +155,8 @@ keys! {
     /// of the last six seconds. This is `Gradient2Limit` of Netflix concurrency-limits. The law has
     /// no target for the delay, and it does not notice lost requests.
     ///
-    /// `retransmissions`: a controller keeps the share of requests that have been retransmitted
-    /// although they wait in the back end at a tenth. So requests wait for about half a second. The
+    /// `retransmissions`: a controller adjusts the limit so that a tenth of the requests are
+    /// retransmitted while they wait in the back end. So requests wait for about half a second. The
     /// law does not notice lost requests.
     key "window_law" (window.law) = Choice {
         words: &[

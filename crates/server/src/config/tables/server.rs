@@ -117,7 +117,7 @@ table! {
         word::server_name,
     ), Means("`Tidegate/` and the version");
     +
-    /// When the keys are rotated, from `key_rotate_h` and `key_settle_s`.
+    /// The times of key rotations, from `key_rotate_h` and `key_settle_s`.
     rotation: Rotation;
 }
 

@@ -56,8 +56,8 @@ keys! {
     /// shares the room in the queue of new INVITEs in the same way. If the kernel drops INVITEs and
     /// REGISTERs (see `disposal`), it drops only those of the sources that cause the overload,
     /// unless these are more than 12. If there is no `[[overload.weight]]`, back ends and the
-    /// trusted sources of a listener (`trust`) count as 1,000 sources each. `false`: a source gets
-    /// as large a share of the admitted work as it has of the work that arrives.
+    /// trusted sources of a listener (`trust`) count as 1,000 sources each. `false`: each source
+    /// has the same share of the admitted work as of the work that arrives.
     key "fair" (gate.fair) = Flag, Default("true");
     /// The number of sources that a shard can distinguish at the same time, in each of its tables.
     /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard

@@ -24,7 +24,7 @@ pub(super) struct Call {
     state: State,
     /// The To-tag of the 2xx that set up the call, as a hash.
     remote: Option<u64>,
-    /// Whether the caller had lost patience before the call was answered.
+    /// True if the caller had lost patience before the call was answered.
     is_abandoned: bool,
 }
 

@@ -33,7 +33,7 @@ const PART: f64 = 0.9;
 /// accepted messages if the server admits a share f. Stop other programs while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether the measured server keeps transactions
+    /// Mode of the measured server
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 

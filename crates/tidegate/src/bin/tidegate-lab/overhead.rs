@@ -22,7 +22,7 @@ use tidegate::trouble::Trouble;
 /// runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether the measured server keeps transactions
+    /// Mode of the measured server
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 

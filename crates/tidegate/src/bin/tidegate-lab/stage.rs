@@ -61,7 +61,7 @@ enum Side {
 pub struct Run {
     /// Resources that the run used.
     pub usage: Usage,
-    /// Whether a signal stopped the run.
+    /// True if a signal stopped the run.
     pub interrupted: bool,
     /// True if the agent finished all its work before it ended, so that no call or registration was
     /// open.

@@ -24,9 +24,9 @@ pub struct Load<'a> {
     pub rate_cps: u32,
     /// Duration of each call.
     pub hold_ms: u32,
-    /// Whether each call has a socket, and therefore a port, of its own.
+    /// True if each call has a socket, and therefore a port, of its own.
     pub socket_each: bool,
-    /// Whether the calls travel over TCP.
+    /// True if the calls travel over TCP.
     pub is_tcp: bool,
 }
 

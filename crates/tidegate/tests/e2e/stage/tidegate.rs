@@ -22,9 +22,9 @@ pub struct Configuration {
     pub listen: Vec<SocketAddr>,
     /// Addresses at which TCP connections are accepted.
     pub listen_tcp: Vec<SocketAddr>,
-    /// Whether the back ends are reached over TCP.
+    /// True if the back ends are reached over TCP.
     pub is_tcp_inside: bool,
-    /// Whether the back ends are reached over TLS.
+    /// True if the back ends are reached over TLS.
     pub is_tls_inside: bool,
     /// True if large requests to back ends over UDP leave over TCP.
     pub has_large_over_tcp: bool,
@@ -32,7 +32,7 @@ pub struct Configuration {
     pub backends: Vec<SocketAddr>,
     /// Balancing policy of the pool.
     pub policy: &'static str,
-    /// Whether Tidegate forwards requests without transactions.
+    /// True if Tidegate forwards requests without transactions.
     pub is_stateless: bool,
     /// Number of shards.
     pub shards: u16,

@@ -37,7 +37,7 @@ pub(super) struct Open {
     pub(super) until: Timestamp,
     /// The back end that must answer the request, or `None` if the request goes to no back end.
     pub(super) at: Option<usize>,
-    /// Whether the balancer keeps a transaction for the request, with a timer for the response.
+    /// True if the balancer keeps a transaction for the request, with a timer for the response.
     is_stateful: bool,
     /// The dialog that the request is to end, if it is a BYE within the established call.
     pub(super) dialog: Option<Dialog>,
@@ -49,7 +49,7 @@ pub(super) struct Call {
     pub(super) phase: Phase,
     /// True if the balancer counts the call at its back end.
     pub(super) is_held: bool,
-    /// Whether the back end has sent any message of the call.
+    /// True if the back end has sent any message of the call.
     pub(super) is_answered: bool,
     /// Time at which the balancer forgets the call.
     pub(super) until: Timestamp,
