@@ -146,10 +146,10 @@ keys! {
     /// `true`: Tidegate treats an INVITE within a call like an INVITE that begins a call, as in
     /// paper 000.
     key "reinvites" (reinvites) = Flag, Default("false");
-    /// With `classes = "simplified"`: whether the admitted share means a share of all messages, as
-    /// in paper 000. Tidegate then sheds as many messages as this share requires, but only new
-    /// work. For example, an admitted share of 0.9 means that 10 of 100 messages are shed. If one
-    /// message in six is new work, only 0.4 of the new work is then admitted.
+    /// `true`: with `classes = "simplified"`, the admitted share is a share of all messages, as in
+    /// paper 000, and not of new work. Tidegate sheds as many messages as this share requires, but
+    /// only new work. For example, an admitted share of 0.9 means that 10 of 100 messages are shed.
+    /// If one message in six is new work, only 0.4 of the new work is then admitted.
     key "scaled" {
         |all| match all.gate.scheme {
             Scheme::Simplified { scaled } => Some(scaled),

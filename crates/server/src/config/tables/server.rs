@@ -50,11 +50,12 @@ table! {
     /// The largest number of requests with a transaction, in pools that keep transactions. A
     /// request counts until 32 seconds after its final response (RFC 3261 §17.2). For example,
     /// 1,000 calls a second with one BYE each need 64,000. Tidegate rejects requests beyond this
-    /// number with 503. With the default, the limit is usually `message_memory_max_mb`.
+    /// number with 503. With the default, `message_memory_max_mb` is usually reached first.
     transactions_max: usize = Whole(1000..=10_000_000), Default("10_000_000");
-    /// Megabytes of memory for stored messages. Three quarters are for transactions: about 2 KiB
-    /// for each until its final response, and 0.7 KiB for the 32 seconds after it, and more for
-    /// long messages. One quarter is for messages longer than 2 KiB that wait for service.
+    /// Megabytes of memory for stored messages. Three quarters are for transactions. A transaction
+    /// takes about 2 KiB until its final response and about 0.7 KiB for the 32 seconds after it, or
+    /// more if its messages are long. One quarter is for messages longer than 2 KiB that wait for
+    /// service.
     message_memory_max("message_memory_max_mb"): usize | None = As {
         of: Whole(16..=1_048_576_usize),
         read: |mb| mb << 20,
