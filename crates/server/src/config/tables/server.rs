@@ -30,8 +30,8 @@ table! {
     /// The number of hours after which Tidegate makes a new key for the tokens in Record-Route. 0:
     /// Tidegate makes a new key only when an operator runs `tidegate ctl rotate`. Tidegate keeps at
     /// most eight keys and deletes no key within a day of its last use. So the shortest interval is
-    /// 4 hours, and longer if `key_settle_s` is several hours. If instances have copies of the key
-    /// file, set this key on only one of them.
+    /// 4 hours. It is longer if `key_settle_s` is several hours. If instances have copies of the
+    /// key file, set this key on only one of them.
     key_rotate_h: u64 = Whole(0..=8760), Default("0");
     /// Seconds from the creation of a key until Tidegate makes tokens with this key. Within this
     /// time every instance must get the new key. Instances that share the file read it within 2
@@ -93,8 +93,9 @@ table! {
     backend_pause("backend_pause_seconds"): Duration = seconds(0..=3600), Default("5");
     /// Microseconds that pauses may add to the median set-up delay of a call. A shard pauses before
     /// it reads messages, so that it wakes up once for several messages. A pause is as long as 16
-    /// messages take to arrive, and at most this value. If fewer than four messages arrive in this
-    /// number of microseconds, the shard does not pause. 0: no pauses.
+    /// messages take to arrive, and at most this value. The INVITE and the 200 of a call each wait
+    /// half a pause on average. If fewer than four messages arrive in this number of microseconds,
+    /// the shard does not pause. 0: no pauses.
     coalesce("coalesce_us"): Duration = micros(0..=2000), Default("500");
     /// Microseconds by which a SIP timer may fire late if other timers have fired just before it.
     /// Timers that fire together cost less processor time. 0: each timer fires at its time. The
