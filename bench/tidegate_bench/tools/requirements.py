@@ -233,7 +233,8 @@ HEAD = """\
 `scripts/requirements --write` writes this page, and `make requirements` prints the table. The table counts the
 sentences with MUST and SHOULD in the parts of the RFCs that a proxy and a transaction layer implement. A sentence is
 
-- *proven* if it is quoted above code and above a test, *implemented* if above code only, *tested* if above a test only;
+- *proven* if comments quote it above code and above a test, *implemented* if only above code, *tested* if only above a
+  test;
 - *not ours*, *not built* yet, or broken *on purpose*, if [exceptions.toml](exceptions.toml) gives this reason. *Not
   ours* is the duty of another element, a feature that Tidegate does not offer, or a rule that a later RFC replaces;
 - *open* in all other cases. Tidegate may obey an open sentence, but no quotation shows it.

@@ -80,8 +80,8 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "limits the waiting calls by a window, which shrinks when the delay in the queue \
               reaches a target, and otherwise grows",
     source: "Cho et al., OSDI 2020; caladan, bw_server.c",
-    doc: "Every `t_c` the law reads the delay d in the queue. If d reaches `d_t`, the window \
-          shrinks by the factor 1 − `beta`·(d − `d_t`)/`d_t`, at most by half. Otherwise the \
+    doc: "Every `t_c` the law reads the delay d in the queue. If d reaches `d_t`, the law \
+          multiplies the window by 1 − `beta`·(d − `d_t`)/`d_t`, but by at least ½. Otherwise the \
           window grows by `increase`. Calls beyond the window are rejected. Calls that have waited \
           twice `d_t` are rejected too.",
     params: &[&TARGET, &INTERVAL, &INCREASE, &DECREASE, &CREDITS_MAX],

@@ -54,8 +54,8 @@ static LIMIT_MAX: Param = Param {
 
 static QUEUE: Param = Param {
     name: "queue",
-    doc: "The number of calls by which the window would grow with each call served, without \
-          `smoothing`, while responses are not slower than the average.",
+    doc: "While responses are not slower than the average, the window grows with each call served \
+          by this number of calls times `smoothing`.",
     unit: "calls",
     default: 4.0,
     range: Range::Real(0.001, 10_000.0),

@@ -14,8 +14,8 @@ table! {
     pub static CONNECTIONS: "[connections]" 0..=1, Restart, [] => Connections, ConnectionsDraft;
 
     /// The largest number of connections that peers may open. Each connection needs a file
-    /// descriptor. Tidegate does not start if the process may not open enough file descriptors
-    /// (`ulimit -n`, `LimitNOFILE` of systemd).
+    /// descriptor. Tidegate does not start if the process is not allowed enough of them (`ulimit
+    /// -n`, `LimitNOFILE` of systemd).
     accepted_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("8192");
     /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open.
     per_source_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("1024");

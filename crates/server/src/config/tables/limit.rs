@@ -111,7 +111,8 @@ keys! {
     /// lowers the limit, so that a request waits there for only about `delay_ms`. Tidegate also
     /// lowers the limit if many requests get no response within half a second. The back end need
     /// not report overload. But it must send the first response itself, as a proxy with
-    /// transactions does with 100. `window_law` selects other laws.
+    /// transactions does with 100. `window_law` selects other laws. `both`: Tidegate learns both
+    /// limits.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn

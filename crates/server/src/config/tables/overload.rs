@@ -146,10 +146,10 @@ keys! {
     /// `true`: Tidegate treats an INVITE within a call like an INVITE that begins a call, as in
     /// paper 000.
     key "reinvites" (reinvites) = Flag, Default("false");
-    /// With `classes = "simplified"`: whether the admitted share means a share of all messages, as
-    /// in paper 000. Tidegate then sheds as many messages as this share requires, but only new
-    /// work. For example, an admitted share of 0.9 means that 10 of 100 messages are shed. If one
-    /// message in six is new work, only 0.4 of the new work is then admitted.
+    /// `true`: with `classes = "simplified"`, the admitted share is a share of all messages, as in
+    /// paper 000, and not of new work. Tidegate sheds as many messages as this share requires, but
+    /// only new work. For example, an admitted share of 0.9 means that 10 of 100 messages are shed.
+    /// If one message in six is new work, only 0.4 of the new work is then admitted.
     key "scaled" {
         |all| match all.gate.scheme {
             Scheme::Simplified { scaled } => Some(scaled),
@@ -207,18 +207,18 @@ keys! {
     /// `drop`: the request gets no response, and its sender retransmits it up to six times.
     /// `kernel`: the request gets a 503, but the kernel may drop INVITEs and REGISTERs before
     /// Tidegate reads them. The kernel does so if rejecting takes more of the processor than
-    /// `refusing_max`, or if receive buffers overflow. It drops as large a share of them as
-    /// necessary, with all their retransmissions. It also drops INVITEs within calls, and requests
-    /// that Tidegate would have admitted. With `fair` (see `[overload.sources]`) it drops only
-    /// requests of the sources that cause the overload. The kernel spares calls to
-    /// `urn:service:sos`. It also spares up to 64 networks: those that may claim priority, back
-    /// ends and their `sources`, and those that are in `never_ban` or have a weight. `auto`: like
-    /// `kernel`, but 503s have only a few lengths while rejecting takes more than half of
-    /// `refusing_max`. The reason is that the kernel takes messages of one length in batches. With
-    /// `auto` the kernel drops nothing at an address that several processes share. It also drops
-    /// nothing with the law `none`. Of the INVITEs and REGISTERs that arrive over TCP, TLS or a
-    /// WebSocket, Tidegate itself drops the same share after it has read them, but no INVITE within
-    /// a call.
+    /// `refusing_max`, or if receive buffers overflow. It drops as large a share of these requests
+    /// as necessary. Of a dropped request it also drops all retransmissions. It also drops INVITEs
+    /// within calls, and requests that Tidegate would have admitted. With `fair` (see
+    /// `[overload.sources]`) it drops only requests of the sources that cause the overload. The
+    /// kernel spares calls to `urn:service:sos`. It also spares up to 64 networks: those that may
+    /// claim priority, back ends and their `sources`, and those that are in `never_ban` or have a
+    /// weight. `auto`: like `kernel`, but 503s have only a few lengths while rejecting takes more
+    /// than half of `refusing_max`. The reason is that the kernel takes messages of one length in
+    /// batches. With `auto` the kernel drops nothing at an address that several processes share. It
+    /// also drops nothing with the law `none`. Of the INVITEs and REGISTERs that arrive over TCP,
+    /// TLS or a WebSocket, Tidegate itself drops the same share after it has read them, but no
+    /// INVITE within a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),

@@ -15,8 +15,8 @@ table! {
     pub static ROUTE: "[[route]]" 0..=1024, NewCalls, [] => Route, RouteDraft;
 
     /// The sender of the request. `any`: any address except a back end. `trusted`: a peer in the
-    /// listener's `trust`, or a back end. `pool`: a back end. A network: any address in it, also of
-    /// a back end.
+    /// listener's `trust`, or a back end. `pool`: a back end. A network: any address in it,
+    /// including those of back ends.
     from: Senders = Text {
         what: "`\"any\"`, `\"trusted\"`, `\"pool\"` or a network such as `\"192.0.2.0/24\"`",
         parse: word::source,

@@ -30,8 +30,8 @@ table! {
     /// The number of hours after which Tidegate makes a new key for the tokens in Record-Route. 0:
     /// Tidegate makes a new key only when an operator runs `tidegate ctl rotate`. Tidegate keeps at
     /// most eight keys and deletes no key within a day of its last use. So the shortest interval is
-    /// 4 hours, and longer if `key_settle_s` is several hours. If instances have copies of the key
-    /// file, set this key on only one of them.
+    /// 4 hours. It is longer if `key_settle_s` is several hours. If instances have copies of the
+    /// key file, set this key on only one of them.
     key_rotate_h: u64 = Whole(0..=8760), Default("0");
     /// Seconds from the creation of a key until Tidegate makes tokens with this key. Within this
     /// time every instance must get the new key. Instances that share the file read it within 2
@@ -50,11 +50,12 @@ table! {
     /// The largest number of requests with a transaction, in pools that keep transactions. A
     /// request counts until 32 seconds after its final response (RFC 3261 §17.2). For example,
     /// 1,000 calls a second with one BYE each need 64,000. Tidegate rejects requests beyond this
-    /// number with 503. With the default, the limit is usually `message_memory_max_mb`.
+    /// number with 503. With the default, `message_memory_max_mb` is usually reached first.
     transactions_max: usize = Whole(1000..=10_000_000), Default("10_000_000");
-    /// Megabytes of memory for stored messages. Three quarters are for transactions: about 2 KiB
-    /// for each until its final response, and 0.7 KiB for the 32 seconds after it, and more for
-    /// long messages. One quarter is for messages longer than 2 KiB that wait for service.
+    /// Megabytes of memory for stored messages. Three quarters are for transactions. A transaction
+    /// takes about 2 KiB until its final response and about 0.7 KiB for the 32 seconds after it, or
+    /// more if its messages are long. One quarter is for messages longer than 2 KiB that wait for
+    /// service.
     message_memory_max("message_memory_max_mb"): usize | None = As {
         of: Whole(16..=1_048_576_usize),
         read: |mb| mb << 20,
@@ -92,8 +93,9 @@ table! {
     backend_pause("backend_pause_seconds"): Duration = seconds(0..=3600), Default("5");
     /// Microseconds that pauses may add to the median set-up delay of a call. A shard pauses before
     /// it reads messages, so that it wakes up once for several messages. A pause is as long as 16
-    /// messages take to arrive, and at most this value. If fewer than four messages arrive in this
-    /// number of microseconds, the shard does not pause. 0: no pauses.
+    /// messages take to arrive, and at most this value. The INVITE and the 200 of a call each wait
+    /// half a pause on average. If fewer than four messages arrive in this number of microseconds,
+    /// the shard does not pause. 0: no pauses.
     coalesce("coalesce_us"): Duration = micros(0..=2000), Default("500");
     /// Microseconds by which a SIP timer may fire late if other timers have fired just before it.
     /// Timers that fire together cost less processor time. 0: each timer fires at its time. The

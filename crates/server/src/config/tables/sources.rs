@@ -184,9 +184,9 @@ keys! {
     /// have priority (RFC 5031).
     key "emergency" (emergency) = Flag, Default("true");
     /// Values of Resource-Priority (RFC 4412) that give a call priority. In the namespaces `dsn`,
-    /// `drsn`, `q735`, `ets` and `wps`, all higher values give priority too. For any other
-    /// namespace, list every value. Tidegate ignores values that it does not know. It answers 417
-    /// only if it knows none of the values and a Require header lists `resource-priority`.
+    /// `drsn`, `q735`, `ets` and `wps`, every value above a listed one gives priority too. For any
+    /// other namespace, list every value. Tidegate ignores values that it does not know. It answers
+    /// 417 only if it knows none of the values and a Require header lists `resource-priority`.
     key "resource_priority" {
         |priority| Some(priority.values.texts()),
         |priority, texts| {
