@@ -348,18 +348,14 @@ impl Upstream {
         self.ongoing_rps = self.ongoing.rate_at(now);
         self.single_rps = self.single.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
-        // The first two ACKs of a peer may arrive within an instant. They must not count as a high rate.
-        let required_rps = self.required.rate_within(now, TICK);
+        let required_rps = self.required.rate_at(now);
         if !is_active {
             self.other_required_rps = required_rps;
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             self.sends_cps = 0.0;
             return false;
         }
-        // Anybody can send two requests within an instant from a new address. They must not count
-        // as a high rate.
-        let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
-        let sends_cps = self.new.rate_within(now, observed_min);
+        let sends_cps = self.new.rate_at(now);
         self.sends_cps = sends_cps;
         if sends_cps > 0.0 {
             let with_each = (required_rps / sends_cps).min(WITH_NEW_MAX);
