@@ -2,7 +2,7 @@
 //! not depend on a peer.
 
 use super::*;
-use crate::feedback::{Algorithm, Algorithms};
+use crate::feedback::{Algorithm, Algorithms, Standing};
 use crate::{Allowance, Bucket, Settings, registry};
 
 const OFFER: Offer =
@@ -196,6 +196,37 @@ fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
     }
     assert!(upstreams.is_overloaded());
     assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
+}
+
+/// Just before a burst, the rate of a peer is low. The rejections of its calls are charged to its
+/// share, so of 500 calls a second some 83 pass: (125 - 0.1 · 500) / 0.9.
+// RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded server to
+// the combination of rejection and processing from a non-participating client as the overloaded server would
+// devote to processing requests from a participating client."
+#[test]
+fn a_peer_gets_no_more_than_its_share_by_bursts() {
+    for (period_ms, offer) in [(450, OFFER), (800, APART), (1150, APART)] {
+        let gate = gate_of_200_cps();
+        let mut upstreams = upstreams(UpstreamSettings::default());
+        let mut passed = 0;
+        for ms in 1..26_000 {
+            upstreams.handle_timeout(at(ms), &gate);
+            if ms % 5 == 0 {
+                upstreams.on_request(at(ms), 1, Category::Session, &APART);
+            }
+            let burst = if ms % period_ms == 50 { period_ms / 2 } else { 0 };
+            for _ in 0..burst {
+                let arrival = upstreams.on_request(at(ms), 2, Category::Session, &offer);
+                upstreams.feedback(at(ms), 2);
+                passed += u32::from(ms > 6000 && arrival != Arrival::Reject);
+            }
+        }
+        let promises = offer.algorithms.is_some();
+        let expected = if promises { Standing::Disobeys } else { Standing::Apart };
+        assert_eq!(upstreams.peer(2).unwrap().standing, expected);
+        let cps = f64::from(passed) / 20.0;
+        assert!((60.0..105.0).contains(&cps), "every {period_ms} ms: {cps}");
+    }
 }
 
 // RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least
