@@ -296,12 +296,13 @@ impl Upstream {
 
     /// Returns whether the share of the peer covers new requests of this category. A peer has a
     /// share if it asked for a session shortly before the last tick. The share covers sessions. If
-    /// the peer obeys, the share also covers single requests, because the peer holds these back
-    /// too. The sessions of a peer that obeys are covered even before its first tick.
+    /// the peer obeys and has to hold sessions back, the share also covers single requests, because
+    /// the peer holds these back too. The sessions of a peer that obeys are covered even before its
+    /// first tick.
     pub(super) fn has_share(&self, category: Category) -> bool {
         match (self.obeys(), category.begins_session()) {
             (true, true) => true,
-            (true, false) => self.is_active,
+            (true, false) => self.is_active && self.told_share < 1.0,
             (false, true) => self.is_active && self.original_cps > 0.0,
             (false, false) => false,
         }

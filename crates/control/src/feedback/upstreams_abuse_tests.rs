@@ -92,6 +92,27 @@ fn the_law_judges_requests_for_which_no_share_was_granted() {
     assert_eq!(arrival(6, Category::Session, OFFER), Arrival::Pass, "it has promised to obey");
 }
 
+/// A peer whose calls do not exceed its share holds nothing back, however many single requests it
+/// sends.
+#[test]
+fn the_law_judges_the_single_requests_of_a_peer_that_holds_nothing_back() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    for ms in 1..3000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        if ms % 100 == 0 {
+            upstreams.on_request(at(ms), 2, Category::Session, &OFFER);
+        }
+        upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
+    }
+    assert!(upstreams.is_overloaded());
+    let mut arrival = |key, category| upstreams.on_request(at(3000), key, category, &OFFER);
+    assert_eq!(arrival(2, Category::Single), Arrival::Judge);
+    assert_eq!(arrival(2, Category::Session), Arrival::Pass);
+    assert_eq!(arrival(1, Category::Single), Arrival::Pass);
+}
+
 /// Anybody can send requests from many addresses.
 #[test]
 fn strangers_do_not_keep_out_a_peer_that_takes_part() {
