@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+/// The shortest time over which [`rate_at`](ArrivalRate::rate_at) counts arrivals.
+const OBSERVED_MIN: Duration = Duration::from_millis(100);
+
 /// An estimate of the arrivals a second. The weight of each arrival fades with its age.
 ///
 /// The estimate is too low at first after a pause in the arrivals. After one time constant, it has
@@ -59,18 +62,12 @@ impl ArrivalRate {
     }
 
     /// Returns the arrivals a second as of `now`. The estimate falls with the time since the last
-    /// arrival.
+    /// arrival. The time since the first arrival counts as at least [`OBSERVED_MIN`], so that two
+    /// arrivals at nearly the same time do not count as a high rate.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
-        self.rate_within(now, Duration::ZERO)
-    }
-
-    /// Returns the arrivals a second as of `now`. The time since the first arrival counts as at
-    /// least `observed_min`, so that two arrivals at nearly the same time do not count as a high
-    /// rate.
-    pub(crate) fn rate_within(&self, now: Timestamp, observed_min: Duration) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));
-        self.over(now.since(first).max(observed_min), count).unwrap_or(0.0)
+        self.over(now.since(first).max(OBSERVED_MIN), count).unwrap_or(0.0)
     }
 
     /// Returns the arrivals a second, computed at the last arrival, or 0 until two arrivals came at
@@ -119,6 +116,15 @@ mod tests {
         let at = |ms: u64| rate.rate_at(Timestamp::from_nanos(ms * 1_000_000));
         assert!((at(10_000) - 100.0).abs() < 2.0 && (at(11_000) - 36.8).abs() < 1.0);
         assert_eq!(ArrivalRate::default().rate_at(Timestamp::from_nanos(9)), 0.0);
+    }
+
+    #[test]
+    fn two_arrivals_within_an_instant_are_no_high_rate() {
+        let mut rate = ArrivalRate::default();
+        even(&mut rate, 0, 2, 1);
+        // One arrival after the first in 0.5 s · (1 - exp(-0.2)). In 1 ms it would be 1000.
+        let current = rate.rate_at(Timestamp::from_nanos(1_000_000));
+        assert!((current - 11.0).abs() < 0.1, "{current}");
     }
 
     #[test]

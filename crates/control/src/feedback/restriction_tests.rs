@@ -294,3 +294,15 @@ fn rfc7415_3_5_3_many_clients_do_not_synchronize() {
     let [early, late] = [times.iter().min().unwrap(), times.iter().max().unwrap()];
     assert!(*early < 250 && *late > 750, "{times:?}");
 }
+
+// 002 §6.1: "The feedforward information contains the sender measured value of the current incoming load."
+#[test]
+fn two_calls_within_an_instant_are_not_announced_as_a_high_load() {
+    let mut restriction = restriction();
+    restriction.on_load_wanted(true);
+    restriction.on_request(at(0), Category::Session);
+    restriction.on_request(at(1), Category::Session);
+    // One call after the first in 1 s · (1 - exp(-0.1)). In 1 ms it would be 1000 a second.
+    let announced_cps = restriction.announced_cps(at(1)).unwrap();
+    assert!((announced_cps - 10.5).abs() < 0.1, "{announced_cps}");
+}

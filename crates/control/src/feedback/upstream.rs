@@ -54,6 +54,10 @@ const TOLERANCE_RPS: f64 = 3.0;
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
 
+/// Time whose share a peer may save up if it has to be restricted here. A peer that obeys `loss`
+/// and has a burst once a second also sends the share of a second at once.
+const SAVED_MAX: Duration = Duration::from_secs(1);
+
 /// The largest part of its requests that a peer without feedback may get through during an
 /// overload.
 const UNRESTRICTED_MAX: f64 = 0.95;
@@ -134,6 +138,10 @@ pub(super) struct Upstream {
     passed: f64,
     /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
+    /// The number of sessions that may still pass if the peer has to be restricted here. `passed`
+    /// follows from the rate before the last tick, which is low before a burst. This number grows
+    /// with time, so bursts pass no more than the same load without bursts.
+    saved: f64,
     /// The time since which the peer has to respect a finite grant: the time at which the grant
     /// became finite, or a later time at which no value held. `None` while the grant is infinite.
     restricted: Option<Timestamp>,
@@ -192,6 +200,7 @@ impl Default for Upstream {
             restrained_cps: 0.0,
             passed: 1.0,
             throttle: Deterministic::default(),
+            saved: f64::INFINITY,
             restricted: None,
             unused: 0,
             shortfall: 0.0,
@@ -287,22 +296,38 @@ impl Upstream {
 
     /// Returns whether the share of the peer covers new requests of this category. A peer has a
     /// share if it asked for a session shortly before the last tick. The share covers sessions. If
-    /// the peer obeys, the share also covers single requests, because the peer holds these back
-    /// too. The sessions of a peer that obeys are covered even before its first tick.
+    /// the peer obeys and has to hold sessions back, the share also covers single requests, because
+    /// the peer holds these back too. The sessions of a peer that obeys are covered even before its
+    /// first tick.
     pub(super) fn has_share(&self, category: Category) -> bool {
         match (self.obeys(), category.begins_session()) {
             (true, true) => true,
-            (true, false) => self.is_active,
+            (true, false) => self.is_active && self.told_share < 1.0,
             (false, true) => self.is_active && self.original_cps > 0.0,
             (false, false) => false,
         }
     }
 
+    /// Returns whether this server limits the new requests of this category to the share of the
+    /// peer, even if the peer asked for no session shortly before the last tick. Otherwise a peer
+    /// could send a large burst after each pause.
+    pub(super) fn is_limited(&self, category: Category) -> bool {
+        !self.obeys() && category.begins_session() && self.restricted.is_some()
+    }
+
     /// Decides whether this server accepts a new request of the peer. It accepts all requests of a
-    /// peer that obeys, and the share `passed` of the requests of any other peer.
+    /// peer that obeys. It accepts the share `passed` of the requests of any other peer, but not
+    /// more than the peer has saved.
     pub(super) fn passes(&mut self) -> bool {
-        let passes = self.obeys() || self.throttle.passes(self.passed);
-        self.rejected += u64::from(!passes);
+        if self.obeys() {
+            return true;
+        }
+        let passes = self.throttle.passes(self.passed) && self.saved >= 1.0;
+        if passes {
+            self.saved -= 1.0;
+        } else {
+            self.rejected += 1;
+        }
         passes
     }
 
@@ -348,18 +373,14 @@ impl Upstream {
         self.ongoing_rps = self.ongoing.rate_at(now);
         self.single_rps = self.single.rate_at(now);
         self.required_rps = self.acknowledging.rate_at(now);
-        // The first two ACKs of a peer may arrive within an instant. They must not count as a high rate.
-        let required_rps = self.required.rate_within(now, TICK);
+        let required_rps = self.required.rate_at(now);
         if !is_active {
             self.other_required_rps = required_rps;
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
             self.sends_cps = 0.0;
             return false;
         }
-        // Anybody can send two requests within an instant from a new address. They must not count
-        // as a high rate.
-        let observed_min = if self.agreed.is_some() { Duration::ZERO } else { TICK };
-        let sends_cps = self.new.rate_within(now, observed_min);
+        let sends_cps = self.new.rate_at(now);
         self.sends_cps = sends_cps;
         if sends_cps > 0.0 {
             let with_each = (required_rps / sends_cps).min(WITH_NEW_MAX);
@@ -447,6 +468,12 @@ impl Upstream {
             self.throttle.start_at(starts.unit());
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
+        // A peer that was judged may hold back what it is told to. This server must not apply the
+        // share once more to the rest.
+        let offered = self.sends_cps;
+        let served = ((level - offered * rejection) / (1.0 - rejection)).clamp(0.0, level);
+        let saved_max = (level * SAVED_MAX.as_secs_f64()).max(1.0);
+        self.saved = (self.saved + served * TICK.as_secs_f64()).min(saved_max);
         let (original, obeys) = (self.original_cps, self.obeys());
         if level.is_infinite() || !self.is_active || original <= 0.0 {
             (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
@@ -460,14 +487,6 @@ impl Upstream {
             self.passed = 1.0;
             return 0.0;
         }
-        // A peer that was judged may hold back what it is told to. This server must not apply the
-        // share once more to the rest.
-        let offered = self.sends_cps;
-        let served = if level >= offered {
-            offered
-        } else {
-            (level - offered * rejection).max(0.0) / (1.0 - rejection)
-        };
         self.passed =
             if offered > 0.0 { (served / offered).min(UNRESTRICTED_MAX) } else { UNRESTRICTED_MAX };
         // This time is added to the capacity before it is divided, and the peer's share is taken from

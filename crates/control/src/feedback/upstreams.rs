@@ -4,8 +4,9 @@
 //! [shared](Shares) among the peers that asked for a session within the last second (paper 002
 //! §3.2). The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in
 //! overload control is told its share. A peer that does not take part gets the same share of the
-//! processor. Its rejections are charged to this share. All strangers together have at most half of
-//! the capacity, or under user-centric fairness at most [`share_max`](UpstreamSettings::share_max).
+//! processor. Its rejections are charged to this share. For a burst it may save its share of one
+//! second. All strangers together have at most half of the capacity, or under user-centric fairness
+//! at most [`share_max`](UpstreamSettings::share_max).
 //!
 //! **Original load.** This is what a peer would send without feedback. Under `loss` each new call
 //! also counts for those that the peer has to hold back. Under `rate` the sent calls count. If the
@@ -158,9 +159,10 @@ impl Upstreams {
             // rate of these calls.
             Category::Priority if !obeys => Arrival::Judge,
             // The law judges a request that no granted share covers.
-            _ if !peer.has_share(category) => Arrival::Judge,
-            _ if peer.passes() => Arrival::Pass,
-            _ => Arrival::Reject,
+            _ if !peer.has_share(category) && !peer.is_limited(category) => Arrival::Judge,
+            _ if !peer.passes() => Arrival::Reject,
+            _ if peer.has_share(category) => Arrival::Pass,
+            _ => Arrival::Judge,
         }
     }
 

@@ -2,7 +2,7 @@
 //! not depend on a peer.
 
 use super::*;
-use crate::feedback::{Algorithm, Algorithms};
+use crate::feedback::{Algorithm, Algorithms, Standing};
 use crate::{Allowance, Bucket, Settings, registry};
 
 const OFFER: Offer =
@@ -92,6 +92,27 @@ fn the_law_judges_requests_for_which_no_share_was_granted() {
     assert_eq!(arrival(6, Category::Session, OFFER), Arrival::Pass, "it has promised to obey");
 }
 
+/// A peer whose calls do not exceed its share holds nothing back, however many single requests it
+/// sends.
+#[test]
+fn the_law_judges_the_single_requests_of_a_peer_that_holds_nothing_back() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    for ms in 1..3000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        if ms % 100 == 0 {
+            upstreams.on_request(at(ms), 2, Category::Session, &OFFER);
+        }
+        upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
+    }
+    assert!(upstreams.is_overloaded());
+    let mut arrival = |key, category| upstreams.on_request(at(3000), key, category, &OFFER);
+    assert_eq!(arrival(2, Category::Single), Arrival::Judge);
+    assert_eq!(arrival(2, Category::Session), Arrival::Pass);
+    assert_eq!(arrival(1, Category::Single), Arrival::Pass);
+}
+
 /// Anybody can send requests from many addresses.
 #[test]
 fn strangers_do_not_keep_out_a_peer_that_takes_part() {
@@ -148,26 +169,32 @@ fn many_strangers_do_not_take_the_share_of_a_peer_that_obeys() {
     assert!(granted_cps >= 45.0, "strangers have at most `share_max`: {granted_cps}");
 }
 
-/// Two INVITEs within an instant must not count as a high rate.
+/// Two INVITEs within an instant must not count as a high rate. A peer that takes part may have
+/// just started, and an overload restricts all peers.
 #[test]
 fn two_invites_of_a_new_address_do_not_cause_an_overload() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
-    for ms in 1..3000 {
-        upstreams.handle_timeout(at(ms), &gate);
-        if ms % 50 == 0 {
-            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+    let by_rate = Offer { algorithms: Some(Algorithms::NONE.with(Algorithm::Rate)), ..OFFER };
+    for offer in [STRANGER, OFFER, by_rate] {
+        let gate = gate_of_200_cps();
+        let mut upstreams = upstreams(UpstreamSettings::default());
+        for ms in 1..3000 {
+            upstreams.handle_timeout(at(ms), &gate);
+            if ms % 50 == 0 {
+                upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+            }
         }
+        // The two INVITEs arrive just before a measurement. One after the first in 200 µs would be
+        // 5000 a second.
+        let due = upstreams.poll_timeout().unwrap();
+        for micros in [200, 100] {
+            let now = Timestamp::from_nanos(due.as_nanos() - micros * 1000);
+            upstreams.on_request(now, 99, Category::Session, &offer);
+        }
+        upstreams.handle_timeout(due, &gate);
+        assert!(!upstreams.is_overloaded(), "{offer:?}");
+        let original_cps = upstreams.peer(99).unwrap().original_cps;
+        assert!((1.0..20.0).contains(&original_cps), "{offer:?}: {original_cps}");
     }
-    // The two INVITEs arrive just before a measurement.
-    let due = upstreams.poll_timeout().unwrap();
-    for micros in [200, 100] {
-        let now = Timestamp::from_nanos(due.as_nanos() - micros * 1000);
-        upstreams.on_request(now, 99, Category::Session, &STRANGER);
-    }
-    upstreams.handle_timeout(due, &gate);
-    assert!(!upstreams.is_overloaded());
-    assert!(upstreams.peer(99).unwrap().original_cps > 1.0, "they are counted");
 }
 
 /// A stranger that sends much must not use up the share of all strangers.
@@ -190,6 +217,37 @@ fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
     }
     assert!(upstreams.is_overloaded());
     assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
+}
+
+/// Just before a burst, the rate of a peer is low. The rejections of its calls are charged to its
+/// share, so of 500 calls a second some 83 pass: (125 - 0.1 · 500) / 0.9.
+// RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded server to
+// the combination of rejection and processing from a non-participating client as the overloaded server would
+// devote to processing requests from a participating client."
+#[test]
+fn a_peer_gets_no_more_than_its_share_by_bursts() {
+    for (period_ms, offer) in [(450, OFFER), (800, APART), (1150, APART)] {
+        let gate = gate_of_200_cps();
+        let mut upstreams = upstreams(UpstreamSettings::default());
+        let mut passed = 0;
+        for ms in 1..26_000 {
+            upstreams.handle_timeout(at(ms), &gate);
+            if ms % 5 == 0 {
+                upstreams.on_request(at(ms), 1, Category::Session, &APART);
+            }
+            let burst = if ms % period_ms == 50 { period_ms / 2 } else { 0 };
+            for _ in 0..burst {
+                let arrival = upstreams.on_request(at(ms), 2, Category::Session, &offer);
+                upstreams.feedback(at(ms), 2);
+                passed += u32::from(ms > 6000 && arrival != Arrival::Reject);
+            }
+        }
+        let promises = offer.algorithms.is_some();
+        let expected = if promises { Standing::Disobeys } else { Standing::Apart };
+        assert_eq!(upstreams.peer(2).unwrap().standing, expected);
+        let cps = f64::from(passed) / 20.0;
+        assert!((60.0..105.0).contains(&cps), "every {period_ms} ms: {cps}");
+    }
 }
 
 // RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least

@@ -64,6 +64,12 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
+    /// Returns whether peers are asked to hold requests back.
+    #[inline]
+    pub(crate) fn is_overloaded(&self) -> bool {
+        self.is_active() && self.upstreams.is_overloaded()
+    }
+
     /// Judges a request before the gate does. The request must not be a repetition. The `weight` of
     /// its sender matters only if fairness is weighted.
     pub(crate) fn on_request(

@@ -53,6 +53,18 @@ pub fn params(sent: &Sent) -> String {
     if told.is_empty() { String::new() } else { format!("oc{told}") }
 }
 
+/// Returns the rate that the peer is told in the response to a new call.
+pub fn told_rate(script: &mut Script) -> u32 {
+    let forwarded = script.send(PEER, &offering(&invite("told")));
+    let answer = match &forwarded[0] {
+        reply if reply.to == address(PEER) => reply.clone(),
+        sent => script.one(&sent.to.to_string(), &sent.answer("180 Ringing")),
+    };
+    let params = params(&answer);
+    assert!(params.contains("oc-algo=\"rate\";oc-validity=500"), "{}", answer.text);
+    params.strip_prefix("oc=").unwrap().split(';').next().unwrap().parse().unwrap()
+}
+
 /// Sends 50 calls a second from `from` for `seconds`. `write` changes each INVITE. Returns the last
 /// 503, or `None` if there was none.
 fn load(
@@ -228,15 +240,8 @@ fn only_an_algorithm_that_the_client_offers_is_chosen() {
 fn an_overloaded_server_tells_the_rate_that_its_law_admits() {
     let mut script = admitting(0.5);
     load(&mut script, "a", 4, PEER, offering);
-    let forwarded = script.send(PEER, &offering(&invite("b")));
-    let answer = match &forwarded[0] {
-        reply if reply.to == address(PEER) => reply.clone(),
-        sent => script.one(&sent.to.to_string(), &sent.answer("180 Ringing")),
-    };
-    let rate = params(&answer);
-    let rate: u32 = rate.strip_prefix("oc=").unwrap().split(';').next().unwrap().parse().unwrap();
-    assert!((15..=35).contains(&rate), "half of 50 a second: {}", answer.text);
-    assert!(answer.text.contains("oc-algo=\"rate\";oc-validity=500"));
+    let rate = told_rate(&mut script);
+    assert!((15..=35).contains(&rate), "half of 50 a second: {rate}");
 }
 
 /// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic MUST

@@ -83,6 +83,33 @@ fn a_source_above_its_limit_is_banned_in_an_overload_too() {
     assert!(script.counters.dropped(DropReason::Banned).get() > 1000);
 }
 
+/// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+/// stream of SIP requests, even though throttling may only affect a particular subset of the
+/// requests". So the rate includes the BYEs of a peer, but a peer can invent any number of them.
+/// These are too few for the proxy to verify each message.
+#[test]
+fn only_the_byes_of_calls_raise_the_rate_of_a_peer() {
+    for (exists, expected) in [(false, 15..=35), (true, 60..=90)] {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            settings.overload.gate.law = law(&[("share", 0.5), ("after", 30.0)]);
+            trusting(settings);
+        });
+        if exists {
+            let forwarded = script.one(PEER, &offering(&invite("known")));
+            script.one(&forwarded.to.to_string(), &forwarded.answer("200 OK"));
+        }
+        // 50 calls and 50 BYEs a second.
+        for number in 0..200 {
+            script.pass(Duration::from_millis(20));
+            script.send(PEER, &offering(&invite(&format!("a{number}"))));
+            let bye = request("BYE", "sip:bob@192.0.2.1", "known", 2 + number, "Totag\r\n");
+            script.send(PEER, &offering(&bye));
+        }
+        let rate = told_rate(&mut script);
+        assert!(expected.contains(&rate), "{exists}: {rate}");
+    }
+}
+
 /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can adopt a
 /// policy of inserting overload control parameters in only those requests received over trusted links
 /// such that these parameters are only visible to trusted neighbors."

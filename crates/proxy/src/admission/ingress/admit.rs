@@ -112,7 +112,9 @@ impl Ingress {
             None if is_unverified => Ok(None),
             None => {
                 is_new_droppable = self.count_ongoing(now, &received, view);
-                if let Some(category) = category_of_ongoing(class) {
+                if let Some(category) = category_of_ongoing(class)
+                    && !self.is_sham(&arrival)
+                {
                     self.record_for_peer(now, &received, category, view);
                 }
                 self.admit_ongoing(now, class).map(|()| None)
@@ -158,6 +160,19 @@ impl Ingress {
             let weight = self.watchman.weight_of(received.flow.remote.ip());
             self.upstream.on_request(now, received, category, weight, view.snapshot);
         }
+    }
+
+    /// Returns whether a message is a BYE that ends no call. During an overload, the requests in
+    /// calls raise the rate that their peer is told, because the peer cannot hold them back. So a
+    /// BYE must belong to a call. An ACK and a CANCEL need no proof, because the call that they
+    /// belong to may have failed and be forgotten. Any other request that belongs to no call is new
+    /// work. Without an overload no rate is told, so no BYE is verified and the result is `false`.
+    #[inline(always)]
+    fn is_sham(&self, arrival: &Arrival<'_>) -> bool {
+        let Arrival { now, received, reading, view, .. } = *arrival;
+        reading.class == Class::Bye
+            && self.upstream.is_overloaded()
+            && !view.verifies(now, received)
     }
 
     /// Admits a message that belongs to existing work, unless the law sheds such messages too.
