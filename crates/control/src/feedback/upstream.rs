@@ -138,7 +138,8 @@ pub(super) struct Upstream {
     passed: f64,
     /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
-    /// The number of sessions that may still pass if the peer has to be restricted here. `passed`
+    /// The number of sessions that may still pass if the peer has to be restricted here. One more
+    /// passes while a fraction is left, so this number can be negative. `passed`
     /// follows from the rate before the last tick, which is low before a burst. This number grows
     /// with time, so bursts pass no more than the same load without bursts.
     saved: f64,
@@ -322,7 +323,7 @@ impl Upstream {
         if self.obeys() {
             return true;
         }
-        let passes = self.throttle.passes(self.passed) && self.saved >= 1.0;
+        let passes = self.throttle.passes(self.passed) && self.saved > 0.0;
         if passes {
             self.saved -= 1.0;
         } else {
@@ -401,7 +402,12 @@ impl Upstream {
             Some((Algorithm::Loss, _)) => self.original.rate_at(now),
             // The peer uses its whole grant, so it does not show how much more it would send.
             // A peer that does not obey sends all that it has.
-            Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED && !self.is_policed => {
+            Some(_)
+                if self.granted_cps.is_finite()
+                    && self.unused < UNUSED
+                    && !self.is_policed
+                    && !self.has_no_rate() =>
+            {
                 self.measured_cps.max(sends_cps.min(self.granted_cps))
             }
             _ => sends_cps,
@@ -426,11 +432,17 @@ impl Upstream {
         true
     }
 
+    /// Returns whether the peer restricts itself by a rate, but has not been told one.
+    fn has_no_rate(&self) -> bool {
+        matches!(self.agreed, Some((Algorithm::Rate, _))) && self.told.rps().is_none()
+    }
+
     /// Checks whether the peer sends too much for so long that this server itself must limit it.
     fn police(&mut self, now: Timestamp) {
         // RFC 7339 §4.3: a value that is not renewed ends. After that the peer may send any number
-        // of requests.
-        if now.since(self.told.at()) > VALIDITY_DEFAULT {
+        // of requests. The same holds if it was told no rate, or a rate of 0, which ends a
+        // restriction (RFC 7339 §5.7).
+        if now.since(self.told.at()) > VALIDITY_DEFAULT || self.has_no_rate() {
             self.restricted = self.restricted.map(|_| now);
         }
         let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };
@@ -451,8 +463,8 @@ impl Upstream {
     /// call. Returns the calls a second that could be served in the time for the peer's rejections, at
     /// most `level`.
     ///
-    /// The throttle of a new restriction starts at a random point, drawn from `starts`. Otherwise
-    /// each restriction would reject the first call of every peer.
+    /// The throttle and the saved sessions of a new restriction start at random points, drawn from
+    /// `starts`. Otherwise the first rejections of all peers would come at the same time.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -464,15 +476,16 @@ impl Upstream {
         starts: &mut Stream,
     ) -> f64 {
         self.granted_cps = level;
+        let saved_max = (level * SAVED_MAX.as_secs_f64()).max(1.0);
         if level.is_finite() && self.restricted.is_none() {
             self.throttle.start_at(starts.unit());
+            self.saved = saved_max * starts.unit();
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
         // A peer that was judged may hold back what it is told to. This server must not apply the
         // share once more to the rest.
         let offered = self.sends_cps;
         let served = ((level - offered * rejection) / (1.0 - rejection)).clamp(0.0, level);
-        let saved_max = (level * SAVED_MAX.as_secs_f64()).max(1.0);
         self.saved = (self.saved + served * TICK.as_secs_f64()).min(saved_max);
         let (original, obeys) = (self.original_cps, self.obeys());
         if level.is_infinite() || !self.is_active || original <= 0.0 {

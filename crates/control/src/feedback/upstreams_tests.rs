@@ -641,7 +641,7 @@ fn the_acks_of_re_invites_take_no_place_of_new_calls() {
     let mut plant = plant(by_rate(), 1.0, 10.0, &[(100.0, OBEDIENT)]);
     plant.run(5);
     // 50 re-INVITEs a second.
-    let mut run = |seconds: u64| {
+    let run = |plant: &mut Plant, seconds: u64| {
         plant.peers[0].passed = 0;
         for _ in 0..seconds * 50 {
             plant.run_ms(20);
@@ -651,10 +651,14 @@ fn the_acks_of_re_invites_take_no_place_of_new_calls() {
         }
         plant.peers[0].passed as f64 / seconds as f64
     };
-    run(10);
-    let rate = run(20);
+    let standing = |plant: &Plant| plant.upstreams.peer(0).unwrap().standing;
+    // At first the re-INVITEs leave no room for calls, so the peer seems to have few of them, and the
+    // restriction ends for a moment. What the peer sends in this moment is no disobedience.
+    run(&mut plant, 10);
+    assert_eq!(standing(&plant), Standing::Obeys);
+    let rate = run(&mut plant, 20);
     assert!((8.0..=11.0).contains(&rate), "{rate}");
-    assert_eq!(plant.upstreams.peer(0).unwrap().standing, Standing::Obeys);
+    assert_eq!(standing(&plant), Standing::Obeys);
 }
 
 #[test]
