@@ -16,7 +16,7 @@ from unittest.mock import Mock, patch
 from tests.scratch import Scratch
 from tidegate_bench import command, feedback
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import frame, planted, pushback, receiver, shares, strangers
+from tidegate_bench.demonstrations import frame, nat, planted, pushback, receiver, shares, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -229,6 +229,23 @@ class FrameTest(Scratch):
         self.assertTrue(self.is_replayed(f"ok. 1 passed; 0 failed; {rest}"))
         for result in ("FAILED. 1 passed; 2 failed", "FAILED. 0 passed; 1 failed", "ok. 0 passed; 0 failed"):
             self.assertFalse(self.is_replayed(f"{result}; {rest}"), result)
+
+
+class NatTest(unittest.TestCase):
+    def test_only_listeners_at_one_address_change_places(self) -> None:
+        configurations = (nat.REGISTERED_CONFIGURATION, nat.moved(nat.REGISTERED_CONFIGURATION))
+        before, after = ([listen["transport"] for listen in self.listeners(text)] for text in configurations)
+        self.assertEqual((before, after), (["udp", "tcp", "tls"], ["tcp", "udp", "tls"]))
+        self.assertEqual(nat.moved(configurations[1]), configurations[0])
+
+    @staticmethod
+    def listeners(text: str) -> list[dict[str, str]]:
+        listeners: list[dict[str, str]] = tomllib.loads(text.replace("CERTIFICATE", ""))["listen"]
+        return listeners
+
+    def test_each_event_has_an_outcome_for_known_phones(self) -> None:
+        for event, outcomes in nat.EXPECTED.items():
+            self.assertLessEqual(outcomes.keys(), nat.ACCOUNTS.keys(), event)
 
 
 class PlantedTest(Scratch):

@@ -10,8 +10,9 @@ checks that the phones are really behind a translator: a caller that does not as
 Then four Baresip phones register through Tidegate at a Kamailio, which stores the Path: alice over UDP, bob over TCP,
 dora over TLS, and carol over UDP without keep-alives. dora checks the certificate of Tidegate. alice calls bob and
 dora, and they call alice. They hold and resume the call, and transfer it to desk, a phone beside Kamailio. desk calls
-the phones after a restart of Tidegate, after the bindings of the router have expired, and after the phones have
-stopped. A table shows what each call gets, which must agree with the table in docs/guide/connections.md.
+the phones after a restart of Tidegate, after the bindings of the router have expired, after the phones have stopped,
+and after a restart with the listeners in another order. A table shows what each call gets, which must agree with the
+table in docs/guide/connections.md.
 """
 
 import argparse
@@ -121,6 +122,7 @@ EXPIRED = f"{SILENCE_S} s without a call, a UDP binding lives for {BINDING_S} s"
 REJECTED = "the same, and the router rejects the datagrams (ICMP)"
 AGAIN = "the phone has registered again"
 STOPPED = "the phone has stopped"
+MOVED = "Tidegate has restarted, UDP listener at another place"
 # What a caller gets, by the table in docs/guide/connections.md.
 EXPECTED = {
     REGISTERED: {"alice": REACHED, "bob": REACHED, "dora": REACHED, "carol": REACHED},
@@ -129,6 +131,7 @@ EXPECTED = {
     REJECTED: {"carol": GONE},
     AGAIN: {"bob": REACHED, "carol": REACHED},
     STOPPED: {"alice": GONE, "bob": GONE},
+    MOVED: {"dora": GONE, "carol": GONE},
 }
 
 
@@ -246,6 +249,12 @@ def hang_ups(record: Record, stage: Stage, networks: Networks, round_: int) -> d
     return row | {"seconds": round(time.monotonic() - begun, 1)}
 
 
+def moved(configuration: str) -> str:
+    """Returns a configuration in which the UDP listener and the TCP listener at its address have changed places."""
+    other = {"udp": "tcp", "tcp": "udp"}
+    return re.sub(r'(?<=^transport = ")(udp|tcp)(?="$)', lambda found: other[found[0]], configuration, flags=re.M)
+
+
 class Registered:
     """Phones that register at a Kamailio through Tidegate, and a phone beside Kamailio that calls them."""
 
@@ -277,10 +286,15 @@ class Registered:
         self._registers(f"{name} ({account.what})", phone)
         return phone
 
-    def restart(self) -> None:
+    def restart(self, name: str = "restarted") -> None:
         """Restarts Tidegate. The new process has the same keys."""
         self.edge.process.stop()
-        tidegate.run(self._stage, self.edge, name="restarted")
+        tidegate.run(self._stage, self.edge, name=name)
+
+    def restart_moved(self) -> None:
+        """Restarts Tidegate with the UDP and the TCP listener in the other order."""
+        self.edge.configuration.write_text(moved(self.edge.configuration.read_text()))
+        self.restart("moved")
 
     def call(self, event: str, *names: str) -> None:
         """Calls phones from desk, and compares the outcome with the documentation."""
@@ -362,7 +376,10 @@ def registered(record: Record, stage: Stage, networks: Networks, round_: int) ->
         # After another signal the phone would remove its registration.
         phone.process.stop(signal.SIGKILL)
     site.call(STOPPED, "alice", "bob")
-    logs = ("edge.log", "restarted.log", "kamailio.log", "desk.log", *(f"{name}.log" for name in ACCOUNTS))
+    site.restart_moved()
+    # The new listener at the place in carol's token uses TCP. carol and dora have not registered again yet.
+    site.call(MOVED, "carol", "dora")
+    logs = ("edge.log", "restarted.log", "moved.log", "kamailio.log", "desk.log", *(f"{name}.log" for name in ACCOUNTS))
     record.keep(*(stage.directory / name for name in logs))
     return site.rows
 

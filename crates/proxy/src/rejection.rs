@@ -9,8 +9,8 @@ use tidegate_sip::{HeaderName, Malformed};
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
 use reply_reason::{
-    BACKED_UP, FLOW_FORGED, INSECURE, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL,
-    TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL,
+    FLOW_FORGED, INSECURE, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
+    TRANSACTION_TABLE_FULL, UNSENT,
 };
 
 /// The handling of a request that is not forwarded.
@@ -73,9 +73,8 @@ impl Rejection {
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
     /// Too many requests wait for names and look-ups, so this one cannot wait.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
-    /// The first copy of the request was rejected, because the back end read its connection too
-    /// slowly.
-    pub(crate) const BACKED_UP: Self = Self::Reply(503, BACKED_UP);
+    /// The first copy of the request was rejected, because it could not be sent.
+    pub(crate) const UNSENT: Self = Self::Reply(503, UNSENT);
     /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
     /// The source has used up its share of the transaction table.

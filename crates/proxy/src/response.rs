@@ -9,7 +9,8 @@ use tidegate_sip::{
 };
 use tidegate_transaction::{Handle, Key};
 use tidegate_world::{
-    Buffer, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp, Transmit,
+    Buffer, Cause as FailureCause, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp,
+    Transmit,
 };
 
 use crate::amplification::may_send_back;
@@ -203,15 +204,19 @@ fn serve_stateless(
     pass_back(step, received, passage, back)
 }
 
-/// Rejects a request with 503 that was forwarded without a transaction and could not be sent. Does
-/// nothing if a transaction or another shard has forwarded the request.
+/// Rejects a request with 503 that was forwarded without a transaction and could not be sent on a
+/// stream. Does nothing if a transaction or another shard has forwarded the request, or if the
+/// message is an ACK or a response.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
-/// (Service Unavailable) response."
+/// (Service Unavailable) response." The proxy forwards this 503 like one of the back end, because
+/// §16.11 says: "Response processing as described in Section 16.7 does not apply to a proxy
+/// behaving statelessly."
 pub(crate) fn reject_unsent(
     step: &mut Step<'_>,
     transactions: &Transactions,
+    lost: &mut Lost,
     failure: &Failure,
 ) -> Option<()> {
     let Step { now, snapshot, .. } = *step;
@@ -230,10 +235,22 @@ pub(crate) fn reject_unsent(
     let transaction = Transaction { identity: branch.identity, method: passage.cseq.method };
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
     let calls = &mut step.routing.calls;
-    if let Some(call) = calls.find_of(fingerprint, transaction) {
-        calls.on_unsent(now, call, transaction);
+    match calls.find_of(fingerprint, transaction) {
+        // An earlier copy of the request was sent, and has had its final response.
+        Some(call) if calls.has_ended(call, transaction) => return None,
+        Some(call) => calls.on_unsent(now, call, transaction),
+        // Another copy of this CANCEL may reach the back end that has the INVITE.
+        None if transaction.method == Method::Cancel
+            && !lost.learn(now, snapshot, &response, &passage) =>
+        {
+            return None;
+        }
+        None => {}
     }
-    let reason = ReplyReason::BackedUp;
+    let reason = match failure.cause {
+        FailureCause::BackedUp => ReplyReason::BackedUp,
+        _ => ReplyReason::Failed,
+    };
     let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));
     let pool = backend_ref.map(|backend_ref| backend_ref.pool);
     let cause = Cause { reason, text: reason.doc(), pool };
@@ -244,9 +261,13 @@ pub(crate) fn reject_unsent(
 }
 
 /// Returns the 503 that a back end would have sent to this forwarded request. Its To-tag is that of
-/// our stateless reply to the received request, so the ACK of the caller ends here.
-fn unsent_response(snapshot: &Snapshot, request: &[u8]) -> Option<Buffer> {
-    let request = Message::parse(request).ok()?;
+/// our stateless reply to the received request, so the ACK of the caller ends here. Returns `None`
+/// for an ACK and for a response, because they have no response.
+fn unsent_response(snapshot: &Snapshot, message: &[u8]) -> Option<Buffer> {
+    let request = Message::parse(message).ok().filter(Message::is_request)?;
+    if request.cseq().ok()?.method == Method::Ack {
+        return None;
+    }
     let received = request.lower_vias().next()?.ok()?;
     let call_id = request.call_id().ok()?;
     let tag = tag(&snapshot.keys, call_id, received.branch().unwrap_or_default());

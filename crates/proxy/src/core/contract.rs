@@ -1,8 +1,8 @@
 //! The inputs and outputs of a shard, as the driver calls them.
 
 use tidegate_world::{
-    Cause, Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding,
-    Timestamp, Transmit, Work,
+    Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding, Timestamp,
+    Transmit, Work,
 };
 
 use super::{InService, Looks, Proxy};
@@ -101,10 +101,12 @@ impl Core for Proxy {
         let Self { snapshot, transactions, probes, peers, output, .. } = self;
         let learning = Learning { transactions, probes, peers, output };
         on_failed(now, snapshot, learning, &failure);
-        if failure.cause == Cause::BackedUp {
-            let Self { snapshot, routing, peers, output, transactions, .. } = self;
+        // Only our own transport knows for certain that a request was not sent. An ICMP error may be
+        // forged, and its quote may be cut off.
+        if failure.flow.transport.is_reliable() {
+            let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
             let mut step = Step::new(now, snapshot, routing, peers, output);
-            reject_unsent(&mut step, transactions, &failure);
+            reject_unsent(&mut step, transactions, lost, &failure);
         }
     }
 

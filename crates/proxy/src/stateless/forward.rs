@@ -70,7 +70,7 @@ pub(crate) fn forward(
     // The caller may have got the rejection of the first copy and given up. If the back end got this
     // copy, it would ring for nobody.
     if alone && step.routing.calls.was_unsent(hop.call, transaction) {
-        return Err(Rejection::BACKED_UP);
+        return Err(Rejection::UNSENT);
     }
     // The first copy of a repeated request has left by UDP, with a branch that a transaction would
     // change.

@@ -65,6 +65,12 @@ impl Scene {
         Self::new(Transport::Tcp, Mode::Transaction)
     }
 
+    /// Replaces the limits on connections, before there are any.
+    fn limited(self, limits: ConnectionLimits) -> Self {
+        let Self { streams, now, pool } = self;
+        Self { streams: Streams::new(streams.into_core(), limits, pool.clone()), now, pool }
+    }
+
     fn sent(&mut self) -> Vec<Carried> {
         let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
         let carried = transmits.map(|t| {
@@ -582,4 +588,67 @@ fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
         sent.extend(scene.pass(Duration::ZERO));
     }
     only(sent, "SIP/2.0 500");
+}
+
+/// RFC 3261 §16.11: "Response processing as described in Section 16.7 does not apply to a proxy
+/// behaving statelessly." So the caller gets the 503 of §16.9 itself, at once, whatever the reason
+/// why no connection could be opened.
+#[test]
+fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
+    for cause in CloseCause::ALL {
+        let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+        let phone = scene.accept(2, PHONE);
+        let invite = invite("TCP", "192.168.1.2:5060");
+        assert!(scene.offer(phone, &invite).is_empty());
+        let connect = scene.streams.poll_connect().expect("one");
+        scene.streams.on_closed(scene.now, connect.id, cause);
+        let (number, rejection) = only(scene.sent(), "SIP/2.0 503");
+        assert_eq!(number, 2, "{cause:?}");
+        // A copy of the request gets the same response, and does not wait for a back end. A back end
+        // that refuses connections has failed, so another one would get the copy.
+        if cause != CloseCause::Refused {
+            let (_, again) = only(scene.offer(phone, &invite), "SIP/2.0 503");
+            assert_eq!(again.header("To"), rejection.header("To"), "{cause:?}");
+        }
+        // §17.1.1.3: the ACK ends here.
+        let ack = invite.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK");
+        let to = format!("To: {}", rejection.header("To"));
+        let ack = ack.replace("To: <sip:bob@example.com>", &to);
+        assert!(scene.offer(phone, &ack).is_empty(), "{cause:?}");
+    }
+}
+
+/// The limit on the number of connections is reached.
+#[test]
+fn without_transactions_a_caller_hears_at_once_that_no_connection_is_left() {
+    let limits = ConnectionLimits { opened_max: 0, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless).limited(limits);
+    let phone = scene.accept(2, PHONE);
+    let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    assert_eq!(only(sent, "SIP/2.0 503").0, 2);
+}
+
+/// No message is a response to an ACK (RFC 3261 §17.1).
+#[test]
+fn without_transactions_an_ack_that_was_not_sent_has_no_response() {
+    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(backend, CloseCause::Reset);
+    let route = format!("Totag\r\nRoute: {}\r\n", forwarded.header("Record-Route"));
+    let within = |method, cseq| {
+        let text = request(method, "sip:bob@10.0.0.1:5070", "c", cseq, &route);
+        text.replace("SIP/2.0/UDP 198.51.100.7:5060", "SIP/2.0/TCP 192.168.1.2:5060")
+    };
+    for (method, cseq, answers) in [("ACK", 1, 0), ("BYE", 2, 1)] {
+        assert!(scene.offer(phone, &within(method, cseq)).is_empty(), "{method}");
+        let connect = scene.streams.poll_connect().expect("one");
+        scene.streams.on_closed(scene.now, connect.id, CloseCause::Insecure);
+        let sent = scene.sent();
+        assert_eq!(sent.len(), answers, "{method}: {sent:#?}");
+        assert!(sent.iter().all(|(number, sent)| *number == 2 && sent.start().contains(" 503 ")));
+    }
 }

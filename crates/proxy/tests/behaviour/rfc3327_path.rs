@@ -325,6 +325,33 @@ fn a_request_for_a_flow_that_has_ended_gets_430() {
     }
 }
 
+/// A token names a listener by its place. RFC 5626 §5.3.1: "If the flow no longer exists, the proxy
+/// SHOULD send a 430 (Flow Failed) response to the request."
+#[test]
+fn a_phone_over_udp_gets_430_if_its_place_has_no_udp_listener_after_a_restart() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let phone = scene.phone(Transport::Udp);
+    let registered = scene.register(phone, SUPPORTED);
+    let text = inward("OPTIONS", &registered.all("Path"), "");
+    let after = |change: fn(&mut Settings)| {
+        let mut next = Scene::with(Mode::Transaction, |settings| {
+            settings.seed = tidegate_world::Seed(9);
+            change(settings);
+        });
+        next.offer(registrar(), &text)
+    };
+    only(after(|settings| settings.listeners.swap(1, 2)), "SIP/2.0 430 ");
+    only(after(|settings| settings.listeners.truncate(1)), "SIP/2.0 430 ");
+    // Nothing shows that another UDP listener at that place is the wrong one. A NAT that knows only
+    // the flow drops the request.
+    let sent = after(|settings| {
+        settings.listeners.swap(0, 1);
+        settings.pools[0].listener = Some(1);
+    });
+    let (flow, _) = only(sent, "OPTIONS");
+    assert_eq!(flow, Flow::udp(address(PROXY), phone.remote));
+}
+
 /// RFC 5626 §7 names "a destination unreachable ICMP error on a UDP flow" as a failed flow.
 #[test]
 fn an_unreachable_phone_gets_430_over_udp_too() {
