@@ -191,8 +191,9 @@ const HOLD: Duration = Duration::from_secs(2);
 /// The part of the arrivals that must overflow before the ladder reacts.
 const OVERFLOW: f64 = 0.01;
 
-/// The initial growth rate of the limit on the messages that may pass after an overflow, as a part
-/// of the limit a second. The rate doubles in each second.
+/// Initial growth rate of the limit on passing messages (`ceiling`) after an overflow: 10 % a second.
+/// Without a further overflow the rate doubles every second, unless an overflow would also
+/// lose messages of sources that do not cause it.
 const GROWTH: f64 = 0.1;
 
 /// The share rises only if the part of the marks that should pass is less than this factor times

@@ -15,8 +15,9 @@ static HEAVY: Family = Family::gauge(
 );
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",
-    "1 while the kernel drops INVITEs and REGISTERs of all sources that it does not spare, and not \
-     only of heavy sources, at one shard or more, else 0. Drops because of bans do not count",
+    "1 while the kernel, at one shard or more, drops INVITEs and REGISTERs of all sources that it \
+     does not spare. 0 while it drops only those of heavy sources, or none. Drops because of bans \
+     do not count",
 );
 
 /// The sources whose INVITEs and REGISTERs the kernel drops because of overload, in ascending order

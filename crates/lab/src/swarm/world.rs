@@ -60,7 +60,8 @@ pub struct Streams {
     pub inside: bool,
     /// Time to open a connection, in addition to the round trip.
     pub setup_ms: u64,
-    /// Number of bytes that a system accepts from a sender before they travel.
+    /// Size of the send buffer: the number of bytes that the operating system accepts from a sender
+    /// before it sends them.
     pub buffer: usize,
     /// Maximum number of bytes in flight, or unread at their receiver.
     pub window: usize,

@@ -28,6 +28,6 @@ pub(in crate::scenario) static BUFFER_BYTES: Knob<Whole> = Knob {
     shape: Whole(256..=67_108_864),
     absent: Absent::Means("`window_bytes`"),
     doc: "Send buffer: the bytes of a connection that wait in the kernel of the sender. Up to 64 \
-          KiB more wait in the driver of the sender, and further messages in its queue for the \
-          connection.",
+          KiB more wait in the driver of the sender. Further messages wait in the sender's own queue \
+          for the connection.",
 };

@@ -15,8 +15,9 @@ use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Number of the agent. Callers have numbers from 0 on. So a callee with the seed of its caller
-/// draws other random numbers, for example other holding times.
+/// Number of this agent. The random numbers of an agent follow from the seed and from its number.
+/// Callers have numbers from 0 on, so a callee with the same seed as its caller draws other random
+/// numbers, for example other holding times.
 const ELEMENT: u32 = 1 << 30;
 
 /// Answer calls until SIGTERM or SIGINT, and then print the results
