@@ -98,6 +98,37 @@ class ColumnsTest(Scratch):
             trials = [trial("tidegate", 0.4, mib, multiple) for multiple in registrations.MULTIPLES]
             self.assertEqual(judged(registrations.Show._judge_beyond, trials, "at its limit"), [held])
 
+    def queue_trials(self, goodput: float) -> list[registrations.QueueTrial]:
+        """The trials of two rounds with this goodput. The limit is 100/s, and the second one has to be found."""
+        result = Registrations(outcome(goodput), 1.0, memory_mib=9.0, memory_before_mib=4.0)
+        self.replace("tidegate_bench.demonstrations.registrations.offer", Mock(return_value=result))
+        show = Mock(rounds=range(1, 3), profile="release")
+        show.options.elements, show.options.modes = ["tidegate"], ["udp", "each"]
+        show._find = Mock(return_value=100.0)
+        trials = registrations.Show._queue(show, {("tidegate", "udp"): [100.0]})
+        show._find.assert_called_once_with("tidegate", "udp", [100.0], 2)
+        show._judge_queue.assert_called_once_with(trials)
+        return trials
+
+    def test_registrations_with_limited_queues(self) -> None:
+        trials = self.queue_trials(80)
+        cases = {(one.control, one.queue_max, one.multiple, one.mode) for one in trials}
+        self.assertEqual((len(trials), len(cases)), (2 * 2 * 4 * 3, 2 * 4 * 3))
+        self.assertEqual({one.mode for one in trials}, {"udp"})
+        self.assertIn("udp, 2.0 times the limit, queue only", self.printed)
+        cells = self.cells(trials[:2], registrations.QUEUE)
+        self.assertEqual((cells["kept"], cells["element"], cells["refused/s"]), ("0.80 0.80 0.80", "18", "30"))
+        row = trials[0].row()
+        self.assertEqual((row["control"], row["queue_max"], row["kept"]), ("queue only", 256, 0.8))
+
+    def test_registrations_with_limited_queues_are_judged_with_the_default_control(self) -> None:
+        # At 2 times the limit .6 of it has to be kept, and at 3 times .4.
+        for goodput, held in ((60, {True}), (59, {True, False}), (39, {False})):
+            show = Mock()
+            registrations.Show._judge_queue(show, self.queue_trials(goodput))
+            told = [call.args for call in show.expect.call_args_list if "is kept" in call.args[1]]
+            self.assertEqual((len(told), {args[0] for args in told}), (2 * 4, held), goodput)
+
     def test_losses_by_the_report_are_those_of_calls_datagrams_and_connections(self) -> None:
         report: dict[str, Any] = {"stats": {"not_begun": 1}, "usage": {"send_drops": 2, "streams": None}}
         self.assertEqual(load.own_losses(report), 3)

@@ -162,6 +162,19 @@ class OtherPeersTest(Scratch):
         )
         self.assertEqual(after("--connections", "persistent", Load(0.5, 1, 3, 1)), "1")
 
+    def test_queue_limit_of_a_registrations_element_is_in_its_configuration(self) -> None:
+        start = Mock(return_value=Mock(address="127.0.0.1:5060"))
+        self.replace("tidegate_bench.tidegate.callee", Mock(return_value=Mock(port=5070)))
+        self.replace("tidegate_bench.tidegate.start", start)
+        overload = '[overload]\nlaw = "none"\n'
+        element = registrations.with_queue(256, overload)(Mock(), "udp", None, "release")
+        configuration = start.call_args.kwargs
+        self.assertEqual((element.address, configuration["queue_max"]), ("127.0.0.1:5060", 256))
+        self.assertEqual(tomllib.loads(configuration["tables"])["overload"], {"law": "none"})
+        registrations.ELEMENTS["tidegate"](Mock(), "udp", None, "release")
+        self.assertEqual(start.call_args.kwargs["queue_max"], registrations.QUEUE_MAX)
+        self.assertNotIn("overload", tomllib.loads(start.call_args.kwargs["tables"]))
+
     def test_cpu_time_of_a_caller_that_ends_is_counted(self) -> None:
         caller, element = Mock(), Mock()
         caller.cpu_ns.side_effect = [0, 50_000_000]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from tidegate_bench import kamailio, tidegate
@@ -25,6 +26,8 @@ MODES = {
 
 CONNECTIONS = 1_000
 """Connections that are open before the measurement begins, in the mode `persistent`."""
+QUEUE_MAX = 4_096
+"""Default of `queue_max`, the number of messages that may wait in each queue of Tidegate."""
 # The most connections of one run. Linux has 28,232 ports for connections to one address, and uses every second one
 # first. Beyond those, it searches all of them for each connection, which takes milliseconds.
 _OPENED_MAX = 13_000
@@ -101,10 +104,15 @@ opened_max = 512
 """
 
 
-def _tidegate(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element:
+def _tidegate(
+    stage: Stage, mode: str, quota: Quota | None, profile: str, queue_max: int = QUEUE_MAX, overload: str = ""
+) -> Element:
     registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
     port = free_port()
-    edge = tidegate.start(stage, [registrar.port], profile, quota, mode="transaction", tables=over_tcp(port))
+    tables = over_tcp(port) + overload
+    edge = tidegate.start(
+        stage, [registrar.port], profile, quota, mode="transaction", queue_max=queue_max, tables=tables
+    )
     address = edge.address if mode == "udp" else f"{LOCALHOST}:{port}"
     return Element(edge.process, address, registrar.process)
 
@@ -118,6 +126,11 @@ def _kamailio(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Ele
 
 ELEMENTS: dict[str, Start] = {"echo": _echo, "tidegate": _tidegate, "kamailio": _kamailio}
 """A server that only echoes, and two proxies with transactions, each in front of such a server."""
+
+
+def with_queue(queue_max: int, overload: str) -> Start:
+    """Returns the function that starts a Tidegate with this limit on each of its queues and these tables."""
+    return partial(_tidegate, queue_max=queue_max, overload=overload)
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,7 @@ class Registrations:
 
 
 def offer(
-    element: str, mode: str, load: Load, profile: str, share: float | None = None, slack_ms: float = SLACK_MS
+    element: str | Start, mode: str, load: Load, profile: str, share: float | None = None, slack_ms: float = SLACK_MS
 ) -> Registrations:
     """Offers the load to a fresh element, and ends the generator after the last deadline.
 
@@ -146,7 +159,8 @@ def offer(
     """
     load = fitted(mode, load)
     with Quota(share, _PERIOD_US) if share else nullcontext() as quota, Stage() as stage:
-        under = ELEMENTS[element](stage, mode, quota, profile)
+        start = ELEMENTS[element] if isinstance(element, str) else element
+        under = start(stage, mode, quota, profile)
         file = stage.directory / "register.json"
         command = [built("tidegate", profile), "load", "register", under.address, "--bind", f"{LOCALHOST}:0"]
         command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]

@@ -13,6 +13,12 @@ time of a registration and the memory, beside the values of figure 4.1 of the pa
 at which 99 % of the registrations are answered within 500 ms, and at most one in a hundred takes longer than 100 ms.
 Then up to 3 times the limit is offered. Goodput counts registrations that are answered with 2xx within 500 ms. The
 server of the paper lost nearly all registrations over TCP just beyond its limit, but few over UDP.
+
+`--part queue`: the limit of the server of the paper was the length of its thread queue, beyond which it dropped tasks.
+Here each queue of a Tidegate with a tenth of a core holds 256 to 16,384 messages (`queue_max`), over UDP and on open
+connections. With `queue only` this is the only overload control (law `none`), as in the paper: Tidegate rejects a
+registration if the queue is full. With `default` the law decides before the queue is full, so the length of the queue
+should hardly matter.
 """
 
 import argparse
@@ -24,8 +30,9 @@ from typing import Any
 from tidegate_bench import curve, peak, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.load import Load, Outcome, judge_generator
+from tidegate_bench.overload import Variant
 from tidegate_bench.record import Spread
-from tidegate_bench.registrations import ELEMENTS, MODES, Registrations, offer
+from tidegate_bench.registrations import ELEMENTS, MODES, QUEUE_MAX, Registrations, offer, with_queue
 from tidegate_bench.table import Column
 
 RATE = 2_500
@@ -35,6 +42,15 @@ WARM_UP_S = 1.2
 # The mode `opening` opens 13,000 connections in both parts, which is the most that fits (see `registrations.fitted`).
 MEASURED_S = 4.0
 MEASURED_LIMIT_S = 2.5
+
+# The limits on each queue of Tidegate, from the lowest that it accepts. With a tenth of a core, the messages of a full
+# queue take from less than a tenth of a second to several seconds.
+QUEUES = (256, 1_024, QUEUE_MAX, 16_384)
+QUEUE_MULTIPLES = (1.0, 2.0, 3.0)
+# Figures 4.3 and 4.4 of the paper show these modes.
+QUEUE_MODES = ("udp", "persistent")
+# The overload control beside the limit on the queue, as tables of the configuration.
+CONTROLS = {"queue only": Variant("none").tables(), "default": ""}
 
 # Results of paper 004. The registrations/s that its server sustained with a thread queue of limited length:
 PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
@@ -82,6 +98,19 @@ class Trial:
         return {**own, "limit": self.limit, "kept": round(self.kept, 4), **self.result.row()}
 
 
+@dataclass(frozen=True)
+class QueueTrial(Trial):
+    """One load on a Tidegate with a limit on its queues."""
+
+    control: str
+    """A key of `CONTROLS`."""
+    queue_max: int
+
+    def row(self) -> dict[str, Any]:
+        """Returns the row for a table of raw data."""
+        return {"control": self.control, "queue_max": self.queue_max, **super().row()}
+
+
 RESPONSE = [
     Column("mean ms", lambda one: one.result.mean_ms, 2, "spread"),
     Column("p99 ms", lambda one: one.outcome.p99_ms, 2),
@@ -103,6 +132,7 @@ BEYOND = [
     Column("MiB", lambda one: one.result.memory_mib, 0),
     Column("losses", lambda one: one.outcome.own_losses, 0, "sum"),
 ]
+QUEUE = [*BEYOND, curve.ELEMENT_DROPS]
 
 
 class Show(Demonstration):
@@ -110,7 +140,8 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--part", choices=("response", "limit", "both"), default="both", help="(%(default)s)")
+        parts = ("response", "limit", "queue", "all")
+        parser.add_argument("--part", choices=parts, default="all", help="(%(default)s)")
         parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
         parser.add_argument("--modes", default=",".join(MODES), help="any of %(default)s")
         parser.add_argument("--rate", type=float, default=RATE, help="registrations/s of the first part (%(default)s)")
@@ -127,12 +158,14 @@ class Show(Demonstration):
         part = self.options.part
         for mode in self.options.modes:
             print(f"  {mode:12}{MODES[mode]}")
-        response = self._response() if part != "limit" else []
-        limits, beyond = self._limit() if part != "response" else ({}, [])
+        response = self._response() if part in ("response", "all") else []
+        limits, beyond = self._limit() if part in ("limit", "all") else ({}, [])
+        queue = self._queue(limits) if part in ("queue", "all") else []
         return {
             "response": [one.row() for one in response],
             "limits": {" ".join(key): value for key, value in limits.items()},
             "beyond": [one.row() for one in beyond],
+            "queue": [one.row() for one in queue],
         }
 
     def _response(self) -> list[Trial]:
@@ -182,6 +215,17 @@ class Show(Demonstration):
         # Delays count from the intended time. A late generator would make the echo slow.
         judge_generator(self, [one.outcome for one in trials])
 
+    def _find(self, element: str, mode: str, found: list[float], round_: int) -> float:
+        """Finds the highest rate that is carried, and appends it to those of the rounds before."""
+
+        def measure(load: Load) -> Outcome:
+            return offer(element, mode, load, self.profile, SHARE).outcome
+
+        limit, _ = peak.peak(measure, SHARE, found[-1] if found else None, round_)
+        found.append(limit)
+        print(f"  round {round_}: {element} {mode}: {limit:.0f} registrations/s", flush=True)
+        return limit
+
     def _limit(self) -> tuple[dict[tuple[str, str], list[float]], list[Trial]]:
         """Measures the highest rates that are carried, and the goodput beyond them."""
         limits: dict[tuple[str, str], list[float]] = {}
@@ -191,13 +235,7 @@ class Show(Demonstration):
             if element == "echo":
                 continue
             found = limits.setdefault((element, mode), [])
-
-            def measure(load: Load, element: str = element, mode: str = mode) -> Outcome:
-                return offer(element, mode, load, self.profile, SHARE).outcome
-
-            limit, _ = peak.peak(measure, SHARE, found[-1] if found else None, round_)
-            found.append(limit)
-            print(f"  round {round_}: {element} {mode}: {limit:.0f} registrations/s", flush=True)
+            limit = self._find(element, mode, found, round_)
             for multiple in MULTIPLES:
                 load = Load(multiple * limit, WARM_UP_S, MEASURED_LIMIT_S, round_)
                 result = offer(element, mode, load, self.profile, SHARE)
@@ -222,6 +260,41 @@ class Show(Demonstration):
         self._judge_limits(limits)
         self._judge_beyond(trials)
         return limits, trials
+
+    def _queue(self, limits: dict[tuple[str, str], list[float]]) -> list[QueueTrial]:
+        """Measures the goodput with several limits on the queues. `limits` are the rates that are carried, of the
+        rounds that have been measured.
+        """
+        trials = []
+        modes = [mode for mode in self.options.modes if mode in QUEUE_MODES and "tidegate" in self.options.elements]
+        for round_, mode in product(self.rounds, modes):
+            found, index = limits.setdefault(("tidegate", mode), []), round_ - self.rounds.start
+            limit = found[index] if index < len(found) else self._find("tidegate", mode, found, round_)
+            for control, queue_max, multiple in product(CONTROLS, QUEUES, QUEUE_MULTIPLES):
+                load = Load(multiple * limit, WARM_UP_S, MEASURED_LIMIT_S, round_)
+                result = offer(with_queue(queue_max, CONTROLS[control]), mode, load, self.profile, SHARE)
+                trials.append(QueueTrial(round_, "tidegate", mode, multiple, limit, result, control, queue_max))
+        table.show(
+            trials,
+            QUEUE,
+            line=lambda one: f"{one.queue_max:6}",
+            block=lambda one: f"{one.mode}, {one.multiple} times the limit, {one.control}",
+        )
+        self.rows("queue", [one.row() for one in trials])
+        self._judge_queue(trials)
+        return trials
+
+    def _judge_queue(self, trials: list[QueueTrial]) -> None:
+        """Expects the default overload control to keep most of the limit, whatever the length of the queues."""
+        kept: dict[tuple[str, float, int], list[float]] = {}
+        for one in trials:
+            if one.control == "default" and one.multiple in KEPT_MIN:
+                kept.setdefault((one.mode, one.multiple, one.queue_max), []).append(one.kept)
+        for (mode, multiple, queue_max), found in kept.items():
+            share = Spread.of(found).median
+            told = f"{mode} at {multiple} times its limit, queues of {queue_max}: {share:.2f} of it is kept"
+            self.expect(share >= KEPT_MIN[multiple], told)
+        judge_generator(self, [one.outcome for one in trials])
 
     def _judge_limits(self, limits: dict[tuple[str, str], list[float]]) -> None:
         """Expects the order of the paper, and a higher limit than that of Kamailio."""
