@@ -62,7 +62,7 @@ impl Redialers {
 }
 
 impl Caller {
-    /// Decides whether a person whose call has failed calls again, and when.
+    /// Decides whether and when a person redials after a failed call.
     pub(super) fn on_unserved(&mut self, now: Timestamp, person: Person) {
         let end = self.last_begin();
         let persons = &mut self.stats.persons;

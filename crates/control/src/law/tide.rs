@@ -133,7 +133,8 @@ use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Signals,
 
 static WAIT_MIN: Param = Param {
     name: "wait_min",
-    doc: "Longest wait of a new call in the queue at a load far beyond the capacity.",
+    doc: "Minimum of the target wait of a new call in the queue. It is the target at a load far \
+          beyond the capacity.",
     unit: "s",
     default: 0.05,
     range: Range::Real(0.001, 1.0),
@@ -141,8 +142,8 @@ static WAIT_MIN: Param = Param {
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",
-    doc: "Longest wait of a new call in the queue at a load near the capacity, where bursts should \
-          be served and not rejected.",
+    doc: "Maximum of the target wait of a new call in the queue. It is the target at a load near the \
+          capacity, where bursts should be served and not rejected.",
     unit: "s",
     default: 0.16,
     range: Range::Real(0.001, 2.0),

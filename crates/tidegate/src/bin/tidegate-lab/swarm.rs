@@ -203,8 +203,9 @@ fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Re
         tally;
     writeln!(
         out,
-        "{worlds} worlds in {seconds:.0} s, {failed} with errors: {offered} calls, {set_up} set \
-         up, {completed} completed; {delivered} packets arrived, {missing} did not; {faults} faults"
+        "{worlds} worlds in {seconds:.0} s ({failed} with errors); in all worlds {offered} calls, \
+         {set_up} set up, {completed} completed; {delivered} packets arrived, {missing} did not; \
+         {faults} faults"
     )?;
     if tally.unwatched > 0 {
         writeln!(
