@@ -19,6 +19,7 @@
 mod algorithm;
 mod capacity;
 mod category;
+mod enforcement;
 mod loss;
 mod peer_view;
 mod rate;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tidegate_world::{Stream, Timestamp};
 
 use super::capacity::Capacity;
+use super::enforcement::Enforcement;
 use super::peer_view::{PeerView, Standing};
 use super::shares::Demand;
 use super::told::Told;
 use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
 use crate::arrival_rate::ArrivalRate;
-use crate::throttle::Deterministic;
 
 /// The smallest share that a peer is assumed to send. So each of its requests counts as at most
 /// 1/`SHARE_MIN` requests.
@@ -53,14 +53,6 @@ const TOLERANCE_RPS: f64 = 3.0;
 /// until the counter is zero again.
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
-
-/// Time whose share a peer may save up if it has to be restricted here. A peer that obeys `loss`
-/// and has a burst once a second also sends the share of a second at once.
-const SAVED_MAX: Duration = Duration::from_secs(1);
-
-/// The largest part of its requests that a peer without feedback may get through during an
-/// overload.
-const UNRESTRICTED_MAX: f64 = 0.95;
 
 /// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
@@ -134,15 +126,8 @@ pub(super) struct Upstream {
     /// The original load to which `told_share` applies. While the peer sends too much, the largest
     /// load seen or claimed.
     restrained_cps: f64,
-    /// The share of arriving requests that passes if the peer has to be restricted here.
-    passed: f64,
-    /// Selects the requests that pass if the peer has to be restricted here.
-    throttle: Deterministic,
-    /// The number of sessions that may still pass if the peer has to be restricted here. One more
-    /// passes while a fraction is left, so this number can be negative. `passed`
-    /// follows from the rate before the last tick, which is low before a burst. This number grows
-    /// with time, so bursts pass no more than the same load without bursts.
-    saved: f64,
+    /// Limits the sessions of the peer here if it does not obey.
+    enforcement: Enforcement,
     /// The time since which the peer has to respect a finite grant: the time at which the grant
     /// became finite, or a later time at which no value held. `None` while the grant is infinite.
     restricted: Option<Timestamp>,
@@ -199,9 +184,7 @@ impl Default for Upstream {
             granted_cps: f64::INFINITY,
             told_share: 1.0,
             restrained_cps: 0.0,
-            passed: 1.0,
-            throttle: Deterministic::default(),
-            saved: f64::INFINITY,
+            enforcement: Enforcement::default(),
             restricted: None,
             unused: 0,
             shortfall: 0.0,
@@ -317,18 +300,10 @@ impl Upstream {
     }
 
     /// Decides whether this server accepts a new request of the peer. It accepts all requests of a
-    /// peer that obeys. It accepts the share `passed` of the requests of any other peer, but not
-    /// more than the peer has saved.
+    /// peer that obeys.
     pub(super) fn passes(&mut self) -> bool {
-        if self.obeys() {
-            return true;
-        }
-        let passes = self.throttle.passes(self.passed) && self.saved > 0.0;
-        if passes {
-            self.saved -= 1.0;
-        } else {
-            self.rejected += 1;
-        }
+        let passes = self.obeys() || self.enforcement.passes();
+        self.rejected += u64::from(!passes);
         passes
     }
 
@@ -463,8 +438,7 @@ impl Upstream {
     /// call. Returns the calls a second that could be served in the time for the peer's rejections, at
     /// most `level`.
     ///
-    /// The throttle and the saved sessions of a new restriction start at random points, drawn from
-    /// `starts`. Otherwise the first rejections of all peers would come at the same time.
+    /// A new enforcement starts at a random point, drawn from `starts`.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -476,20 +450,18 @@ impl Upstream {
         starts: &mut Stream,
     ) -> f64 {
         self.granted_cps = level;
-        let saved_max = (level * SAVED_MAX.as_secs_f64()).max(1.0);
         if level.is_finite() && self.restricted.is_none() {
-            self.throttle.start_at(starts.unit());
-            self.saved = saved_max * starts.unit();
+            self.enforcement.start(level, starts);
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
         // A peer that was judged may hold back what it is told to. This server must not apply the
         // share once more to the rest.
         let offered = self.sends_cps;
-        let served = ((level - offered * rejection) / (1.0 - rejection)).clamp(0.0, level);
-        self.saved = (self.saved + served * TICK.as_secs_f64()).min(saved_max);
+        let served = self.enforcement.save(level, offered, rejection);
         let (original, obeys) = (self.original_cps, self.obeys());
         if level.is_infinite() || !self.is_active || original <= 0.0 {
-            (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
+            (self.told_share, self.restrained_cps) = (1.0, 0.0);
+            self.enforcement.open();
             self.round();
             return 0.0;
         }
@@ -497,15 +469,13 @@ impl Upstream {
         self.told_share = (level / self.restrained_cps).min(1.0);
         self.round();
         if obeys {
-            self.passed = 1.0;
+            self.enforcement.open();
             return 0.0;
         }
-        self.passed =
-            if offered > 0.0 { (served / offered).min(UNRESTRICTED_MAX) } else { UNRESTRICTED_MAX };
         // This time is added to the capacity before it is divided, and the peer's share is taken from
         // the sum. The rejections of a flood take longer than the share of its sender. If all this time
         // were added, the other peers would together be granted more than the capacity.
-        ((1.0 - self.passed) * offered * rejection).min(level)
+        (self.enforcement.restrict(served, offered) * rejection).min(level)
     }
 
     /// Returns the load to which the told share applies, for a peer with this original load.
