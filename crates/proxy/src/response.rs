@@ -236,8 +236,13 @@ pub(crate) fn reject_unsent(
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
     let calls = &mut step.routing.calls;
     match calls.find_of(fingerprint, transaction) {
-        // An earlier copy of the request was sent, and has had its final response.
-        Some(call) if calls.has_ended(call, transaction) => return None,
+        // An earlier copy of the request was sent, and has had its final response. A CANCEL has the
+        // mark of its INVITE, whose end shows nothing about the CANCEL.
+        Some(call)
+            if transaction.method != Method::Cancel && calls.has_ended(call, transaction) =>
+        {
+            return None;
+        }
         Some(call) => calls.on_unsent(now, call, transaction),
         // Another copy of this CANCEL may reach the back end that has the INVITE.
         None if transaction.method == Method::Cancel

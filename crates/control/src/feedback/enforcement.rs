@@ -16,6 +16,10 @@ const SAVED_MAX: Duration = Duration::from_secs(1);
 const PASSED_MAX: f64 = 0.95;
 
 /// The limit for one peer.
+///
+/// The throttle rejects the same share of the calls all the time, so it spreads the rejections. The
+/// saved calls limit bursts. They are counted at each tick, with the rejections charged to them, and
+/// not as the tokens of a bucket, whose rate would be that of the moment of the burst.
 #[derive(Debug)]
 pub(super) struct Enforcement {
     /// The share of arriving requests that passes. It follows from the rate before the last tick,

@@ -45,13 +45,17 @@ impl Told {
         *self = Self { at: self.at, ..Self::default() };
     }
 
+    /// Returns whether the last value is a rate that sets no limit.
+    pub(super) fn sets_no_limit(&self) -> bool {
+        matches!(self.last, Some((Algorithm::Rate, 0 | u32::MAX)))
+    }
+
     /// Returns the requests a second that the peer may send. Returns `None` if the peer was not
     /// told a rate, or if the last rate sets no limit: 0 means that there is no overload, and
     /// `u32::MAX` allows every rate.
     pub(super) fn rps(&self) -> Option<f64> {
         match self.last {
-            Some((Algorithm::Rate, 0 | u32::MAX)) => None,
-            Some((Algorithm::Rate, value)) => Some(f64::from(value)),
+            Some((Algorithm::Rate, value)) if !self.sets_no_limit() => Some(f64::from(value)),
             _ => None,
         }
     }

@@ -242,6 +242,13 @@ impl Upstream {
         }
     }
 
+    /// Counts a request in a session that does not exist. It is one of the requests that the rate of
+    /// the peer permits, but it does not raise this rate.
+    pub(super) fn on_stray(&mut self, now: Timestamp) {
+        self.heard = now;
+        self.all.on_arrival(now);
+    }
+
     pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
         self.heard = now;
         self.all.on_arrival(now);
@@ -381,7 +388,7 @@ impl Upstream {
                 if self.granted_cps.is_finite()
                     && self.unused < UNUSED
                     && !self.is_policed
-                    && !self.has_no_rate() =>
+                    && !self.told.sets_no_limit() =>
             {
                 self.measured_cps.max(sends_cps.min(self.granted_cps))
             }
@@ -407,17 +414,12 @@ impl Upstream {
         true
     }
 
-    /// Returns whether the peer restricts itself by a rate, but has not been told one.
-    fn has_no_rate(&self) -> bool {
-        matches!(self.agreed, Some((Algorithm::Rate, _))) && self.told.rps().is_none()
-    }
-
     /// Checks whether the peer sends too much for so long that this server itself must limit it.
     fn police(&mut self, now: Timestamp) {
         // RFC 7339 §4.3: a value that is not renewed ends. After that the peer may send any number
-        // of requests. The same holds if it was told no rate, or a rate of 0, which ends a
-        // restriction (RFC 7339 §5.7).
-        if now.since(self.told.at()) > VALIDITY_DEFAULT || self.has_no_rate() {
+        // of requests. The same holds if the last rate was 0, which ends a restriction
+        // (RFC 7339 §5.7).
+        if now.since(self.told.at()) > VALIDITY_DEFAULT || self.told.sets_no_limit() {
             self.restricted = self.restricted.map(|_| now);
         }
         let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };

@@ -144,8 +144,10 @@ impl Upstreams {
         let has_entry = slot != SourceTable::<Upstream>::SHARED;
         let is_overloaded = self.overloaded.is_some();
         let peer = self.peers.get_mut(slot);
-        // A client may leave the offer out of an ACK or a CANCEL. It takes part nevertheless.
-        let says_nothing = category == Category::Required && offer.algorithms.is_none();
+        // A client may leave the offer out of an ACK or a CANCEL. It takes part nevertheless. It hears
+        // no value in response to an ACK, so an ACK cannot change the algorithm either.
+        let says_nothing = category == Category::Required
+            && (offer.algorithms.is_none() || peer.algorithm().is_some());
         if has_entry && !says_nothing {
             // An ACK and a CANCEL have the Via of their INVITE, so the load that they state is old.
             let original_cps = offer.original_cps.filter(|_| category.begins_session());
@@ -163,6 +165,15 @@ impl Upstreams {
             _ if !peer.passes() => Arrival::Reject,
             _ if peer.has_share(category) => Arrival::Pass,
             _ => Arrival::Judge,
+        }
+    }
+
+    /// Counts a request of the peer `key` in a session that does not exist.
+    // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+    // stream of SIP requests".
+    pub fn on_stray(&mut self, now: Timestamp, key: u128) {
+        if let Some(slot) = self.peers.find(key) {
+            self.peers.get_mut(slot).on_stray(now);
         }
     }
 

@@ -250,6 +250,55 @@ fn a_peer_gets_no_more_than_its_share_by_bursts() {
     }
 }
 
+/// Returns the standing of a peer that sends what `send` sends in each millisecond of 10 s, while
+/// another peer sends 200 calls a second.
+fn standing_after(send: impl Fn(&mut Upstreams, u64)) -> Standing {
+    let gate = gate_of_200_cps();
+    let settings = UpstreamSettings { preferred: Algorithm::Rate, ..Default::default() };
+    let mut upstreams = upstreams(settings);
+    for ms in 1..10_000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 5 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &APART);
+        }
+        send(&mut upstreams, ms);
+    }
+    assert!(upstreams.is_overloaded());
+    upstreams.peer(2).unwrap().standing
+}
+
+/// A sender offers other algorithms in its ACKs, to which there are no responses.
+#[test]
+fn a_peer_that_changes_its_offer_in_acks_does_not_escape_its_limit() {
+    let by_rate = Offer { algorithms: Some(Algorithms::NONE.with(Algorithm::Rate)), ..OFFER };
+    let standing = standing_after(|upstreams, ms| {
+        upstreams.on_request(at(ms), 2, Category::Session, &OFFER);
+        upstreams.feedback(at(ms), 2);
+        upstreams.on_request(at(ms), 2, Category::Required, &OFFER);
+        upstreams.on_request(at(ms), 2, Category::Required, &by_rate);
+    });
+    assert_eq!(standing, Standing::Disobeys);
+}
+
+// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream
+// of SIP requests, even though throttling may only affect a particular subset of the requests".
+#[test]
+fn requests_of_no_session_count_among_the_permitted_ones() {
+    let by_rate = Offer { algorithms: Some(Algorithms::NONE.with(Algorithm::Rate)), ..OFFER };
+    for (strays, expected) in [(0, Standing::Obeys), (1, Standing::Disobeys)] {
+        let standing = standing_after(|upstreams, ms| {
+            if ms % 20 == 0 {
+                upstreams.on_request(at(ms), 2, Category::Session, &by_rate);
+                upstreams.feedback(at(ms), 2);
+            }
+            for _ in 0..strays {
+                upstreams.on_stray(at(ms), 2);
+            }
+        });
+        assert_eq!(standing, expected, "{strays} a millisecond");
+    }
+}
+
 // RFC 7339 §5.8: "the algorithm SHOULD NOT change the algorithm associated with that client for at least
 // 3600 seconds (1 hour)."
 #[test]

@@ -64,10 +64,20 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
-    /// Returns whether peers are asked to hold requests back.
+    /// Returns whether the sender of a message may be asked to hold requests back at this time.
     #[inline]
-    pub(crate) fn is_overloaded(&self) -> bool {
-        self.is_active() && self.upstreams.is_overloaded()
+    pub(crate) fn may_restrict(&self, snapshot: &Snapshot, flow: &Flow) -> bool {
+        self.is_active() && self.upstreams.is_overloaded() && self.may_take_part(snapshot, flow)
+    }
+
+    /// Counts a request in a session that does not exist.
+    pub(crate) fn on_stray(&mut self, now: Timestamp, received: &Received, snapshot: &Snapshot) {
+        if self.may_restrict(snapshot, &received.flow)
+            && let Some(via) = top_via(&received.bytes)
+        {
+            let address = canonical(way_back(&via, &received.flow));
+            self.upstreams.on_stray(now, key_of(&snapshot.keys, address));
+        }
     }
 
     /// Judges a request before the gate does. The request must not be a repetition. The `weight` of

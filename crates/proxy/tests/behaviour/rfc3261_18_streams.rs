@@ -618,6 +618,26 @@ fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
     }
 }
 
+/// The 503 to the INVITE ends no transaction of the CANCEL.
+#[test]
+fn without_transactions_a_cancel_that_crosses_the_rejection_has_a_response() {
+    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let phone = scene.accept(2, PHONE);
+    let invite = invite("TCP", "192.168.1.2:5060");
+    scene.offer(phone, &invite);
+    let connect = scene.streams.poll_connect().expect("one");
+    scene.streams.on_closed(scene.now, connect.id, CloseCause::Insecure);
+    only(scene.sent(), "SIP/2.0 503");
+    let cancel = invite.replace("INVITE sip", "CANCEL sip").replace("1 INVITE", "1 CANCEL");
+    let mut sent = scene.offer(phone, &cancel);
+    if let Some(connect) = scene.streams.poll_connect() {
+        scene.streams.on_closed(scene.now, connect.id, CloseCause::Insecure);
+        sent.extend(scene.sent());
+    }
+    assert_eq!(sent.len(), 1, "{sent:#?}");
+    assert!(sent[0].0 == 2 && sent[0].1.header("CSeq").ends_with("CANCEL"), "{sent:#?}");
+}
+
 /// The limit on the number of connections is reached.
 #[test]
 fn without_transactions_a_caller_hears_at_once_that_no_connection_is_left() {

@@ -109,13 +109,18 @@ impl Ingress {
         }
         let admitted = match bucket {
             // The law neither sees such a message nor decides on it.
-            None if is_unverified => Ok(None),
+            None if is_unverified => {
+                self.upstream.on_stray(now, &received, view.snapshot);
+                Ok(None)
+            }
             None => {
                 is_new_droppable = self.count_ongoing(now, &received, view);
-                if let Some(category) = category_of_ongoing(class)
-                    && !self.is_sham(&arrival)
-                {
-                    self.record_for_peer(now, &received, category, view);
+                match category_of_ongoing(class) {
+                    Some(_) if self.is_sham(&arrival) => {
+                        self.upstream.on_stray(now, &received, view.snapshot);
+                    }
+                    Some(category) => self.record_for_peer(now, &received, category, view),
+                    None => {}
                 }
                 self.admit_ongoing(now, class).map(|()| None)
             }
@@ -162,16 +167,19 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message is a BYE that ends no call. During an overload, the requests in
-    /// calls raise the rate that their peer is told, because the peer cannot hold them back. So a
-    /// BYE must belong to a call. An ACK and a CANCEL need no proof, because the call that they
-    /// belong to may have failed and be forgotten. Any other request that belongs to no call is new
-    /// work. Without an overload no rate is told, so no BYE is verified and the result is `false`.
+    /// Returns whether a BYE of a peer that may be told a rate belongs to no call. The requests in
+    /// calls raise this rate, because the peer does not hold them back. So a BYE that raises it must
+    /// belong to a call. Any number of BYEs may belong to one call, up to the limit for a call. An
+    /// ACK and a CANCEL are not verified: their call may have failed and have been forgotten. Any
+    /// other request that belongs to no call is new work.
+    ///
+    /// Returns `false` without an overload, because no rate is told.
     #[inline(always)]
     fn is_sham(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
         reading.class == Class::Bye
-            && self.upstream.is_overloaded()
+            && self.upstream.may_restrict(view.snapshot, &received.flow)
+            && !self.verifies_early(now, reading)
             && !view.verifies(now, received)
     }
 
@@ -314,15 +322,19 @@ impl Ingress {
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
-        let waiting = self.queues.finishing(reading.queue_class);
-        if reading.class == Class::InDialog
-            || self.queueing == Queueing::Fifo
-            || !self.early_verification.is_on(now, waiting)
-        {
-            return false;
-        }
         let waits_with_invite = |invite| self.queues.has_invite(invite);
-        !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
+        self.verifies_early(now, reading)
+            && !reading.cancels.is_some_and(waits_with_invite)
+            && !view.verifies(now, received)
+    }
+
+    /// Returns whether messages of this kind are verified before they are queued.
+    #[inline(always)]
+    fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
+        let waiting = self.queues.finishing(reading.queue_class);
+        reading.class != Class::InDialog
+            && self.queueing != Queueing::Fifo
+            && self.early_verification.is_on(now, waiting)
     }
 }
 
