@@ -162,11 +162,12 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message is a BYE that ends no call. During an overload, the requests in
-    /// calls raise the rate that their peer is told, because the peer cannot hold them back. So a
-    /// BYE must belong to a call. An ACK and a CANCEL need no proof, because the call that they
-    /// belong to may have failed and be forgotten. Any other request that belongs to no call is new
-    /// work. Without an overload no rate is told, so no BYE is verified and the result is `false`.
+    /// Returns whether the message is a BYE that belongs to no call, during an overload. Then the
+    /// requests in calls raise the rate that their peer is told, because the peer cannot hold them
+    /// back. So a BYE must belong to a call. An ACK and a CANCEL need no proof, because the call
+    /// that they belong to may have failed and been forgotten. Any other request that belongs to
+    /// no call is new work. Without an overload Tidegate tells no rate, so it returns `false`
+    /// without a check.
     #[inline(always)]
     fn is_sham(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
