@@ -52,10 +52,10 @@ weights! {
 
 static LEARNED: Param = Param {
     name: "learned",
-    doc: "1: Tidegate learns the weight of an INVITE separately for each back end. It estimates by \
-          how much each waiting INVITE lengthens the response times of the back end, and by how \
-          much each other waiting request does, and compares the two. The weight is 1 to 4 times \
-          the weight of a BYE. 0: the weight is `invite`.",
+    doc: "1: Tidegate learns the weight of an INVITE separately for each back end. It estimates \
+          how much each waiting INVITE, and each other waiting request, lengthens the response \
+          times of the back end. The weight is the ratio of the two, at least 1 and at most 4, \
+          times the weight of a BYE. 0: the weight is `invite`.",
     unit: "0 or 1",
     default: 0.0,
     range: Range::Whole(0, 1),

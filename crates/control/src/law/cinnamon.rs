@@ -84,11 +84,11 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "rejects calls of low rank, by a PI controller of the calls that enter and leave the \
               queue",
     source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
-    doc: "A call that has waited for `timeout` is rejected when its turn comes. After the first \
-          such call, the law computes every `t_c` e = (calls that entered the queue − calls that \
-          left it − free places)/(calls that left it), and rejects calls with a rank below `k_p`·e \
-          + `k_i`·∫e. A place is room for one call in flight. The law adjusts the number of places \
-          to the latency.",
+    doc: "A call that has waited for `timeout` is rejected when its turn comes. Every `t_c` after \
+          the first such call, the law computes e = (calls that entered the queue − calls that left \
+          it − free places)/(calls that left it). It then rejects calls with a rank below `k_p`·e + \
+          `k_i`·∫e. A place is room for one call in flight. The law adjusts the number of places to \
+          the latency.",
     params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -20,10 +20,10 @@ keys! {
     /// do it. The law in force computes how much each server may send. Back ends, trusted sources
     /// (`trust` of a `[[listen]]`) and `peers` take part in feedback if their requests offer
     /// overload control. If one of these servers does not offer overload control, it gets no
-    /// feedback and the same share of the processor as the others. The cost of rejecting its
+    /// feedback, but the same share of the processor as the others. The cost of rejecting its
     /// requests counts in that share. All other senders get no feedback either. Together they get
-    /// at most as much as these servers together. For the other direction see `obey_feedback` of a
-    /// pool.
+    /// at most half of the capacity (with `fairness = "user"` at most the part `share_max`), or
+    /// more if these servers need less. For the other direction see `obey_feedback` of a pool.
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 
