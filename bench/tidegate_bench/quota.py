@@ -32,6 +32,8 @@ for times in (runs, waits):
 # The quota of a server that is not emulated: 1 ms of every 5.
 SHARE = 0.2
 PERIOD_MS = 5
+# The kernel accepts no quota below 1 ms (`min_cfs_quota_period` in Linux's kernel/sched/core.c).
+_QUOTA_MIN_US = 1000
 
 
 def tick_ms() -> float:
@@ -48,6 +50,8 @@ def tick_ms() -> float:
 class Quota:
     """A control group that may use `share` of one core in each period of `period_us`.
 
+    For a small share the period is longer, because the kernel accepts no quota below 1 ms.
+
     A process that is started with it runs in it from its first instruction, with all its children. The group is removed
     at the end of the `with` block, when all these processes must have ended.
     """
@@ -55,6 +59,7 @@ class Quota:
     def __init__(self, share: float = SHARE, period_us: int = 1000 * PERIOD_MS) -> None:
         self.share = share
         name = f"tidegate-{os.getpid()}-{next(_numbers)}"
+        period_us = max(period_us, round(_QUOTA_MIN_US / share))
         quota_us = round(share * period_us)
         try:
             if (_VERSION_1 / "cpu.cfs_quota_us").exists():
