@@ -9,8 +9,9 @@ use crate::config::shape::{As, Whole, seconds};
 
 table! {
     /// Connections with callers and back ends over TCP, TLS and WebSockets. Tidegate closes a
-    /// connection if its bytes are not SIP, if a message is longer than 65,535 bytes, or if one of
-    /// the times below is over. Other connections are not affected.
+    /// connection if its bytes are not SIP, if a message is longer than 65,535 bytes, if its header
+    /// is longer than 32 KiB, or if one of the times below is over. Other connections are not
+    /// affected.
     pub static CONNECTIONS: "[connections]" 0..=1, Restart, [] => Connections, ConnectionsDraft;
 
     /// The largest number of connections that peers may open. Each connection needs a file
@@ -44,8 +45,8 @@ table! {
     /// Seconds without any message in either direction after which Tidegate closes a connection. A
     /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message.
     idle("idle_seconds"): Duration = seconds(32..=604_800), Default("3600");
-    /// Seconds after which Tidegate closes a connection if messages wait and the peer reads
-    /// nothing.
+    /// Seconds in which a peer must read what Tidegate is sending to it, once this is 64 KiB or
+    /// more. Otherwise Tidegate closes the connection.
     stall("stall_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Kilobytes of messages that may wait for one connection, besides the 64 KiB that Tidegate is
     /// sending. A further message counts as a message that could not be delivered.
@@ -54,9 +55,10 @@ table! {
         read: |kb| kb << 10,
         write: |bytes| bytes >> 10,
     }, Default("512");
-    /// Megabytes of messages that may wait for all connections together. The same limit applies
-    /// separately to messages that have arrived in part, and to those that Tidegate is sending to
-    /// peers that do not read.
+    /// Megabytes of messages that may wait for all connections together. Messages for connections
+    /// that peers have opened take at most half of this memory. The same limit applies separately
+    /// to messages that have arrived in part, and to those that Tidegate is sending to peers that
+    /// do not read.
     memory_max("memory_max_mb"): usize = As {
         of: Whole(16..=65_536_usize),
         read: |mb| mb << 20,

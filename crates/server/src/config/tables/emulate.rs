@@ -105,7 +105,7 @@ table! {
     /// The number of messages that the server reads before it serves. With this key the server
     /// works in turns: it reads up to this number of messages, and then serves for 500 µs or for as
     /// long as reading took. A server that handles each message before it reads the next one has 1.
-    batch: usize | None = Whole(1..=4096), Means("up to 64, then service gets as much processor time as reading");
+    batch: usize | None = Whole(1..=4096), Means("up to 64 messages, and then service gets as much processor time as reading");
     /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
     /// receive buffer.
     batch_fifo: usize | None = Whole(1..=4096), Means("as `batch`");

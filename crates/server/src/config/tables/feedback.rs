@@ -21,9 +21,9 @@ keys! {
     /// (`trust` of a `[[listen]]`) and `peers` take part in feedback if their requests offer
     /// overload control. If one of these servers does not offer overload control, it gets no
     /// feedback, but the same share of the processor as the others. The cost of rejecting its
-    /// requests counts in that share. All other senders get no feedback either. Together they get
-    /// at most half of the capacity (with `fairness = "user"` at most the part `share_max`), or
-    /// more if these servers need less. For the other direction see `obey_feedback` of a pool.
+    /// requests counts in that share. All other senders get no feedback. Together they get at most
+    /// half of the capacity (with `fairness = "user"` at most the part `share_max`), or more if the
+    /// servers that take part need less. For the other direction see `obey_feedback` of a pool.
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 

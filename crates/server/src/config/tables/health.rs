@@ -80,8 +80,9 @@ keys! {
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
     /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end
-    /// rejects most requests, and rejects requests to several callees. 0: no pause. This key
-    /// applies only with transactions.
+    /// rejects most requests, and rejects requests to several callees. If several sources send
+    /// requests to the back end, it must also reject requests of several sources. 0: no pause. This
+    /// key applies only with transactions.
     key "retry_after_max_s" (health.retry_after_max) = seconds(0..=86_400),
         Means("60, or 0 if `[pool.limit]` learns a rate");
     /// Seconds in which the weight of a back end grows from a tenth to its full value after the

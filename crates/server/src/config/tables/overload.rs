@@ -204,21 +204,21 @@ keys! {
     /// tolerance of four intervals reasonable. This is a burst of 5.
     key "burst" (gate.burst) = Whole(1..=1000), Default("5");
     /// The treatment of work that Tidegate does not admit. `reject`: the request gets a 503.
-    /// `drop`: the request gets no response, and its sender retransmits it up to six times.
-    /// `kernel`: the request gets a 503, but the kernel may drop INVITEs and REGISTERs before
-    /// Tidegate reads them. The kernel does so if rejecting takes more of the processor than
-    /// `refusing_max`, or if receive buffers overflow. It drops as large a share of these requests
-    /// as necessary. Of a dropped request it also drops all retransmissions. It also drops INVITEs
-    /// within calls, and requests that Tidegate would have admitted. With `fair` (see
-    /// `[overload.sources]`) it drops only requests of the sources that cause the overload. The
-    /// kernel spares calls to `urn:service:sos`. It also spares up to 64 networks: those that may
-    /// claim priority, back ends and their `sources`, and those that are in `never_ban` or have a
-    /// weight. `auto`: like `kernel`, but 503s have only a few lengths while rejecting takes more
-    /// than half of `refusing_max`. The reason is that the kernel takes messages of one length in
-    /// batches. With `auto` the kernel drops nothing at an address that several processes share. It
-    /// also drops nothing with the law `none`. Of the INVITEs and REGISTERs that arrive over TCP,
-    /// TLS or a WebSocket, Tidegate itself drops the same share after it has read them, but no
-    /// INVITE within a call.
+    /// `drop`: the request gets no response. A sender over UDP retransmits an INVITE up to six
+    /// times, and any other request up to ten times. `kernel`: the request gets a 503, but the
+    /// kernel may drop INVITEs and REGISTERs before Tidegate reads them. The kernel does so if
+    /// rejecting takes more of the processor than `refusing_max`, or if receive buffers overflow.
+    /// It drops as large a share of these requests as necessary. Of a dropped request it also drops
+    /// all retransmissions. It also drops INVITEs within calls, and requests that Tidegate would
+    /// have admitted. With `fair` (see `[overload.sources]`) it drops only requests of the sources
+    /// that cause the overload. The kernel spares calls to `urn:service:sos`. It also spares up to
+    /// 64 networks: those that may claim priority, back ends and their `sources`, and those that
+    /// are in `never_ban` or have a weight. `auto`: like `kernel`, but while rejecting takes more
+    /// than half of `refusing_max`, Tidegate pads each 503 to a multiple of 256 bytes. Many 503s
+    /// then have the same length, so that the kernel sends them in batches. With `auto` the kernel
+    /// drops nothing at an address that several processes share. It also drops nothing with the law
+    /// `none`. Of the INVITEs and REGISTERs that arrive over TCP, TLS or a WebSocket, Tidegate
+    /// itself drops the same share after it has read them, but no INVITE within a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),
@@ -284,10 +284,11 @@ pub(in crate::config) static PARAMS: Table = Table {
 
 keys! {
     /// A shadow law is a second law that sees the same signals and has no effect on calls. For each
-    /// request or call of new work, Tidegate counts two decisions in `shadow_work` in `/metrics`:
-    /// the decision of the law in force, and the decision that the shadow law would have made. The
-    /// signals are those of a server under the law in force. So these counters show when the shadow
-    /// law would begin to reject. They do not show how much it would reject after that.
+    /// new call or single request, Tidegate counts two decisions in the metric
+    /// `tidegate_shadow_work`: the decision of the law in force, and the decision that the shadow
+    /// law would have made. The signals are those of a server under the law in force. So these
+    /// counters show when the shadow law would begin to reject. They do not show how much it would
+    /// reject after that.
     pub(in crate::config) static SHADOW: "[overload.shadow]" 0..=1, Live, [SHADOW_PARAMS]
         => Option<Values>;
 

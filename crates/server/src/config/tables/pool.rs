@@ -114,10 +114,10 @@ table! {
     /// With a Path (RFC 3327), requests of a registrar behind Tidegate reach a phone on the
     /// connection or at the address from which the phone registered. Tidegate adds the Path to a
     /// REGISTER. The registrar stores the Path and writes it into the Route of requests for that
-    /// phone. `supported`: Tidegate adds a Path if the phone lists `path` in Supported, or has a
-    /// `reg-id` in its Contact (RFC 5626). `always`: Tidegate adds a Path to every REGISTER. The
-    /// registrar has to accept a Path that the phone does not support. `never`: Tidegate adds no
-    /// Path.
+    /// phone. `supported`: Tidegate adds a Path if the phone lists `path` in Supported, or has
+    /// `+sip.instance` and `reg-id` in its Contact (RFC 5626). `always`: Tidegate adds a Path to
+    /// every REGISTER. The registrar has to accept a Path that the phone does not support. `never`:
+    /// Tidegate adds no Path.
     path: PathMode = Choice {
         words: &[
             ("supported", PathMode::Supported),

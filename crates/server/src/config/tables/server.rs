@@ -38,9 +38,10 @@ table! {
     /// seconds. If you copy the file to other instances, copy it within this time. All instances
     /// need the same value.
     key_settle_s: Duration = seconds(10..=604_800), Default("60");
-    /// The most seconds for which a stopping process waits for the calls that are being set up. It
-    /// serves these calls in the meantime, and `/readyz` reports 503. The default covers the 32
-    /// seconds of a transaction (RFC 3261 §17.1.1.2, 64·T1). A second signal ends the wait.
+    /// The longest time, in seconds, for which a stopping process waits for the calls that are
+    /// being set up. It serves these calls in the meantime, and `/readyz` reports 503. The default
+    /// covers the 32 seconds of a transaction (RFC 3261 §17.1.1.2, 64·T1). A second signal ends the
+    /// wait.
     drain("drain_seconds"): Duration = seconds(0..=3600), Default("35");
     /// The number of entries in the call table. A call has an entry from its INVITE until 32
     /// seconds after its end. For example, 1,000 new calls a second of three minutes each need
@@ -73,12 +74,12 @@ table! {
     /// their Route.
     call_idle("call_idle_seconds"): Duration = seconds(60..=86_400), Default("10_800");
     /// Seconds for which requests within a dialog still reach a back end that was removed from the
-    /// configuration. They also reach it while Tidegate counts calls there. Tidegate stores the
-    /// address of the back end in `state_dir`, so that requests reach it after a restart too, for
-    /// at most this time from the restart. At a restart, Tidegate forgets the addresses of removed
-    /// back ends with a host name. While a host name is configured, Tidegate remembers five of its
-    /// addresses: the current one and the four before it. An older address counts as a removed back
-    /// end.
+    /// configuration. While Tidegate counts calls there, they reach it even after this time.
+    /// Tidegate stores the address of the back end in `state_dir`, so that requests reach it after
+    /// a restart too, for at most this time from the restart. At a restart, Tidegate forgets the
+    /// addresses of removed back ends with a host name. While a host name is configured, Tidegate
+    /// remembers five of its addresses: the current one and the four before it. An older address
+    /// counts as a removed back end.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
     /// The number of messages that may wait for service in each queue. There is one queue each for
@@ -89,7 +90,8 @@ table! {
     /// §17.1.1.1, T1).
     // This number is divided among the shards, and must leave at least one for each.
     queue_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("4096");
-    /// Seconds for which a back end gets no new calls after a message could not be delivered to it.
+    /// Seconds for which a back end that is down gets no new calls, in a pool without probes
+    /// (`[pool.health] probe`). If the back end responds to any request, it gets new calls at once.
     backend_pause("backend_pause_seconds"): Duration = seconds(0..=3600), Default("5");
     /// Microseconds that pauses may add to the median set-up delay of a call. A shard pauses before
     /// it reads messages, so that it wakes up once for several messages. A pause is as long as 16
@@ -125,8 +127,8 @@ table! {
 
 table! {
     /// The HTTP interface for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and
-    /// as JSON `/status`, `/backends`, `/overload` (the law and limits in force, which PUT
-    /// changes), `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to
+    /// as JSON `/status`, `/backends`, `/overload` (the law in force and its limits. PUT changes
+    /// the law), `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to
     /// `/reload` reloads the configuration. The interface has no password. Every machine that can
     /// reach its address can change everything.
     pub static ADMIN: "[admin]" 0..=1, Restart, [] => Admin, AdminDraft;

@@ -74,10 +74,10 @@ static CLOSED: Family = Family::counter(
     "connections_closed",
     "Connections that Tidegate closed, by cause. garbled: a message was not SIP, or too long. \
      slow: a message was not complete within `message_seconds`, or the first one within \
-     `first_seconds`. memory: incomplete or unread messages took too much memory. cut_off: the peer \
-     did not read the last messages in time. idle: no message began within `idle_seconds` or \
-     `first_seconds`. evicted: others had to be opened, and `opened_max` \
-     was nearly reached. stalled: the peer read nothing for `stall_seconds`",
+     `first_seconds`. memory: incomplete or unread messages took too much memory. cut_off: the \
+     peer did not read the last messages in time. idle: no message began within `idle_seconds` or \
+     `first_seconds`. evicted: others had to be opened, and `opened_max` was nearly reached. \
+     stalled: the peer did not read 64 KiB within `stall_seconds`",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
