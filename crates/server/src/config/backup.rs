@@ -25,7 +25,7 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
         };
         let chain = std::iter::successors(Some(first), |&next| backup(next));
         if chain.take(drafts.len()).any(|next| next == i) {
-            let help = "remove one `backup` of the loop";
+            let help = "remove `backup` from one pool of the loop";
             report.error(
                 to.span(),
                 "a loop of `backup` pools",

@@ -57,9 +57,10 @@ pub(super) fn check_sharing(
         if !drafts.iter().any(|other| is_own(&other)) {
             report.error(
                 shared.span(),
-                "a shared listener without a listener for this instance alone",
+                "a shared listener needs another listener, for this instance alone",
                 "responses of back ends could reach another instance",
-                "add a `[[listen]]` of the same family with an address that no other instance has",
+                "add a `[[listen]]` of the same address family, with an address that no other \
+                 instance has",
             );
         }
         if *shared.get_ref() == Sharing::Processes {

@@ -262,7 +262,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 report.error(
                     endpoint.span(),
                     "a domain in a pool that forks".to_owned(),
-                    "`fork` needs single servers",
+                    "`fork` needs single servers, and a domain can have several",
                     format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
                 );
             }
@@ -272,7 +272,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 policy.span(),
                 format!("a pool that forks has at most {FORK_MAX} back ends"),
                 format!("forks to {}", draft.backends.len()),
-                "divide them among pools, or choose another policy".to_owned(),
+                "divide the back ends among several pools, or choose another policy".to_owned(),
             );
         }
     }
@@ -293,7 +293,9 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
                     cps_max.span(),
                     "a `cps_max` below the `rate_min_cps` of its pool".to_owned(),
                     format!("less than {}", learning.rate_min_cps),
-                    "write a lower `rate_min_cps` in its `[pool.limit]`".to_owned(),
+                    "write a higher `cps_max`, or a lower `rate_min_cps` in the `[pool.limit]` of \
+                     this pool"
+                        .to_owned(),
                 );
             }
         }

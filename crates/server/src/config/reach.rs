@@ -239,7 +239,7 @@ fn report_unreachable(
         IpAddr::V6(_) => "IPv6",
     };
     let (label, other) = if same_family(*address.get_ref(), *listener.get_ref()) {
-        ("outside this machine", "this listener sends within this machine only")
+        ("this address is outside this machine", "this listener sends within this machine only")
     } else if family == "IPv4" {
         ("an IPv4 address", "this listener sends over IPv6 only")
     } else {

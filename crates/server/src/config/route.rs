@@ -40,8 +40,8 @@ impl RouteDraft {
         match *from.get_ref() {
             Senders::Any => report.clash(
                 "an open relay",
-                (to.span(), "sends to any address in the request"),
-                (from.span(), "for any sender"),
+                (to.span(), "this route sends to any address in the Request-URI"),
+                (from.span(), "it takes requests from any sender"),
                 "write `from = \"trusted\"` or `from = \"pool\"`",
             ),
             Senders::Net(net) => {
@@ -52,8 +52,8 @@ impl RouteDraft {
                 }) {
                     report.clash(
                         "a route from an untrusted network to any address",
-                        (to.span(), "only trusted peers may send to other addresses"),
-                        (from.span(), "no listener has it in `trust`"),
+                        (to.span(), "only trusted peers may send to any address"),
+                        (from.span(), "no listener has this network in `trust`"),
                         format!("add this network to a listener: `trust = [\"{net}\"]`"),
                     );
                 }
