@@ -29,11 +29,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// Maximum size of the recording in megabytes. When the file is full, Tidegate overwrites the
-    /// oldest part
+    /// Maximum size of the recording in MiB. When the file is full, Tidegate overwrites the oldest
+    /// part
     #[arg(
         long,
-        value_name = "MB",
+        value_name = "MIB",
         requires = "record",
         default_value_t = 256,
         value_parser = clap::value_parser!(u64).range(SIZE_MIN >> 20..1 << 20)
