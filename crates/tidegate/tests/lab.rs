@@ -108,7 +108,7 @@ fn simulated_results_are_the_same_to_the_byte_however_many_run_at_once() {
         let mut command =
             lab(&["run", "few.toml", "--world", "sim", "--out", "out", "--jobs", &jobs]);
         let out = text(&command.current_dir(folder.path()).assert().code(0).get_output().stdout);
-        assert!(out.contains("simulated time") && out.contains("deliveries in "), "{out}");
+        assert!(out.contains("simulated time") && out.contains("packets delivered in "), "{out}");
         let base = folder.path().join("out");
         let name = |path: PathBuf| path.strip_prefix(&base).unwrap().to_owned();
         let files = files(&base).into_iter().map(|(path, bytes)| (name(path), bytes));

@@ -163,7 +163,7 @@ mod tests {
         let toml = "[overload]\nlaw = \"pi\"\nparams = { c_t = 0.75, k_pc = 3 }";
         assert_eq!(changed(json), changed(toml));
         assert!(wrong("{").contains("not JSON"));
-        assert!(wrong(r#"{"overload": {"law": null}}"#).contains("`null` is not a value"));
+        assert!(wrong(r#"{"overload": {"law": null}}"#).contains("`null` is not allowed"));
     }
 
     #[test]
