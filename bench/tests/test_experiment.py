@@ -42,12 +42,12 @@ class RunTest(Scratch):
             Run(Mock(directory=self.folder), "a", open_max="1")
 
     def test_equal_repetitions_end_the_script_and_other_missed_conditions_do_not(self) -> None:
-        missed = {"condition": "pi has at least 90 % of the bound: least 3 % at 2", "held": False}
+        missed = {"condition": "pi has at least 90 % of the bound: least 3 % at load 2", "held": False}
         self.conditions = [missed]
         self.assertEqual(program.scenario("a", self.folder / "one")["conditions"], [missed])
         self.conditions = [
             missed,
-            {"condition": "the repetitions of pi, load 2 differ: all 3 are equal", "held": False},
+            {"condition": "the repetitions of pi, load 2 must differ, but all 3 are equal", "held": False},
         ]
         with self.assertRaises(SystemExit) as end:
             program.scenario("a", self.folder / "two")

@@ -21,8 +21,12 @@ class CurveDemonstration(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=cls.WARM_UP_S, help="in s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=cls.MEASURED_S, help="measured time in s (%(default)s)")
+        parser.add_argument(
+            "--warm-up", type=float, default=cls.WARM_UP_S, help="duration of the warm-up in s (default %(default)s)"
+        )
+        parser.add_argument(
+            "--seconds", type=float, default=cls.MEASURED_S, help="measured time in s (default %(default)s)"
+        )
 
     def load(self, rate_cps: float, round_: int) -> Load:
         """Returns the load of a round. The number of the round is the seed."""

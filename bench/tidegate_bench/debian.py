@@ -22,7 +22,7 @@ def bootstrap() -> None:
     if BASE.exists():
         return
     if os.geteuid() != 0:
-        sys.exit("debootstrap needs root")
+        sys.exit("debootstrap needs root: run this command as root")
     unfinished = BASE.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.parent.mkdir(parents=True, exist_ok=True)

@@ -62,5 +62,5 @@ class Run:
             and all(point["swept"].get(key) == value for key, value in swept.items())
         ]
         if not found:
-            raise SystemExit(f"{label} {swept}: no run")
+            raise SystemExit(f"there is no run of {label} with {swept}")
         return found

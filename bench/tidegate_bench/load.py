@@ -164,7 +164,7 @@ def offer(
     try:
         report = json.loads(file.read_text())
     except (OSError, ValueError):
-        sys.exit(f"the caller left no report:\n{caller.tail()}")
+        sys.exit(f"the caller ended without a report:\n{caller.tail()}")
     stats, streams = report["stats"], report["usage"]["streams"] or {}
     measured = stats["measured"]
     delay = measured["set_up_delay"]

@@ -23,7 +23,7 @@ def enter_own() -> None:
         return
     how = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*how, "true"], check=False).returncode:
-        sys.exit("this needs root, or a kernel that lets users make namespaces")
+        sys.exit("network namespaces need root, or a kernel that lets users make them")
     os.environ[_INSIDE] = "yes"
     os.execvp("unshare", [*how, sys.executable, *sys.argv])
 
@@ -43,7 +43,7 @@ class Namespace:
         deadline = time.monotonic() + 10
         while os.readlink(self.file) == os.readlink("/proc/self/ns/net"):
             if time.monotonic() > deadline or not self.process.running():
-                sys.exit(f"no namespace for {name}:\n{self.process.tail()}")
+                sys.exit(f"cannot make a network namespace for {name}:\n{self.process.tail()}")
             time.sleep(0.01)
         self.run("ip", "link", "set", "lo", "up")
 
@@ -69,7 +69,7 @@ class Namespace:
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net") as own, open(self.file) as other:
             if libc.setns(other.fileno(), _CLONE_NEWNET):
-                sys.exit(f"setns: {os.strerror(ctypes.get_errno())}")
+                sys.exit(f"cannot enter the network namespace: {os.strerror(ctypes.get_errno())}")
             try:
                 yield
             finally:

@@ -178,7 +178,7 @@ def offer(
         try:
             report = json.loads(file.read_text())
         except (OSError, ValueError):
-            sys.exit(f"the generator left no report:\n{caller.tail()}")
+            sys.exit(f"the generator ended without a report:\n{caller.tail()}")
         # An overloaded server may take long to stop in an orderly way.
         stage.kill()
     stats, streams = report["stats"], report["usage"]["streams"] or {}

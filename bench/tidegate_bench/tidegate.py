@@ -21,7 +21,7 @@ def built(program: str, profile: str = "debug") -> str:
     """Returns a program that cargo has built, in its folder `debug` (optimised too) or `release`."""
     path = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / program
     if not path.exists():
-        sys.exit(f"{path} does not exist: build it first, or use the make target")
+        sys.exit(f"{path} does not exist: build it first, or run the demonstration with `make show-NAME`")
     return str(path)
 
 
@@ -215,7 +215,7 @@ def _report(process: Process, report: Path) -> dict[str, Any]:
     try:
         figures: dict[str, Any] = json.loads(report.read_text())
     except (OSError, ValueError):
-        sys.exit(f"{process.name} left no report:\n{process.tail()}")
+        sys.exit(f"{process.name} ended without a report:\n{process.tail()}")
     return figures
 
 

@@ -384,7 +384,7 @@ RECIPES: dict[str, Callable[[Scene], None]] = {
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--recipe", choices=RECIPES, help="only this recipe")
+        parser.add_argument("--recipe", choices=RECIPES, help="run only this recipe")
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

@@ -452,6 +452,6 @@ class Show(Demonstration):
             for run in altered:
                 planted(run)
             broken = judge(altered)
-            self.expect(not broken.held, f"fails with planted numbers: {broken.numbers}")
+            self.expect(not broken.held, f"the check fails with planted numbers: {broken.numbers}")
             verdicts.append({"place": place, "claim": claim, "verdict": verdict, **seen._asdict()})
         return {"verdicts": verdicts}

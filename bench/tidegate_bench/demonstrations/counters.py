@@ -167,8 +167,10 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--quick", action="store_true", help="a fiftieth of the calls, one round")
-        parser.add_argument("--jobs", type=int, default=2, help="worlds at once (default %(default)s)")
+        parser.add_argument("--quick", action="store_true", help="make only a fiftieth of the calls, in one round")
+        parser.add_argument(
+            "--jobs", type=int, default=2, help="number of simulated worlds at the same time (default %(default)s)"
+        )
 
     def run(self) -> Results:
         quick = self.options.quick

@@ -143,10 +143,22 @@ class Show(CurveDemonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
-        parser.add_argument("--variants", default=",".join(VARIANTS), help="any of %(default)s")
-        parser.add_argument("--multiples", default=",".join(map(str, MULTIPLES)), help="of the peak (%(default)s)")
-        parser.add_argument("--share", type=float, default=SHARE, help="share of a core (%(default)s)")
-        parser.add_argument("--generator", choices=OFFERS, default="tidegate", help="the caller (%(default)s)")
+        parser.add_argument(
+            "--variants",
+            default=",".join(VARIANTS),
+            help="variants to measure, separated by commas (default %(default)s)",
+        )
+        parser.add_argument(
+            "--multiples",
+            default=",".join(map(str, MULTIPLES)),
+            help="offered loads as multiples of the peak, separated by commas (default %(default)s)",
+        )
+        parser.add_argument(
+            "--share", type=float, default=SHARE, help="share of a core that each server gets (default %(default)s)"
+        )
+        parser.add_argument(
+            "--generator", choices=OFFERS, default="tidegate", help="program that makes the calls (default %(default)s)"
+        )
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

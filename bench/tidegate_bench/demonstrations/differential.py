@@ -41,7 +41,12 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--messages", type=int, default=10_000, help="(default %(default)s)")
+        parser.add_argument(
+            "--messages",
+            type=int,
+            default=10_000,
+            help="number of generated messages for each seed, and of damaged ones (default %(default)s)",
+        )
 
     def run(self) -> Results:
         reader, *_ = program.output("tshark", "--version").splitlines()

@@ -114,10 +114,14 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--rate", type=int, default=1000, help="calls/s (%(default)s)")
-        parser.add_argument("--seconds", type=int, default=6, help="of a run (%(default)s)")
-        parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="of back ends (%(default)s)")
-        parser.add_argument("--elements", help="names separated by `;` (default: all)")
+        parser.add_argument("--rate", type=int, default=1000, help="offered calls/s (default %(default)s)")
+        parser.add_argument("--seconds", type=int, default=6, help="duration of a run in s (default %(default)s)")
+        parser.add_argument(
+            "--counts",
+            default=",".join(map(str, COUNTS)),
+            help="numbers of back ends, separated by commas (default %(default)s)",
+        )
+        parser.add_argument("--elements", help="names of the programs to measure, separated by `;` (default: all)")
 
     def run(self) -> Results:
         counts = [int(count) for count in self.options.counts.split(",")]

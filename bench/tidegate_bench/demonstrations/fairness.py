@@ -122,10 +122,13 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--rate", type=int, default=FLOOD_CPS, help="INVITEs/s of the flood (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=5.0, help="measured time in s (%(default)s)")
+        parser.add_argument("--rate", type=int, default=FLOOD_CPS, help="INVITEs/s of the flood (default %(default)s)")
+        parser.add_argument("--seconds", type=float, default=5.0, help="measured time in s (default %(default)s)")
         parser.add_argument(
-            "--caller", choices=tuple(CALLERS), default="uac", help="makes the others' calls (%(default)s)"
+            "--caller",
+            choices=tuple(CALLERS),
+            default="uac",
+            help="program that makes the calls of the other sources (default %(default)s)",
         )
 
     def run(self) -> Results:

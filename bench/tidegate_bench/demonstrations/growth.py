@@ -46,8 +46,12 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--calls", type=int, default=1_000_000, help="(default %(default)s)")
-        parser.add_argument("--program", help="path of the example `growth`, if it was built elsewhere")
+        parser.add_argument(
+            "--calls", type=int, default=1_000_000, help="number of calls in the tables (default %(default)s)"
+        )
+        parser.add_argument(
+            "--program", help="path of the program `growth` (an example of a crate), if it was built elsewhere"
+        )
 
     def run(self) -> Results:
         example = self.options.program or built("examples/growth", self.profile)

@@ -193,12 +193,31 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--connections", type=int, nargs="+", default=CONNECTIONS, help="(%(default)s)")
-        parser.add_argument("--transports", choices=TRANSPORTS, nargs="+", default=TRANSPORTS, help="(%(default)s)")
-        parser.add_argument("--rate", type=float, default=RATE_CPS, help="calls/s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=SECONDS, help="of calls (%(default)s)")
         parser.add_argument(
-            "--keep-alive", type=float, default=KEEP_ALIVE_S, help="s between two keep-alives (%(default)s)"
+            "--connections",
+            type=int,
+            nargs="+",
+            default=CONNECTIONS,
+            help="numbers of open connections, one run for each (default %(default)s)",
+        )
+        parser.add_argument(
+            "--transports",
+            choices=TRANSPORTS,
+            nargs="+",
+            default=TRANSPORTS,
+            help="transports to measure (default %(default)s)",
+        )
+        parser.add_argument(
+            "--rate", type=float, default=RATE_CPS, help="calls/s while the connections are open (default %(default)s)"
+        )
+        parser.add_argument(
+            "--seconds", type=float, default=SECONDS, help="duration of the calls in s (default %(default)s)"
+        )
+        parser.add_argument(
+            "--keep-alive",
+            type=float,
+            default=KEEP_ALIVE_S,
+            help="seconds between two keep-alives of a connection (default %(default)s)",
         )
 
     def run(self) -> Results:

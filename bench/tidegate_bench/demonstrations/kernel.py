@@ -54,7 +54,10 @@ class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--datagrams", type=int, default=500_000, help="for each way to dispose of them (%(default)s)"
+            "--datagrams",
+            type=int,
+            default=500_000,
+            help="number of datagrams for each way to drop them (default %(default)s)",
         )
 
     def run(self) -> Results:

@@ -61,8 +61,13 @@ def only(scenario: str, laws: Collection[str]) -> str:
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--laws", help="separated by commas (default: all)")
-        parser.add_argument("--world", choices=("real", "sim"), default="real", help="(default %(default)s)")
+        parser.add_argument("--laws", help="laws to compare, separated by commas (default: all)")
+        parser.add_argument(
+            "--world",
+            choices=("real", "sim"),
+            default="real",
+            help="real sockets or simulated time (default %(default)s)",
+        )
 
     def run(self) -> Results:
         out = self.directory / self.options.world

@@ -141,7 +141,7 @@ COLUMNS = [
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--calls", type=int, default=3000, help="of each run (default %(default)s)")
+        parser.add_argument("--calls", type=int, default=3000, help="number of calls in each run (default %(default)s)")
         parser.add_argument("--rate", type=int, default=100, help="calls/s (default %(default)s)")
 
     def run(self) -> Results:

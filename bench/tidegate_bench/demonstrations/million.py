@@ -26,7 +26,9 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--calls", type=int, default=1_000_000, help="(default %(default)s)")
+        parser.add_argument(
+            "--calls", type=int, default=1_000_000, help="number of calls in the call table (default %(default)s)"
+        )
 
     def run(self) -> Results:
         runs = []

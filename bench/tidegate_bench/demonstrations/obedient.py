@@ -87,8 +87,14 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--seconds", type=float, default=14.0, help="measured, in s (default %(default)s)")
-        parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of each, multiples of 72 calls/s")
+        parser.add_argument("--seconds", type=float, default=14.0, help="measured time in s (default %(default)s)")
+        parser.add_argument(
+            "--loads",
+            type=float,
+            nargs="+",
+            default=LOADS,
+            help="offered loads of each sender, as multiples of 72 calls/s",
+        )
         parser.add_argument("--jobs", type=int, default=2, help="number of runs at once (default %(default)s)")
 
     def run(self) -> Results:

@@ -47,7 +47,11 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--by", default=",".join(schedulers.ALL), help="any of %(default)s")
+        parser.add_argument(
+            "--by",
+            default=",".join(schedulers.ALL),
+            help="schedulers to use, separated by commas (default %(default)s)",
+        )
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

@@ -81,7 +81,7 @@ class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         # Not `choices`, because argparse applies them to the empty list too.
-        parser.add_argument("faults", nargs="*", metavar="FAULT", help="only these (default: all)")
+        parser.add_argument("faults", nargs="*", metavar="FAULT", help="names of the faults to plant (default: all)")
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

@@ -139,7 +139,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
             try:
                 results.append(json.loads(report.read_text()))
             except (OSError, ValueError):
-                sys.exit(f"the caller left no report:\n{caller.tail()}")
+                sys.exit(f"the caller ended without a report:\n{caller.tail()}")
         counts = [result["stats"] for result in results]
         stats = [all_["measured"] for all_ in counts]
         callee_drops = callee.process.drops()
@@ -177,12 +177,14 @@ class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
-            "--seconds", type=float, help=f"measured, in s ({ALL.seconds:g}; --quick: {QUICK.seconds:g})"
+            "--seconds", type=float, help=f"measured time in s (default {ALL.seconds:g}; --quick: {QUICK.seconds:g})"
         )
-        parser.add_argument("--loads", type=float, nargs="+", help="multiples of 72 calls/s")
-        parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of the receiver")
+        parser.add_argument("--loads", type=float, nargs="+", help="offered loads as multiples of 72 calls/s")
+        parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="variants of the receiver to measure")
         parser.add_argument("--jobs", type=int, default=2, help="number of runs at once (default %(default)s)")
-        parser.add_argument("--quick", action="store_true", help="a few variants and loads, unless others are selected")
+        parser.add_argument(
+            "--quick", action="store_true", help="measure only a few variants and loads, unless others are selected"
+        )
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

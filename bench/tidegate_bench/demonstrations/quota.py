@@ -98,9 +98,15 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--period", type=float, default=100, help="of the quota, in ms (%(default)s)")
-        parser.add_argument("--share", type=float, default=SHARE, help="of a core (%(default)s)")
-        parser.add_argument("--tick", type=float, help="tick of the kernel in ms (default: as configured)")
+        parser.add_argument("--period", type=float, default=100, help="period of the quota in ms (default %(default)s)")
+        parser.add_argument(
+            "--share", type=float, default=SHARE, help="quota of the server, as a share of a core (default %(default)s)"
+        )
+        parser.add_argument(
+            "--tick",
+            type=float,
+            help="time between two ticks of the kernel's clock in ms (default: that of this kernel)",
+        )
 
     def trial(self, load: Load, *, answered: bool = True) -> tuple[Outcome, int]:
         """Offers a load to a fresh Kamailio. Returns the outcome and the size of its receive buffer.

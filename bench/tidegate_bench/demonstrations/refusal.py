@@ -149,7 +149,9 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--seconds", type=float, default=3.0, help="of each rate (%(default)s)")
+        parser.add_argument(
+            "--seconds", type=float, default=3.0, help="seconds of each offered rate (default %(default)s)"
+        )
 
     def run(self) -> Results:
         print(f"{'':33}{'cores used:':20}datagrams lost:")

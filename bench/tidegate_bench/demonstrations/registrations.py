@@ -141,10 +141,20 @@ class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         parts = ("response", "limit", "queue", "all")
-        parser.add_argument("--part", choices=parts, default="all", help="(%(default)s)")
-        parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
-        parser.add_argument("--modes", default=",".join(MODES), help="any of %(default)s")
-        parser.add_argument("--rate", type=float, default=RATE, help="registrations/s of the first part (%(default)s)")
+        parser.add_argument(
+            "--part", choices=parts, default="all", help="part of the demonstration to run (default %(default)s)"
+        )
+        parser.add_argument(
+            "--elements",
+            default=",".join(ELEMENTS),
+            help="programs to measure, separated by commas (default %(default)s)",
+        )
+        parser.add_argument(
+            "--modes", default=",".join(MODES), help="modes to measure, separated by commas (default %(default)s)"
+        )
+        parser.add_argument(
+            "--rate", type=float, default=RATE, help="registrations/s of the first part (default %(default)s)"
+        )
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

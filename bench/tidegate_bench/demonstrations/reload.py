@@ -251,15 +251,19 @@ def shard(server: Process) -> tuple[int, int]:
         if (task / "comm").read_text().startswith("shard"):
             used, waited, _ = (task / "schedstat").read_text().split()
             return int(used), int(waited)
-    sys.exit("no thread is called shard")
+    sys.exit("Tidegate has no thread with the name of a shard")
 
 
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--reloads", type=int, default=RELOADS, help="of each run (default %(default)s)")
-        parser.add_argument("--layout", choices=LAYOUTS, action="append", help="only this layout")
-        parser.add_argument("--profile", action="store_true", help="also record with perf")
+        parser.add_argument(
+            "--reloads", type=int, default=RELOADS, help="number of reloads in each run (default %(default)s)"
+        )
+        parser.add_argument(
+            "--layout", choices=LAYOUTS, action="append", help="run only this layout of pools (may be repeated)"
+        )
+        parser.add_argument("--profile", action="store_true", help="also record a profile with perf")
 
     def run(self) -> Results:
         layouts = self.options.layout or list(LAYOUTS)

@@ -54,8 +54,10 @@ class Show(Demonstration):
             default="overload-local",
             help="the server and its laws (default %(default)s)",
         )
-        parser.add_argument("--warm-up", type=float, default=3.0, help="s (default %(default)s)")
-        parser.add_argument("--seconds", type=float, default=8.0, help="s (default %(default)s)")
+        parser.add_argument(
+            "--warm-up", type=float, default=3.0, help="duration of the warm-up in s (default %(default)s)"
+        )
+        parser.add_argument("--seconds", type=float, default=8.0, help="measured time in s (default %(default)s)")
 
     def run(self) -> Results:
         scenario = Scenario.read(self.options.scenario)

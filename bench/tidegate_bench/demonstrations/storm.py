@@ -429,7 +429,9 @@ def judge(record: Record, row: Row, alone: Row) -> None:
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", choices=list(ATTACKS)[1:], action="append", help="only this attack (repeatable)")
+        parser.add_argument(
+            "--only", choices=list(ATTACKS)[1:], action="append", help="run only this attack (may be repeated)"
+        )
 
     def run(self) -> Results:
         rows = []

@@ -360,7 +360,7 @@ def judge(record: Record, row: Row) -> None:
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--only", choices=ATTACKS, action="append", help="only this attack (may be repeated)")
+        parser.add_argument("--only", choices=ATTACKS, action="append", help="run only this attack (may be repeated)")
 
     def run(self) -> Results:
         rows = []

@@ -126,7 +126,12 @@ def _sipp(stage: Stage, target: str, mode: str) -> sipp.Calls:
 class Show(Demonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--part", choices=("calls", "worlds", "both"), default="both", help="(%(default)s)")
+        parser.add_argument(
+            "--part",
+            choices=("calls", "worlds", "both"),
+            default="both",
+            help="part of the demonstration to run (default %(default)s)",
+        )
 
     def run(self) -> Results:
         part = self.options.part

@@ -116,8 +116,10 @@ class Show(CurveDemonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
-        parser.add_argument("--law", choices=("pi", "occ"), default="pi", help="(%(default)s)")
-        parser.add_argument("--peak", type=float, help="in calls/s (default: measured first)")
+        parser.add_argument(
+            "--law", choices=("pi", "occ"), default="pi", help="law of the servers (default %(default)s)"
+        )
+        parser.add_argument("--peak", type=float, help="peak of the server in calls/s (default: it is measured first)")
 
     def run(self) -> Results:
         law = Variant(self.options.law, "arrival", "class")

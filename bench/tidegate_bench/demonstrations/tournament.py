@@ -60,8 +60,8 @@ class Show(Demonstration):
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--laws", help="separated by commas (default: all)")
-        parser.add_argument("--scenarios", help="separated by commas (default: all)")
+        parser.add_argument("--laws", help="laws to compare, separated by commas (default: all)")
+        parser.add_argument("--scenarios", help="scenarios to run, separated by commas (default: all)")
 
     def run(self) -> Results:
         out = self.directory / "tournament"

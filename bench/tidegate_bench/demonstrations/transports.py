@@ -159,11 +159,23 @@ class Show(CurveDemonstration):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         super().arguments(parser)
-        parser.add_argument("--quick", action="store_true", help="one round of three loads")
-        parser.add_argument("--capacity", help=f"any of {','.join(CAPACITIES)} (all; with --quick: quota)")
-        parser.add_argument("--transport", default=",".join(TRANSPORTS), help="any of %(default)s")
-        parser.add_argument("--connections", choices=MODES, default=MODES[0], help="over TCP and TLS (%(default)s)")
-        parser.add_argument("--multiples", help=f"multiples of the peak ({','.join(f'{m:g}' for m in MULTIPLES)})")
+        parser.add_argument("--quick", action="store_true", help="measure only one round of three loads")
+        parser.add_argument(
+            "--capacity", help=f"any of {','.join(CAPACITIES)}, separated by commas (default: all; with --quick: quota)"
+        )
+        parser.add_argument(
+            "--transport", default=",".join(TRANSPORTS), help="transports, separated by commas (default %(default)s)"
+        )
+        parser.add_argument(
+            "--connections",
+            choices=MODES,
+            default=MODES[0],
+            help="use of connections over TCP and TLS (default %(default)s)",
+        )
+        parser.add_argument(
+            "--multiples",
+            help=f"offered loads as multiples of the peak (default {','.join(f'{m:g}' for m in MULTIPLES)})",
+        )
 
     @classmethod
     def prepare(cls, options: argparse.Namespace) -> None:

@@ -292,22 +292,34 @@ def judge_saturation(record: Record, best: list[Run], names: list[str], rounds: 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
     parser.add_argument(
-        "--generator", choices=GENERATORS, default="sipp", help="at the fixed rate (default %(default)s)"
+        "--elements", default=",".join(ELEMENTS), help="programs to compare, separated by commas (default %(default)s)"
+    )
+    parser.add_argument(
+        "--generator", choices=GENERATORS, default="sipp", help="generator at the fixed rate (default %(default)s)"
     )
     parser.add_argument(
         "--saturation-generator",
         choices=GENERATORS,
         default="tidegate",
-        help="at saturation (default %(default)s; SIPp itself fails calls from some 5,000/s on)",
+        help="generator at saturation (default %(default)s; SIPp itself fails calls from some 5,000/s on)",
     )
-    parser.add_argument("--parts", default="rate,saturation", help="either or both of %(default)s")
-    parser.add_argument("--rate", type=int, default=2000, help="calls/s (default %(default)s)")
-    parser.add_argument("--seconds", type=int, default=10, help="of a run at the fixed rate (%(default)s)")
-    parser.add_argument("--step-seconds", type=int, default=3, help="of a step (%(default)s)")
-    parser.add_argument("--step", type=float, default=1.3, help="factor of a step (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread (%(default)s)")
+    parser.add_argument(
+        "--parts", default="rate,saturation", help="parts to run, separated by commas (default %(default)s)"
+    )
+    parser.add_argument("--rate", type=int, default=2000, help="fixed rate in calls/s (default %(default)s)")
+    parser.add_argument(
+        "--seconds", type=int, default=10, help="seconds of a run at the fixed rate (default %(default)s)"
+    )
+    parser.add_argument(
+        "--step-seconds", type=int, default=3, help="seconds of a step towards saturation (default %(default)s)"
+    )
+    parser.add_argument(
+        "--step", type=float, default=1.3, help="factor of the rate from one step to the next (default %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of rounds; a spread needs at least 3 (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
     options.elements = options.elements.split(",")
     for name in options.elements:

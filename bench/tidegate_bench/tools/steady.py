@@ -93,15 +93,29 @@ def row(run: Run) -> dict[str, object]:
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
-    parser.add_argument("--generator", choices=OFFERS, default="tidegate", help="the caller (default %(default)s)")
+    parser.add_argument(
+        "--elements", default=",".join(ELEMENTS), help="programs to measure, separated by commas (default %(default)s)"
+    )
+    parser.add_argument(
+        "--generator", choices=OFFERS, default="tidegate", help="program that makes the calls (default %(default)s)"
+    )
     parser.add_argument("--transport", default="udp", help=f"any of {','.join(TRANSPORTS)} (default %(default)s)")
-    parser.add_argument("--connections", default=",".join(MODES), help="over TCP and TLS, any of %(default)s")
-    parser.add_argument("--rates", default="500,2000,10000", help="calls/s (default %(default)s)")
-    parser.add_argument("--warm-up", type=float, default=40, help="in s (default %(default)s)")
+    parser.add_argument(
+        "--connections",
+        default=",".join(MODES),
+        help="use of connections over TCP and TLS, separated by commas (default %(default)s)",
+    )
+    parser.add_argument(
+        "--rates", default="500,2000,10000", help="offered rates in calls/s, separated by commas (default %(default)s)"
+    )
+    parser.add_argument("--warm-up", type=float, default=40, help="duration of the warm-up in s (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=15, help="measured time in s (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread (default %(default)s)")
-    parser.add_argument("--server", default="", help="more keys of [server] for Tidegate")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of rounds; a spread needs at least 3 (default %(default)s)"
+    )
+    parser.add_argument(
+        "--server", default="", help="additional keys for the table [server] of Tidegate's configuration"
+    )
     options = parser.parse_args(arguments)
     for key, known in (("elements", ELEMENTS), ("transport", TRANSPORTS), ("connections", MODES)):
         setattr(options, key, getattr(options, key).split(","))

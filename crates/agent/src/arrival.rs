@@ -83,7 +83,7 @@ impl fmt::Display for LoadError {
             Self::Rate(rate) => write!(f, "a rate of {rate} a second: it must be above zero"),
             Self::Profile(why) => write!(f, "the profile: {why}"),
             Self::TraceProfile => f.write_str(
-                "a trace cannot have a profile, because it contains the start times itself",
+                "a trace cannot have a profile, because the trace itself contains the start times",
             ),
         }
     }

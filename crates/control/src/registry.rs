@@ -75,7 +75,10 @@ mod tests {
             wrong(&[("lo_wm", 0.5)]),
             "lo_wm = 0.5, but it must be a whole number from 0 to 1000000"
         );
-        assert!(wrong(&[("hi_wm", 300.0)]).starts_with("the values must have lo_wm < hi_wm"));
+        assert!(
+            wrong(&[("hi_wm", 300.0)])
+                .starts_with("the values do not fit together: they must have lo_wm < hi_wm")
+        );
         let values = ohta.values(&[("hi_wm", 500.0)]).unwrap();
         let each: Vec<_> = values.each().map(|(param, value)| (param.name, value)).collect();
         assert_eq!(each, [("buffer", 1000.0), ("hi_wm", 500.0), ("lo_wm", 400.0)]);

@@ -95,7 +95,7 @@ impl FromStr for Distribution {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str, name: &str, from: f64, to: f64| match text.parse::<f64>() {
             Ok(number) if (from..=to).contains(&number) => Ok(number),
-            _ => Err(format!("{name} is a number from {from} to {to}")),
+            _ => Err(format!("{name} must be a number from {from} to {to}")),
         };
         match text.split_once(':') {
             None if text == "constant" => Ok(Self::Constant),
@@ -110,7 +110,7 @@ impl FromStr for Distribution {
             Some(("empirical", file)) if !file.is_empty() => {
                 Sample::load(Path::new(file)).map(Self::Empirical)
             }
-            _ => Err("there is no such distribution".to_owned()),
+            _ => Err("this is not the name of a distribution".to_owned()),
         }
     }
 }
@@ -170,7 +170,12 @@ fn parse(text: &str) -> Result<Vec<f64>, String> {
         }
         match line.parse::<f64>() {
             Ok(cost) if cost.is_finite() && cost >= 0.0 => costs.push(cost),
-            _ => return Err(format!("line {} is not a number of at least 0", index + 1)),
+            _ => {
+                return Err(format!(
+                    "line {} of the file is not a number of at least 0",
+                    index + 1
+                ));
+            }
         }
     }
     let mean = costs.iter().sum::<f64>() / costs.len() as f64;
@@ -203,13 +208,13 @@ mod tests {
     #[test]
     fn an_invalid_distribution_is_an_error() {
         for (text, error) in [
-            ("normal", "there is no such distribution"),
-            ("constant:1", "there is no such distribution"),
-            ("hyperexponential", "there is no such distribution"),
-            ("empirical:", "there is no such distribution"),
-            ("hyperexponential:0.9", "CV2 is a number from 1 to 100"),
-            ("hyperexponential:NaN", "CV2 is a number from 1 to 100"),
-            ("lognormal:-1", "SIGMA is a number from 0 to 3"),
+            ("normal", "this is not the name of a distribution"),
+            ("constant:1", "this is not the name of a distribution"),
+            ("hyperexponential", "this is not the name of a distribution"),
+            ("empirical:", "this is not the name of a distribution"),
+            ("hyperexponential:0.9", "CV2 must be a number from 1 to 100"),
+            ("hyperexponential:NaN", "CV2 must be a number from 1 to 100"),
+            ("lognormal:-1", "SIGMA must be a number from 0 to 3"),
         ] {
             assert_eq!(text.parse::<Distribution>().unwrap_err(), error, "{text}");
         }
@@ -219,8 +224,11 @@ mod tests {
     #[test]
     fn measured_costs_are_multiples_of_their_mean() {
         assert_eq!(parse("# in us\n10\n\n 20 \n0\n").unwrap(), [1.0, 2.0, 0.0]);
-        assert_eq!(parse("1\nx\n").unwrap_err(), "line 2 is not a number of at least 0");
-        assert_eq!(parse("-1\n").unwrap_err(), "line 1 is not a number of at least 0");
+        assert_eq!(
+            parse("1\nx\n").unwrap_err(),
+            "line 2 of the file is not a number of at least 0"
+        );
+        assert_eq!(parse("-1\n").unwrap_err(), "line 1 of the file is not a number of at least 0");
         for empty in ["", "# nothing\n", "0\n0\n"] {
             assert_eq!(parse(empty).unwrap_err(), "no cost in the file is above 0");
         }

@@ -42,10 +42,12 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong => write!(f, "the command is longer than {COMMAND_MAX} bytes"),
-            Self::Busy => {
-                f.write_str("a shard is not running, or has not read earlier commands yet")
+            Self::TooLong => {
+                write!(f, "the command is longer than {COMMAND_MAX} bytes, which is the limit")
             }
+            Self::Busy => f.write_str(
+                "a shard is not running, or has not read earlier commands yet; try again",
+            ),
         }
     }
 }

@@ -94,9 +94,13 @@ impl Dispatch {
             *wait,
             |i, source, remote, cause| {
                 let (counter, why) = match cause {
-                    Cause::TooLarge => (&counters.send_too_large, "larger than the path carries"),
-                    Cause::Unreachable => (&counters.send_unreachable, "network unreachable"),
-                    _ => (&counters.send_refused, "the system refused to send it"),
+                    Cause::TooLarge => {
+                        (&counters.send_too_large, "the datagram is larger than the path MTU")
+                    }
+                    Cause::Unreachable => {
+                        (&counters.send_unreachable, "the network is unreachable")
+                    }
+                    _ => (&counters.send_refused, "the system refused to send the datagram"),
                 };
                 counter.add(1);
                 counters.unsent.record(remote, why);

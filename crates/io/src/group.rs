@@ -210,7 +210,10 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     if listen.shards == 0 || listen.shards > SHARDS_MAX {
         let error = io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} shards, but only 1 to {SHARDS_MAX} are possible", listen.shards),
+            format!(
+                "{} shards were requested, but only 1 to {SHARDS_MAX} are possible",
+                listen.shards
+            ),
         );
         return Err(failed("open")(error));
     }
@@ -337,7 +340,7 @@ pub struct OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on {}: {}: {}", self.address, self.call, self.error)
+        write!(f, "cannot listen on {}: {} failed: {}", self.address, self.call, self.error)
     }
 }
 

@@ -57,7 +57,8 @@ impl Sockets {
     ) -> io::Result<Self> {
         if listeners.len() > LISTENERS_MAX {
             let count = listeners.len();
-            let why = format!("{count} listeners, but at most {LISTENERS_MAX} are possible");
+            let why =
+                format!("there are {count} listeners, but at most {LISTENERS_MAX} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // By default a sleep may last 50 µs longer than requested, to save wakes of an idle

@@ -198,7 +198,7 @@ impl Tls {
             debug_assert!(read.is_ok(), "all of the plaintext is there");
             self.is_ended = state.peer_has_closed();
             // The buffer for handshake messages is full.
-            taken.map_err(|_| Error::General("a handshake message is too long".to_owned()))?;
+            taken.map_err(|_| Error::General("a TLS handshake message is too long".to_owned()))?;
         }
         Ok(())
     }

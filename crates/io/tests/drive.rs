@@ -475,5 +475,8 @@ fn an_impossible_shard_is_refused() {
     let limits = Limits { ordinary: 0, ..Limits::default() };
     assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but must be between 1 and 4096");
     let listeners = vec![group("127.0.0.1", 1, false).listener(0); 17];
-    assert_eq!(refused(Limits::default(), listeners), "17 listeners, but at most 16 are possible");
+    assert_eq!(
+        refused(Limits::default(), listeners),
+        "there are 17 listeners, but at most 16 are possible"
+    );
 }

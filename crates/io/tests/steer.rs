@@ -117,7 +117,10 @@ fn an_address_in_use_is_refused_with_its_name_even_if_a_group_has_it() {
     let error = open(&again).unwrap_err();
     assert_eq!(error.error.kind(), std::io::ErrorKind::AddrInUse);
     let text = error.to_string();
-    assert!(text.starts_with(&format!("cannot listen on {}: bind: ", group.local())), "{text}");
+    assert!(
+        text.starts_with(&format!("cannot listen on {}: bind failed: ", group.local())),
+        "{text}"
+    );
 }
 
 #[test]

@@ -177,8 +177,9 @@ struct Round {
 impl Round {
     fn of(actions: Vec<Played>) -> Result<Self, String> {
         let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
-        let packet = fit::fit(&outside)
-            .ok_or("the runs do not distinguish the costs of received and sent packets")?;
+        let packet = fit::fit(&outside).ok_or(
+            "the runs do not distinguish the costs of received and sent packets; measure again",
+        )?;
         // The cost of each kind of message comes from the run that is made for it. If that run has
         // no such messages, it comes from another run.
         let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();

@@ -42,7 +42,10 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
             Ok(emulate)
         }
         Some(Some(_)) if report.is_empty() => {
-            report.missing("a call costs nothing", "set the costs of messages, in µs");
+            report.missing(
+                "a call costs nothing",
+                "set the costs of messages in `[emulate]`, such as `serve_us = 700`",
+            );
             Err(document.refuse(report))
         }
         None if report.is_empty() => {

@@ -71,7 +71,9 @@ impl fmt::Display for NoAnswer {
                 "the recorded server knew back ends by host names; other laws can be simulated \
                  only for back ends with addresses",
             ),
-            Self::NoCalls => f.write_str("no call starts in this recording"),
+            Self::NoCalls => {
+                f.write_str("no call starts in this recording, so there is nothing to simulate")
+            }
         }
     }
 }

@@ -26,8 +26,8 @@ fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     let swept: String =
         run.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title())).collect();
     let condition = format!(
-        "the repetitions of {}{swept} differ: all {} are equal; draw something at random, such as \
-         `arrivals = \"poisson\"`, or set `repetitions = 1`",
+        "the repetitions of {}{swept} must differ, but all {} are equal; draw something at \
+         random, such as `arrivals = \"poisson\"`, or set `repetitions = 1`",
         run.variant.name(),
         group.len(),
     );
@@ -91,7 +91,8 @@ mod tests {
             ..Outcome::default()
         };
         let conditions = check(one);
-        let said = "the repetitions of pi (arrival, class), load 2 differ: all 3 are equal";
+        let said =
+            "the repetitions of pi (arrival, class), load 2 must differ, but all 3 are equal";
         assert!(conditions.len() == 1 && conditions[0].starts_with(said), "{conditions:?}");
         assert_eq!(check(|_| Outcome { offered: 7, ..Outcome::default() }).len(), 4);
     }

@@ -131,7 +131,8 @@ pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
         judge::check(claim)?;
         for need in expression::needs(claim)? {
             let wrong = |what: &str| format!("{}: `{}` {what}", claim.id, need.setup);
-            let scenarios = both.get(&*need.setup).ok_or_else(|| wrong("is no set-up"))?;
+            let scenarios =
+                both.get(&*need.setup).ok_or_else(|| wrong("is not the name of a set-up"))?;
             scenarios
                 .iter()
                 .try_for_each(|scenario| check_need(&need, scenario))

@@ -97,7 +97,7 @@ fn run_one(
     world: &dyn World,
     cancelled: &AtomicBool,
 ) -> Result<Outcome, String> {
-    let unwritten = |error: std::io::Error| format!("the result cannot be written: {error}");
+    let unwritten = |error: std::io::Error| format!("cannot write the result of the run: {error}");
     let mut attempts = 0;
     loop {
         attempts += 1;

@@ -184,7 +184,8 @@ pub fn tune(
             }
         }
         let of_seed = by_seed.iter().map(|(_, group)| mean(parameters, group));
-        Spread::of(of_seed).ok_or_else(|| "nothing was run".to_owned())
+        Spread::of(of_seed)
+            .ok_or_else(|| "no run has a result, so there is nothing to compare".to_owned())
     };
     Ok(Tuned { path, found, before: judge(parameters.start)?, after: judge(found)? })
 }

@@ -53,7 +53,8 @@ pub fn judge<'a>(
                 && !rows.iter().any(|row| row.includes(run))
         };
         let lacking = planned.clone().filter(lacks_row);
-        let lacking = lacking.map(|run| format!("at {} all runs are missing", run.conditions.load));
+        let lacking =
+            lacking.map(|run| format!("at load {}, all runs are missing", run.conditions.load));
         let rows: Vec<&Row> = rows.iter().filter(concerned).collect();
         let complete = expected.loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
         let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
@@ -64,7 +65,7 @@ pub fn judge<'a>(
         let doubts: Vec<String> = doubted.chain(lacking).collect();
         let valid = doubts.is_empty();
         let doubts: String = doubts.iter().map(|doubt| format!("; {doubt}")).collect();
-        let held_at = |row: &Row| format!("{:.0} % at {}", share(&row) * 100.0, row.load);
+        let held_at = |row: &Row| format!("{:.0} % at load {}", share(&row) * 100.0, row.load);
         let mut verdict = |limit: Option<f64>, worst: Option<&&Row>, most: bool| {
             let Some(limit) = limit else { return };
             let word = if most { "at most" } else { "at least" };
@@ -97,7 +98,7 @@ fn doubt(row: &Row, repetitions: usize) -> Option<String> {
     if row.drops > 0 {
         reasons.push(format!("the generator lost {} datagrams", row.drops));
     }
-    (!reasons.is_empty()).then(|| format!("at {} {}", row.load, reasons.join(" and ")))
+    (!reasons.is_empty()).then(|| format!("at load {}, {}", row.load, reasons.join(" and ")))
 }
 
 #[cfg(test)]
@@ -190,9 +191,13 @@ mod tests {
         let slow = |row: &mut Row| row.too_slow = 1;
         let lossy = |row: &mut Row| row.drops = 7;
         for (change, repetitions, reason) in [
-            (&slow as &dyn Fn(&mut Row), 1, "; at 1 the generator was too slow in 1 of 1 runs"),
-            (&lossy, 1, "; at 1 the generator lost 7 datagrams"),
-            (&kept_up, 3, "; at 1 2 of 3 runs are missing"),
+            (
+                &slow as &dyn Fn(&mut Row),
+                1,
+                "; at load 1, the generator was too slow in 1 of 1 runs",
+            ),
+            (&lossy, 1, "; at load 1, the generator lost 7 datagrams"),
+            (&kept_up, 3, "; at load 1, 2 of 3 runs are missing"),
         ] {
             for limit in [most(), least()] {
                 let (word, condition) = judged(change, limit, repetitions);
@@ -217,7 +222,10 @@ mod tests {
         assert_eq!(judged(LOADS, least(&[])).0, "ok");
         let (word, condition) = judged("load = [1, 2, 10]", least(&[]));
         assert_eq!(word, "not valid");
-        assert!(condition.ends_with("least 70 % at 2; at 10 all runs are missing"), "{condition}");
+        assert!(
+            condition.ends_with("least 70 % at load 2; at load 10, all runs are missing"),
+            "{condition}"
+        );
         assert_eq!(judged("load = [1, 2, 10]", least(&[1.0, 2.0])).0, "ok");
         let (word, condition) = judged("load = [1, 2]\nqueue_max = [256, 512]", least(&[2.0]));
         assert_eq!(word, "not valid", "{condition}");
@@ -228,7 +236,7 @@ mod tests {
         let planned = planned(LOADS, 1);
         let limit = expect(Some(0.8), None, &[]);
         let verdicts = judge(&[limit], planned.iter(), &rows([0.95, 0.7]));
-        let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at 2";
+        let expected = "pi (arrival, class) has at least 80 % of the bound: least 70 % at load 2";
         assert_eq!(verdicts[0].condition, expected);
     }
 }

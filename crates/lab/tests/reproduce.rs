@@ -286,11 +286,14 @@ fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
     desk.change("more > 0.2 and", "more > 0.45 and");
     assert!(page.check(&desk.claims()).unwrap_err().contains("x-better"), "another verdict");
     desk.change("says = \"pi keeps more", "says = \"pi has more");
-    assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "another claim");
+    assert!(page.check(&desk.claims()).unwrap_err().contains("differs from what"), "another claim");
     desk.change("pi", "pi");
     page.check(&desk.claims()).unwrap();
     fs::write(&page.page, changed.replace("0.40 more", "0.90 more")).unwrap();
-    assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
+    assert!(
+        page.check(&desk.claims()).unwrap_err().contains("differs from what"),
+        "an edited number"
+    );
 }
 
 #[test]
@@ -320,7 +323,7 @@ fn a_row_can_be_written_while_another_one_lacks_a_value() {
     page.update(&desk.claims(), &found, "abc").unwrap();
     desk.change("kept", "held");
     let lacking = page.check(&desk.claims()).unwrap_err();
-    assert!(lacking.starts_with("x-other: the record has no finding"), "{lacking}");
+    assert!(lacking.starts_with("x-other: the record has no values of this claim"), "{lacking}");
     let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();
     page.update(&desk.claims(), &found, "def").unwrap();
     let text = fs::read_to_string(&page.page).unwrap();
@@ -372,7 +375,7 @@ fn a_row_is_stale_once_its_scenario_or_rule_has_changed_or_its_commit_is_lost() 
     let mut old: serde_json::Value = serde_json::from_str(&record).unwrap();
     old["x-other"].as_object_mut().unwrap().remove("origin").unwrap();
     fs::write(&page.record, old.to_string()).unwrap();
-    let unknown = "x-other: the record does not say of which scenario and rule it is";
+    let unknown = "x-other: the record does not name its scenario and its rule";
     assert_eq!(stale_in("abc"), [unknown]);
 }
 
@@ -399,15 +402,27 @@ fn a_value_that_is_no_number_gets_no_verdict() {
 #[test]
 fn wrong_claims_are_named_before_anything_runs() {
     for (from, to, wrong) in [
-        ("planted = { more = 0.1 }", "planted = { more = 0.9 }", "the planted numbers also give"),
-        ("more > 0.2 and", "more > 0.7 and", "of the paper the verdict is `partly`"),
+        (
+            "planted = { more = 0.1 }",
+            "planted = { more = 0.9 }",
+            "the rule also gives `reproduced` with the wrong numbers",
+        ),
+        ("more > 0.2 and", "more > 0.7 and", "of the paper the rule gives `partly`"),
         ("paper = { more = 0.5, least", "paper = { least", "a number for each"),
         ("planted = { more = 0.1 }", "planted = { mor = 0.1 }", "no value `mor`"),
         ("goodput('none', load=2)", "goodput('none', load=4)", "load = 4"),
         ("goodput('none', load=2)", "goodput('nine', load=2)", "no variant `nine`"),
         ("goodput('none', load=2)", "godput('none', load=2)", "godput"),
-        ("goodput('none', load=2)", "goodput('none', load=[])", "an empty list"),
-        ("goodput('pi', load=3)", "goodput('pi', load=3, setup='few')", "`few` is no set-up"),
+        (
+            "goodput('none', load=2)",
+            "goodput('none', load=[])",
+            "a list in the expression is empty",
+        ),
+        (
+            "goodput('pi', load=3)",
+            "goodput('pi', load=3, setup='few')",
+            "`few` is not the name of a set-up",
+        ),
         ("shows = \"{{ more }} more\"", "shows = \"{{ mor }} more\"", "x-better"),
         ("open_max = 200", "open_maxi = 200", "open_maxi"),
         ("scenario = \"two\"", "scenario = \"three\"", "three.toml"),

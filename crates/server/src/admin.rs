@@ -145,7 +145,7 @@ impl Drop for Admin {
 }
 
 fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
-    let remedy = "choose another address: `[admin] address`, or \"off\"";
+    let remedy = "set `[admin] address` to another address, or to \"off\"";
     let place = format!("admin interface at {address}");
     StartError::new(place, format!("cannot listen: {error}"), remedy)
 }

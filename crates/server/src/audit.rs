@@ -94,7 +94,9 @@ impl fmt::Display for AuditEntry {
         }
         match (outcome, by) {
             (Outcome::Done, _) => f.write_str("done"),
-            (Outcome::Pending, _) => f.write_str("sent, but not applied by every shard yet"),
+            (Outcome::Pending, _) => {
+                f.write_str("the command was sent, but not every shard has applied it yet")
+            }
             // An HTTP client gets the whole reason in its response. After a signal, only the log
             // can contain the whole reason.
             (Outcome::Not(why), Requester::Admin(_)) => write!(f, "failed: {}", in_a_line(why)),

@@ -258,7 +258,10 @@ fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
              `key_settle_s` is {}",
             settle.as_secs()
         );
-        let help = format!("write at least {}, or 0", every_min.as_secs().div_ceil(3600));
+        let help = format!(
+            "write at least {} h, or 0 for no automatic rotation",
+            every_min.as_secs().div_ceil(3600)
+        );
         report.error(rotate_h.span(), title, label, help);
         return None;
     }

@@ -10,8 +10,8 @@ use crate::metrics::{Family, Metrics};
 
 static HEAVY: Family = Family::gauge(
     "heavy_sources",
-    "Sources that cause the overload: at least one shard applies its share of drops only to their \
-     INVITEs and REGISTERs",
+    "Heavy sources, which cause the overload: while there are any, the kernel drops INVITEs and \
+     REGISTERs of these sources only, at one shard or more",
 );
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",

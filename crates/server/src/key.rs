@@ -113,7 +113,7 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let what = format!("other users can access it (mode {mode:04o})");
+        let what = format!("other users can access the file (mode {mode:04o})");
         let remedy = format!(
             "run `chmod 600 {0}`. If other users may have read the file, remove it instead: \
              Tidegate can then no longer route existing calls",
@@ -123,7 +123,7 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     }
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&metadata.uid()) {
-        let what = format!("it belongs to another user (uid {})", metadata.uid());
+        let what = format!("the file belongs to another user (uid {})", metadata.uid());
         let remedy = format!("run `chown {own} {}`, or remove the file", path.display());
         return Err(StartError::new(path.display(), what, remedy).lasting());
     }
@@ -139,7 +139,7 @@ fn change(
     let path = state_dir.join(FILE_NAME);
     let unwritable = |error: io::Error| {
         let remedy = format!("allow this user to write to {}", state_dir.display());
-        StartError::new(path.display(), format!("cannot be changed: {error}"), remedy)
+        StartError::new(path.display(), format!("the file cannot be changed: {error}"), remedy)
     };
     let lock = OpenOptions::new()
         .write(true)
@@ -167,7 +167,7 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
             "allow this user to write to {}, or set another directory: `[server] state_dir`",
             state_dir.display()
         );
-        StartError::new(path.display(), format!("cannot be created: {error}"), remedy)
+        StartError::new(path.display(), format!("the file cannot be created: {error}"), remedy)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unwritable)?;
 
@@ -191,8 +191,8 @@ fn publish(draft: &Path, path: &Path) -> io::Result<()> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StartError {
-    let remedy = "allow this user to read it, or set another directory: `[server] state_dir`";
-    StartError::new(path.display(), format!("cannot be read: {error}"), remedy)
+    let remedy = "allow this user to read the file, or set another directory: `[server] state_dir`";
+    StartError::new(path.display(), format!("the file cannot be read: {error}"), remedy)
 }
 
 #[cfg(test)]

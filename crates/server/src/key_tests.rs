@@ -118,7 +118,10 @@ fn paths_to_other_kinds_of_files_are_rejected() {
 
     let (file, path) = written("");
     let error = load_or_create(&path).unwrap_err();
-    assert!(error.what.starts_with("cannot be read: Not a directory"), "nothing is made: {error}");
+    assert!(
+        error.what.starts_with("the file cannot be read: Not a directory"),
+        "nothing is made: {error}"
+    );
     drop(file);
 }
 

@@ -87,7 +87,8 @@ impl fmt::Display for Unreadable {
             Self::Foreign => f.write_str("not a recording of `tidegate run --record`"),
             Self::Version(version) => write!(
                 f,
-                "a recording in format {version}, but this program reads formats {VERSION_MIN} to {VERSION}"
+                "a recording in format {version}, but this program reads formats {VERSION_MIN} to \
+                 {VERSION}; replay it with the version of Tidegate that recorded it"
             ),
             Self::Corrupt(offset, what) => write!(f, "corrupt at byte {offset}: {what}"),
         }

@@ -62,7 +62,10 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     if head.listeners.len() == config.listen.len() && config.server.shards == 1 {
         return Ok(());
     }
-    Err(Unreadable::Corrupt(0, "the listeners or shards are not those of its configuration"))
+    Err(Unreadable::Corrupt(
+        0,
+        "the listeners or shards in the head are not those of the recorded configuration",
+    ))
 }
 
 #[cfg(test)]

@@ -333,7 +333,7 @@ fn begin_recording(
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
         // All shards access shared state, in an order that no single recording contains.
-        let what = format!("{} shards cannot be recorded", config.server.shards);
+        let what = format!("a process with {} shards cannot be recorded", config.server.shards);
         let remedy = "record with `[server] shards = 1`";
         return Err(StartError::new("--record", what, remedy).lasting());
     }

@@ -350,9 +350,9 @@ fn cause(
 ) -> String {
     let why = match state {
         State::Up | State::SlowStart => return String::new(),
-        State::Draining => "drained by an operator",
-        State::Maintenance => "disabled by an operator",
-        State::Removed => "no longer configured",
+        State::Draining => "an operator has drained it",
+        State::Maintenance => "an operator has disabled it",
+        State::Removed => "it is no longer configured",
         State::Spared => "it still gets calls, because too many back ends of its pool failed",
         State::Busy => {
             let wait = backend.returns_at().map(|at| at.since(now).as_secs_f64());

@@ -202,7 +202,7 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     running.look(SETTLE, 1);
     assert!(running.keeper.shown(running.began)["trouble"].is_null());
     let line = running.keeper.changed_trouble();
-    assert_eq!(line.as_deref(), Some("keys: route.key can be used again"));
+    assert_eq!(line.as_deref(), Some("keys: the file route.key can be used again"));
     assert_eq!(running.keeper.changed_trouble(), None);
     running.keeper.rotate(running.began + SETTLE).unwrap();
     running.look(2 * SETTLE, 2);

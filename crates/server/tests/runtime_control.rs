@@ -174,7 +174,8 @@ fn every_operator_request_is_logged_with_its_result() {
             "enable 127.0.0.1:9: done",
             "disable nobody: failed: no back end has this name or address; the back ends are \
              127.0.0.1:9",
-            "reload: failed: error: cannot be read: No such file or directory (os error 2)",
+            "reload: failed: error: the file cannot be read: No such file or directory (os error \
+             2)",
             "unban 192.0.2.1: failed: 192.0.2.1 is not banned",
         ]
     );

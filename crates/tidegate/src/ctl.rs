@@ -151,7 +151,8 @@ fn call_path(call_id: &str) -> String {
 }
 
 fn parse_param(text: &str) -> Result<(String, f64), String> {
-    let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
+    let (name, value) =
+        text.split_once('=').ok_or("not of the form NAME=VALUE, such as t_q=0.01")?;
     let value: f64 = value.parse().map_err(|_| "the value is not a number".to_owned())?;
     if !value.is_finite() {
         return Err("the value is not a finite number".to_owned());

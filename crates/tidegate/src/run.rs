@@ -29,11 +29,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// Maximum size of the recording in megabytes. When the file is full, Tidegate overwrites the
-    /// oldest part
+    /// Maximum size of the recording in MiB. When the file is full, Tidegate overwrites the oldest
+    /// part
     #[arg(
         long,
-        value_name = "MB",
+        value_name = "MIB",
         requires = "record",
         default_value_t = 256,
         value_parser = clap::value_parser!(u64).range(SIZE_MIN >> 20..1 << 20)
@@ -106,7 +106,11 @@ fn end_with(parent: u32) -> Result<(), String> {
         .map_err(|error| format!("--end-with {parent}: {error}"))?;
     // If the parent ended before the request above, the kernel never kills this process.
     let is_parent = getppid().is_some_and(|pid| pid.as_raw_pid().unsigned_abs() == parent);
-    if is_parent { Ok(()) } else { Err(format!("--end-with {parent}: not the parent process")) }
+    if is_parent {
+        Ok(())
+    } else {
+        Err(format!("--end-with {parent}: this is not the process that started Tidegate"))
+    }
 }
 
 fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
@@ -116,7 +120,7 @@ fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
         say(&format!("the recording ended early: {error}"));
     }
     if *lost > 0 {
-        say(&format!("{lost} inputs are missing: the replay will not be exact"));
+        say(&format!("{lost} inputs are missing in the recording: the replay will not be exact"));
     }
 }
 

@@ -108,7 +108,7 @@ fn simulated_results_are_the_same_to_the_byte_however_many_run_at_once() {
         let mut command =
             lab(&["run", "few.toml", "--world", "sim", "--out", "out", "--jobs", &jobs]);
         let out = text(&command.current_dir(folder.path()).assert().code(0).get_output().stdout);
-        assert!(out.contains("simulated time") && out.contains("deliveries in "), "{out}");
+        assert!(out.contains("simulated time") && out.contains("packets delivered in "), "{out}");
         let base = folder.path().join("out");
         let name = |path: PathBuf| path.strip_prefix(&base).unwrap().to_owned();
         let files = files(&base).into_iter().map(|(path, bytes)| (name(path), bytes));
@@ -215,7 +215,7 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     let mut command = lab(&["run", "few.toml", "--out", "out"]);
     let refused = command.current_dir(folder.path()).assert().code(1);
     let out = text(&refused.get_output().stdout);
-    assert!(out.contains("a `[[link]]` is for simulated time only"), "{out}");
+    assert!(out.contains("a `[[link]]` works only in simulated time"), "{out}");
 }
 
 /// A stopped process cannot answer, so it must continue before its counts are read.
@@ -391,7 +391,9 @@ fn costs_are_measured_for_every_kind_of_message_and_give_the_model() {
     for line in ["INVITE     good  none      accepted", "ACK (503)  good  idle      503"] {
         assert!(printed.contains(line), "{printed}");
     }
-    assert!(printed.contains("f for 90 % of the accepted rate") && printed.contains("0.435"));
+    assert!(
+        printed.contains("f at 90 % of the greatest accepted rate") && printed.contains("0.435")
+    );
     let costs = json(&out.join("costs.json"));
     // There are nine kinds of messages in seven states. Eight of them are also measured without a
     // destination. The ACK to a 503 is measured in two states.

@@ -93,7 +93,10 @@ fn another_program_at_the_admin_address_is_reported() {
             let done = output(TIDEGATE, &["ctl", command, "--admin", &address]);
             let said = String::from_utf8_lossy(&done.stderr);
             assert_eq!(done.status.code(), Some(1), "{body}: {said}");
-            assert!(said.contains("is not the admin interface of Tidegate"), "{body}: {said}");
+            assert!(
+                said.contains(" is not Tidegate; give the address of its admin interface"),
+                "{body}: {said}"
+            );
         }
     }
 }

@@ -261,7 +261,9 @@ impl fmt::Display for Wrong {
             Self::OutOfRange(Param { name, range, .. }, value) => {
                 write!(f, "{name} = {value}, but it must be {range}")
             }
-            Self::Contradiction(needed) => write!(f, "the values must have {needed}"),
+            Self::Contradiction(needed) => {
+                write!(f, "the values do not fit together: they must have {needed}")
+            }
         }
     }
 }

@@ -101,7 +101,9 @@ impl fmt::Display for TraceError {
         match self {
             Self::Empty => f.write_str("the trace has no call"),
             Self::TooLong => write!(f, "the trace has more than {MOMENTS_MAX} calls"),
-            Self::Moment { line } => write!(f, "line {line}: not a number of seconds from 0 up"),
+            Self::Moment { line } => {
+                write!(f, "line {line}: not a number of seconds of at least 0")
+            }
             Self::Order { line } => {
                 write!(f, "line {line}: the call is earlier than the call before it")
             }

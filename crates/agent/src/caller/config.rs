@@ -222,7 +222,7 @@ impl fmt::Display for CallerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load(why) => why.fmt(f),
-            Self::Uri => write!(f, "the Request-URI must be 1 to {URI_MAX} bytes of a SIP URI"),
+            Self::Uri => write!(f, "the target must be a SIP URI of 1 to {URI_MAX} bytes"),
             Self::Callees => f.write_str("the number of called users is 0: it must be 1 or more"),
             Self::Callers => f.write_str("the number of calling users is 0: it must be 1 or more"),
             Self::Connections => f.write_str(
@@ -236,7 +236,7 @@ impl fmt::Display for CallerConfigError {
             Self::Emergency => f.write_str("the share of emergency calls must be 0 to 1"),
             Self::Devices => write!(
                 f,
-                "devices: at most {}, with shares from 0 to 1 and times above zero",
+                "the devices must be at most {}, their shares from 0 to 1, and their times above 0",
                 DevicesConfig::COUNT_MAX
             ),
             Self::DevicesOverStreams => f.write_str("devices register over UDP only"),

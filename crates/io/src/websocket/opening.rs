@@ -27,18 +27,25 @@ impl WebSocketClient {
         // RFC 6455 §3: "Fragment identifiers are meaningless in the context of WebSocket URIs and MUST
         // NOT be used on these URIs."
         if !path.starts_with('/') || path.contains('#') {
-            return Err(format!("`{path}` is not a path such as `/` or `/ws`"));
+            return Err(format!(
+                "`{path}` is not a path: write one that begins with `/` and has no `#`, such as \
+                 `/ws`"
+            ));
         }
         let uri = Uri::builder().scheme("ws").authority(host).path_and_query(path).build();
-        let uri =
-            uri.map_err(|error| format!("the host `{host}` and the path `{path}`: {error}"))?;
+        let uri = uri.map_err(|error| {
+            format!("the host `{host}` and the path `{path}` do not form a URI: {error}")
+        })?;
         let origin = origin.map(|origin| {
             let value = HeaderValue::from_str(origin);
             value.map_err(|_| format!("`{origin}` is not an origin such as `https://example.com`"))
         });
         let client = Self { uri, origin: origin.transpose()? };
         if Opening::begin(&client).1.len() > HANDSHAKE_MAX {
-            return Err(format!("the path and the origin have more than {HANDSHAKE_MAX} bytes"));
+            return Err(format!(
+                "the WebSocket handshake has more than {HANDSHAKE_MAX} bytes: use a shorter path \
+                 or origin"
+            ));
         }
         Ok(client)
     }

@@ -74,7 +74,7 @@ pub(super) fn upgrade(held: &[u8], origins: &Origins) -> (Upgrade, usize) {
         Ok(None) if held.len() <= HANDSHAKE_MAX => (Upgrade::Incomplete, 0),
         Ok(None) => {
             let status = "431 Request Header Fields Too Large";
-            (rejected(status, "", "the request is too long"), 0)
+            (rejected(status, "", "the WebSocket handshake is too long"), 0)
         }
         Err(error) => (malformed(&error), 0),
     }
@@ -88,14 +88,15 @@ fn decide(request: &Request, origins: &Origins) -> Upgrade {
     };
     // RFC 9112 §3.2: a server answers 400 to a request without Host.
     if !request.headers().contains_key("Host") {
-        return rejected("400 Bad Request", "", "the request lacks Host");
+        return rejected("400 Bad Request", "", "the request has no Host header");
     }
     if !offers_sip(request) {
-        let (status, text) = ("400 Bad Request", "only the WebSocket subprotocol sip is served");
+        let (status, text) =
+            ("400 Bad Request", "the request must offer the WebSocket subprotocol sip");
         return Upgrade::Rejected(UpgradeFailure::Subprotocol, answer(status, "", text));
     }
     if !is_allowed(request, origins) {
-        let (status, text) = ("403 Forbidden", "pages of this origin may not connect");
+        let (status, text) = ("403 Forbidden", "web pages of this origin may not connect");
         return Upgrade::Rejected(UpgradeFailure::Origin, answer(status, "", text));
     }
     // RFC 7118 §4.1: "The 101 reply from the server MUST contain "sip" in its corresponding
@@ -133,20 +134,26 @@ fn is_allowed(request: &Request, origins: &Origins) -> bool {
 /// Rejects a request that is not a handshake.
 fn malformed(error: &Error) -> Upgrade {
     match error {
-        Error::Protocol(ProtocolError::WrongHttpMethod) => {
-            rejected("405 Method Not Allowed", "Allow: GET\r\n", "this is a WebSocket: use GET")
-        }
+        Error::Protocol(ProtocolError::WrongHttpMethod) => rejected(
+            "405 Method Not Allowed",
+            "Allow: GET\r\n",
+            "this server accepts only WebSocket handshakes: use GET",
+        ),
         Error::Protocol(
             ProtocolError::MissingConnectionUpgradeHeader
             | ProtocolError::MissingUpgradeWebSocketHeader,
-        ) => rejected("426 Upgrade Required", "Upgrade: websocket\r\n", "this is a WebSocket"),
+        ) => rejected(
+            "426 Upgrade Required",
+            "Upgrade: websocket\r\n",
+            "this server accepts only WebSocket handshakes",
+        ),
         // RFC 6455 §4.4: the answer names the versions that the server knows.
         Error::Protocol(ProtocolError::MissingSecWebSocketVersionHeader) => rejected(
             "426 Upgrade Required",
             "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
-            "only version 13 of WebSocket is served",
+            "this server supports only version 13 of the WebSocket protocol",
         ),
-        _ => rejected("400 Bad Request", "", "not the request of a WebSocket handshake"),
+        _ => rejected("400 Bad Request", "", "the request is not a valid WebSocket handshake"),
     }
 }
 

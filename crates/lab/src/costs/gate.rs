@@ -98,9 +98,12 @@ impl Way {
         }
         let sent = u64::from(times + 1) * u64::from(BATCHES) * BATCH as u64;
         let filtered = self.group.gate().expect("asked for").filtered();
-        match filtered == if self.sheds { sent } else { 0 } {
+        let wanted = if self.sheds { sent } else { 0 };
+        match filtered == wanted {
             true => Ok((sender, reader)),
-            false => Err(format!("the kernel gate dropped {filtered} of {sent} datagrams")),
+            false => Err(format!(
+                "the kernel gate dropped {filtered} of {sent} datagrams, but must drop {wanted}"
+            )),
         }
     }
 
@@ -120,7 +123,10 @@ impl Way {
             reader += thread_ns() - sent;
             sender += sent - began;
             if !self.sheds && read != BATCH {
-                return Err(io::Error::other(format!("{read} of {BATCH} datagrams were read")));
+                return Err(io::Error::other(format!(
+                    "only {read} of {BATCH} datagrams were read; repeat the measurement on an \
+                     idle machine"
+                )));
             }
         }
         let each = |ns: u64| ns as f64 / 1e3 / f64::from(BATCHES) / BATCH as f64;

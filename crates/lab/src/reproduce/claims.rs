@@ -248,7 +248,9 @@ fn merge_value(key: &str, old: &mut toml::Value, new: &toml::Value) -> Result<()
         (Array(old), Array(new)) if !new.is_empty() && new.iter().all(toml::Value::is_table) => {
             if new.len() > old.len() {
                 let (changed, known) = (new.len(), old.len());
-                return Err(format!("changes {changed} tables `{key}`, the scenario has {known}"));
+                return Err(format!(
+                    "the set-up changes {changed} tables `{key}`, but the scenario has only {known}"
+                ));
             }
             for (old, new) in old.iter_mut().zip(new) {
                 merge_value(key, old, new)?;
@@ -291,6 +293,6 @@ mod tests {
         let mut table: Table = "[t]\n[[t.n]]\nx = 1\n".parse().unwrap();
         let change = "[t]\nn = [{ x = 2 }, { x = 3 }]\n".parse().unwrap();
         let error = merge(&mut table, &change).unwrap_err();
-        assert_eq!(error, "changes 2 tables `n`, the scenario has 1");
+        assert_eq!(error, "the set-up changes 2 tables `n`, but the scenario has only 1");
     }
 }

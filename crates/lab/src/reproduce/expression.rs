@@ -146,7 +146,7 @@ fn asked(
         needs = needs.iter().flat_map(with).collect();
     }
     if needs.is_empty() {
-        return Err(Error::new(ErrorKind::InvalidOperation, "an empty list"));
+        return Err(Error::new(ErrorKind::InvalidOperation, "a list in the expression is empty"));
     }
     Ok((needs, is_list))
 }

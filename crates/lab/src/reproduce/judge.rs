@@ -106,7 +106,7 @@ pub(super) fn judge(
         }
         seeds = each.len();
         let Some(Spread { median, min, max, .. }) = Spread::of(each) else {
-            return Err(format!("{}: a value has no runs", claim.id));
+            return Err(format!("{}: `{name}` has no runs", claim.id));
         };
         values.insert(name.clone(), Range { median, min, max });
     }
@@ -139,21 +139,24 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
     let verdict = grade(claim, &values)?;
     if verdict != Grade::Reproduced {
         return Err(format!(
-            "{}: with the numbers of the paper the verdict is `{}`",
+            "{}: with the numbers of the paper the rule gives `{}`, but it must give `reproduced`",
             claim.id,
             verdict.word()
         ));
     }
     for (name, value) in &claim.planted {
         let Some(planted) = values.get_mut(name) else {
-            return Err(format!("{}: there is no value `{name}` to plant", claim.id));
+            return Err(format!(
+                "{}: `planted` has `{name}`, which is not one of `values`",
+                claim.id
+            ));
         };
         *planted = Range::only(*value);
     }
     let verdict = grade(claim, &values)?;
     if verdict == Grade::Reproduced {
         return Err(format!(
-            "{}: the planted numbers also give the verdict `reproduced`",
+            "{}: the rule also gives `reproduced` with the wrong numbers in `planted`",
             claim.id
         ));
     }

@@ -103,7 +103,8 @@ impl Page {
             let finding = recorded.map(|recorded| &recorded.finding);
             let Some(finding) = finding.filter(|finding| has_values(claim, finding)) else {
                 return Err(format!(
-                    "{}: the record has no finding with its values; run `reproduce --row {0}`",
+                    "{}: the record has no values of this claim; run `tidegate-lab reproduce \
+                     --row {0}`",
                     claim.id
                 ));
             };
@@ -111,7 +112,7 @@ impl Page {
             if verdict != claim.verdict || finding.verdict != claim.verdict {
                 let word = finding.verdict.word();
                 return Err(format!(
-                    "{}: the recorded verdict is `{word}`, and the rule gives `{}`",
+                    "{}: the recorded verdict is `{word}`, but the rule gives `{}`",
                     claim.id,
                     verdict.word()
                 ));
@@ -119,7 +120,9 @@ impl Page {
         }
         if self.rendered(claims, &record)? != read(&self.page)? {
             let page = self.page.display();
-            return Err(format!("{page} is not what `tidegate-lab reproduce` writes"));
+            return Err(format!(
+                "{page} differs from what `tidegate-lab reproduce` writes; run that command"
+            ));
         }
         Ok(())
     }
@@ -143,8 +146,9 @@ impl Page {
             let present = Origin::of(claim, claims, scenarios)?;
             let mut reasons = Vec::new();
             match &finding.origin {
-                None => reasons
-                    .push("the record does not say of which scenario and rule it is".to_owned()),
+                None => {
+                    reasons.push("the record does not name its scenario and its rule".to_owned())
+                }
                 Some(origin) => {
                     if origin.scenarios != present.scenarios {
                         reasons.push("its scenario has changed".to_owned());
@@ -189,7 +193,10 @@ impl Page {
             .split_once(begin)
             .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
         let Some((before, after)) = parts else {
-            return Err(format!("{}: no lines `{begin}` and `{end}`", self.page.display()));
+            return Err(format!(
+                "{}: the page lacks the lines `{begin}` and `{end}`",
+                self.page.display()
+            ));
         };
         let mut tables = summary(claims, record);
         for paper in &claims.papers {

@@ -114,14 +114,24 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     check_capacity(&topology, &emulate, report)?;
     if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
         let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
-        report.error(emulate.span(), "a quota excludes stolen time", "has a quota", help);
+        report.error(
+            emulate.span(),
+            "a quota excludes stolen time",
+            "this table has a quota",
+            help,
+        );
         return None;
     }
     if emulate.get_ref().distribution != Distribution::Constant
         && disturbance.is_some_and(|d| d.costs != Spread::Constant)
     {
         let help = "remove `distribution` from `[emulate]`, or `costs` from `[disturbance]`";
-        report.error(emulate.span(), "costs have two distributions", "has one of them", help);
+        report.error(
+            emulate.span(),
+            "costs have two distributions",
+            "this table has one of them",
+            help,
+        );
         return None;
     }
     let workload = workload?;
@@ -258,7 +268,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             report.error(
                 key.span(),
                 title,
-                "not a number of `[workload]`, `[server]`, `[farm]` or `[tcp]`",
+                "not a key with a number in `[workload]`, `[server]`, `[farm]` or `[tcp]`",
                 help,
             );
             right = false;
@@ -267,7 +277,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
         match axis.read_list(value, report) {
             Some(values) if values.is_empty() => {
                 let title = format!("`{}` has no values", axis.name());
-                report.error(value.span(), title, "the list is empty", "write a value");
+                report.error(value.span(), title, "the list is empty", "write at least one value");
                 right = false;
             }
             Some(mut values) => {
@@ -353,9 +363,9 @@ fn check_distinct(variants: &[Spanned<Variant>], report: &mut Report) {
         if let Some(twin) = twin {
             report.clash(
                 format!("two variants are called {}", quoted(&name)),
-                (variant.span(), "this one"),
-                (twin.span(), "and this"),
-                "give one of them a `label`",
+                (variant.span(), "this variant"),
+                (twin.span(), "and this one"),
+                "give one of them another `label`",
             );
         }
     }
@@ -388,7 +398,7 @@ fn check_swept(
     {
         let header = optional.header;
         let title = format!("`{}` is swept, but there is no `{header}`", axis.name());
-        let help = format!("add `{header}`, or do not sweep it");
+        let help = format!("add `{header}`, or remove the key from `[sweep]`");
         report.error(root.span(), title, format!("no `{header}`"), help);
     }
 }
@@ -397,7 +407,7 @@ fn check_count(sweep: &[(Axis, Vec<f64>)], variants: usize, repetitions: u32, re
     let lengths = sweep.iter().map(|(_, values)| values.len());
     let count = lengths.fold(variants.saturating_mul(repetitions as usize), usize::saturating_mul);
     if count > POINTS_MAX {
-        let title = format!("{count} runs are too many");
-        report.missing(title, format!("sweep fewer values: {POINTS_MAX} runs are allowed"));
+        let title = format!("the scenario has {count} runs, the limit is {POINTS_MAX}");
+        report.missing(title, "sweep fewer values, or reduce `repetitions` or the variants");
     }
 }

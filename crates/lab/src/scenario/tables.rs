@@ -247,7 +247,9 @@ fn printable(text: &str, length_max: usize) -> Result<String, Wrong> {
     match text.chars().count() {
         0 => Err("empty".into()),
         n if n > length_max => Err(format!("{n} characters").into()),
-        _ if text.chars().any(char::is_control) => Err("the text has a control character".into()),
+        _ if text.chars().any(char::is_control) => {
+            Err("the text contains a control character".into())
+        }
         _ => Ok(text.to_owned()),
     }
 }

@@ -28,9 +28,9 @@ impl Hold {
             None if text == "exp" => Ok(Self::Exponential),
             Some(("lognormal", sigma)) => match sigma.parse::<f64>() {
                 Ok(sigma) if (0.0..=5.0).contains(&sigma) => Ok(Self::Lognormal(sigma)),
-                _ => Err("SIGMA is a number from 0 to 5".into()),
+                _ => Err("SIGMA must be a number from 0 to 5".into()),
             },
-            _ => Err("there is no such distribution".into()),
+            _ => Err("this is not the name of a distribution".into()),
         }
     }
 

@@ -113,8 +113,8 @@ pub(super) fn too_slow<'a>(
     let mut measured = callers.into_iter().map(|stats| &stats.measured);
     let Measured { offered, not_begun, .. } = measured.find(is_doubt)?;
     Some(format!(
-        "{not_begun} of {offered} calls did not begin, because too many calls were open; choose \
-         `open_max`"
+        "{not_begun} of {offered} calls did not begin, because too many calls were open; set \
+         `open_max` in `[workload]`"
     ))
 }
 

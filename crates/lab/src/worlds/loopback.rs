@@ -117,7 +117,7 @@ impl World for Loopback {
 /// because the results would name it although it had no effect.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
-    let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
+    let only = |what: &str| Err(format!("{what} works only in simulated time: use `--world sim`"));
     if conditions.tcp.is_some() {
         return only("`[tcp]`");
     }
@@ -198,8 +198,9 @@ fn used(
 /// Returns the reason why answerers with this load were too slow, or `None` if they were not.
 fn overloaded(answerer_load: f64) -> Option<String> {
     let percent = answerer_load * 100.0;
-    (answerer_load > ANSWERER_LOAD_MAX)
-        .then(|| format!("an answerer used {percent:.0} % of a core; increase `answerers`"))
+    (answerer_load > ANSWERER_LOAD_MAX).then(|| {
+        format!("an answerer used {percent:.0} % of a core; increase `answerers` in `[workload]`")
+    })
 }
 
 fn wait(until: Instant, cancelled: &AtomicBool) -> Result<(), String> {

@@ -121,9 +121,9 @@ mod tests {
         drop(hanging);
         assert_eq!(further, StatusCode::SERVICE_UNAVAILABLE);
         let why = told.try_recv().unwrap().to_string();
-        assert!(
-            why.ends_with("failed: a reload is running, and too many others wait; try again later")
-        );
+        assert!(why.ends_with(
+            "failed: a reload is running, and too many other reloads wait; try again later"
+        ));
         for reload in waiting {
             let answer = runtime.block_on(reload).unwrap().unwrap();
             assert_eq!(answer.status(), StatusCode::OK);

@@ -20,7 +20,7 @@ use crate::key::{Keeper, NotKept, unix_time};
 const ROTATIONS_MAX: usize = 2;
 
 /// The answer to a further rotation.
-const TOO_MANY: &str = "a rotation is running, and another one waits; try again later";
+const TOO_MANY: &str = "a key rotation is running, and another one waits; try again later";
 
 /// Returns the HTTP routes of the page and of rotation. Both run on another thread, because they
 /// wait for the file of the keys. Only one runs at a time, so the requests that wait for a slow

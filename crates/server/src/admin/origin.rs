@@ -32,7 +32,10 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
         origin.zip(own).is_some_and(|((_, origin), own)| origin.eq_ignore_ascii_case(own))
     };
     let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !is_own(origin));
-    is_foreign.then_some("The request comes from a web page of another origin.\n")
+    is_foreign.then_some(
+        "The Origin header shows that a web page of another site sent the request. Only pages of \
+         this server may do so.\n",
+    )
 }
 
 /// Returns whether `authority`, which is `host` or `host:port`, names this interface. Any IP

@@ -93,7 +93,10 @@ async fn read_body(mut request: Request) -> Result<Bytes, Response> {
             (StatusCode::BAD_REQUEST, why.to_owned())
         }
         Err(_) => {
-            let why = format!("the request did not arrive within {} s\n", BODY_WAIT.as_secs());
+            let why = format!(
+                "the body of the request did not arrive within {} s; send it again\n",
+                BODY_WAIT.as_secs()
+            );
             (StatusCode::REQUEST_TIMEOUT, why)
         }
     };

@@ -32,7 +32,7 @@ impl fmt::Display for HostPort {
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
-        return Err("not the address of a single machine".into());
+        return Err("a multicast or broadcast address, not that of one machine".into());
     }
     Ok(address)
 }
@@ -59,14 +59,14 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     }
     let net: IpNet = text.parse().map_err(|_| match text.split_once('/') {
         Some((ip, _)) if ip.parse::<IpAddr>().is_ok() => {
-            Wrong::from("the prefix length is too long for this address")
+            Wrong::from("the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)")
         }
-        _ => "not an address with a prefix length".into(),
+        _ => "not an IP address or network".into(),
     })?;
     unmapped(net.addr())?;
     if net.trunc() != net {
         let help = format!("write `\"{}\"`", net.trunc());
-        return Err(Wrong::with_help("the address has bits set after its prefix", help));
+        return Err(Wrong::with_help("the address has bits set beyond the prefix length", help));
     }
     Ok(net)
 }
@@ -139,12 +139,12 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     if is_host_name(host) {
         let help = "write the IP address of this name: Tidegate does not look up names here";
-        return Err(Wrong::with_help("a name, not an address", help));
+        return Err(Wrong::with_help("a host name, not an IP address", help));
     }
     if unbracketed(host).parse::<IpAddr>().is_ok() && port.parse::<u16>().is_err() {
         return Err("the port is not a number from 0 to 65535".into());
     }
-    Err("not an address and a port".into())
+    Err("not an IP address and a port".into())
 }
 
 fn reachable(address: SocketAddr) -> Result<(), Wrong> {
@@ -152,7 +152,7 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     if address.ip().is_unspecified() {
         Err("peers cannot send to the wildcard address".into())
     } else if is_group(address.ip()) {
-        Err("not the address of a single machine".into())
+        Err("a multicast or broadcast address, not that of one machine".into())
     } else if address.port() == 0 {
         Err("peers cannot send to port 0".into())
     } else {
@@ -165,7 +165,7 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
 fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
     match ip.to_canonical() {
         v4 if v4 != ip => {
-            Err(Wrong::with_help("an IPv4 address in IPv6 form", format!("write `{v4}`")))
+            Err(Wrong::with_help("an IPv4-mapped IPv6 address", format!("write `{v4}`")))
         }
         _ => Ok(ip),
     }
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(name_server("192.0.2.53"), Ok(addr("192.0.2.53:53")));
         assert_eq!(name_server("::1"), Ok(addr("[::1]:53")));
         assert_eq!(name_server("[::1]:5353"), Ok(addr("[::1]:5353")));
-        assert_eq!(label(name_server("ns.example.com:53")), "a name, not an address");
+        assert_eq!(label(name_server("ns.example.com:53")), "a host name, not an IP address");
         assert_eq!(label(name_server("0.0.0.0")), "peers cannot send to the wildcard address");
         assert_eq!(label(name_server("192.0.2.53:0")), "peers cannot send to port 0");
     }
@@ -219,8 +219,11 @@ mod tests {
         assert!(listening("[::]:5060").is_ok());
         assert_eq!(help(listening("::1")), "write `\"[::1]:5060\"`");
         assert_eq!(label(listening("127.0.0.1:99999")), "the port is not a number from 0 to 65535");
-        assert_eq!(label(listening("localhost:5060")), "a name, not an address");
-        assert_eq!(label(listening("255.255.255.255:5060")), "not the address of a single machine");
+        assert_eq!(label(listening("localhost:5060")), "a host name, not an IP address");
+        assert_eq!(
+            label(listening("255.255.255.255:5060")),
+            "a multicast or broadcast address, not that of one machine"
+        );
         assert_eq!(listening_or_off("off"), Ok(None));
     }
 
@@ -229,8 +232,11 @@ mod tests {
         assert_eq!(network("10.0.0.1").unwrap().to_string(), "10.0.0.1/32");
         assert_eq!(network("2001:db8::/32").unwrap().to_string(), "2001:db8::/32");
         assert_eq!(help(network("10.1.2.3/8")), "write `\"10.0.0.0/8\"`");
-        assert_eq!(label(network("10.0.0.0/33")), "the prefix length is too long for this address");
-        assert_eq!(label(network("office")), "not an address with a prefix length");
+        assert_eq!(
+            label(network("10.0.0.0/33")),
+            "the prefix length is not a number from 0 to 32 (IPv4) or 128 (IPv6)"
+        );
+        assert_eq!(label(network("office")), "not an IP address or network");
     }
 
     #[test]

@@ -52,11 +52,11 @@ pub(super) fn contact(text: &str) -> Result<String, Wrong> {
         return Err(Wrong::with_help(format!("{} bytes", text.len()), help));
     }
     if uri.headers.is_some() {
-        return Err("has headers, which a Request-URI cannot have".into());
+        return Err("the URI has headers, which a Request-URI cannot have".into());
     }
     if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
         let help = "remove `transport`: in this version contacts are reached over UDP only";
-        return Err(Wrong::with_help("not supported in this version", help));
+        return Err(Wrong::with_help("another transport than UDP", help));
     }
     match uri.host.and_then(|host| host.ip()) {
         Some(ip) => sip_address(&format!("{}:{}", in_uri(ip), uri.port_or_default())).map(drop)?,
@@ -72,7 +72,7 @@ fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
         Some((uri, Scheme::Sip)) => Ok(uri),
         Some((_, Scheme::Sips)) => {
             let help = "write `sip:`: this version does not support `sips:`";
-            Err(Wrong::with_help("not supported in this version", help))
+            Err(Wrong::with_help("a `sips:` URI", help))
         }
         // `alice@example.com` has no scheme.
         _ if Uri::parse(format!("sip:{text}").as_bytes()).is_ok() => {
@@ -118,7 +118,7 @@ mod tests {
         for more in ["sip:a@b.example:5060", "sip:a:x@b.example", "sip:a@b.example;user=phone"] {
             assert!(help(more).starts_with("write `\"sip:a@b.example\"`"), "{more}");
         }
-        assert_eq!(aor("sips:a@b.example").unwrap_err().label, "not supported in this version");
+        assert_eq!(aor("sips:a@b.example").unwrap_err().label, "a `sips:` URI");
         assert_eq!(aor("a b").unwrap_err().label, "not a SIP URI");
     }
 
@@ -140,8 +140,8 @@ mod tests {
         let long = format!("sip:{}@a.example", "a".repeat(CONTACT_MAX));
         for (wrong, label) in [
             ("10.0.0.7:5062", "no `sip:`"),
-            ("sip:a@b?Subject=x", "has headers, which a Request-URI cannot have"),
-            ("sip:a@b.example;transport=tcp", "not supported in this version"),
+            ("sip:a@b?Subject=x", "the URI has headers, which a Request-URI cannot have"),
+            ("sip:a@b.example;transport=tcp", "another transport than UDP"),
             ("sip:0.0.0.0", "peers cannot send to the wildcard address"),
             ("sip:b.example:0", "peers cannot send to port 0"),
             ("<sip:a@b>", "not a SIP URI"),

@@ -19,16 +19,16 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
                 Some(near) => format!("did you mean `\"{near}\"`?"),
                 None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
             };
-            let title = format!("an unknown pool {} as `backup`", quoted(to.get_ref()));
-            report.error(to.span(), title, "no pool of this name", help);
+            let title = format!("`backup` names an unknown pool {}", quoted(to.get_ref()));
+            report.error(to.span(), title, "there is no pool of this name", help);
             continue;
         };
         let chain = std::iter::successors(Some(first), |&next| backup(next));
         if chain.take(drafts.len()).any(|next| next == i) {
-            let help = "remove one `backup` of the loop";
+            let help = "remove `backup` from one pool of the loop";
             report.error(
                 to.span(),
-                "a loop of `backup` pools",
+                "the `backup` pools form a loop",
                 "this `backup` leads back to its own pool",
                 help,
             );

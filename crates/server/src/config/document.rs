@@ -20,7 +20,7 @@ pub(crate) const FILE_MAX: usize = 32 << 20;
 pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let help = "name a file that exists and that this user may read".to_owned();
-        Diagnostics::without_text(path, format!("cannot be read: {error}"), help)
+        Diagnostics::without_text(path, format!("the file cannot be read: {error}"), help)
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -44,7 +44,7 @@ impl<'i> Document<'i> {
     pub fn parse(path: &Path, bytes: &'i [u8]) -> Result<Self, Diagnostics> {
         if bytes.len() > FILE_MAX {
             let help = format!("write at most {} KiB", FILE_MAX / 1024);
-            return Err(Diagnostics::without_text(path, "too long".to_owned(), help));
+            return Err(Diagnostics::without_text(path, "the file is too long".to_owned(), help));
         }
         let mut report = Report::default();
         let text = match std::str::from_utf8(bytes) {
@@ -52,7 +52,12 @@ impl<'i> Document<'i> {
             Err(error) => {
                 // The lossy text contains a replacement character of three bytes at the error.
                 let at = error.valid_up_to();
-                report.error(at..at + 3, "not UTF-8 text", "", "save the file as UTF-8");
+                report.error(
+                    at..at + 3,
+                    "the file is not UTF-8 text",
+                    "",
+                    "save the file as UTF-8",
+                );
                 return Err(report.into_diagnostics(path, &String::from_utf8_lossy(bytes)));
             }
         };
@@ -83,11 +88,11 @@ fn report_syntax(error: &toml::de::Error, report: &mut Report) {
     let values = ["string", "quot", "literal", "float", "integer", "value", "number"];
     let message = error.message().trim_end_matches(", expected nothing");
     let help = if message.contains("duplicate key") {
-        "remove one of the two"
+        "remove one of the two definitions"
     } else if values.iter().any(|noun| message.contains(noun)) {
-        "write a text in double quotes: `address = \"127.0.0.1:5060\"`"
+        "write text in double quotes, such as `address = \"127.0.0.1:5060\"`"
     } else {
-        "write one `[table]` or one `key = value` on a line"
+        "write one `[table]` or one `key = value` on each line"
     };
     let title = format!("not TOML: {message}");
     report.error(error.span().unwrap_or(0..0), title, "", help);

@@ -99,9 +99,13 @@ impl Found {
         self.domains.iter().filter(differs).map(|Domain { domain, servers, .. }| {
             let labels: Vec<_> = servers.iter().map(Server::label).collect();
             match &*labels {
-                [] => format!("domain {domain}: has no servers"),
-                [one] => format!("domain {domain}: its server is {one}"),
-                all => format!("domain {domain}: {} servers: {}", all.len(), all.join(", ")),
+                [] => format!("domain {domain}: the DNS lists no servers"),
+                [one] => format!("domain {domain}: the DNS lists 1 server: {one}"),
+                all => format!(
+                    "domain {domain}: the DNS lists {} servers: {}",
+                    all.len(),
+                    all.join(", ")
+                ),
             }
         })
     }

@@ -192,12 +192,12 @@ fn changes_are_reported_for_each_domain() {
     assert_eq!(
         after.changes_since(&before).collect::<Vec<_>>(),
         [
-            "domain two.example: its server is a.example.com:5070",
-            "domain none.example: has no servers",
+            "domain two.example: the DNS lists 1 server: a.example.com:5070",
+            "domain none.example: the DNS lists no servers",
         ]
     );
     assert_eq!(
         before.changes_since(&after).collect::<Vec<_>>(),
-        ["domain two.example: 2 servers: a.example.com:5070, b.x:5071",]
+        ["domain two.example: the DNS lists 2 servers: a.example.com:5070, b.x:5071",]
     );
 }

@@ -44,8 +44,8 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
         return Err("not a SIP URI".into());
     };
     if scheme.eq_ignore_ascii_case("sips") {
-        let help = "write `sip:`, and `transport = \"tls\"` in its `[[pool]]`";
-        return Err(Wrong::with_help("TLS is a property of the pool", help));
+        let help = "write `sip:`, and `transport = \"tls\"` in the `[[pool]]` of this back end";
+        return Err(Wrong::with_help("TLS is set for the whole pool, not in the URI", help));
     }
     if !scheme.eq_ignore_ascii_case("sip") {
         // `localhost:5070` has no scheme, and `http://10.0.0.1` a wrong one.
@@ -61,16 +61,22 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
     let (host, parameters) = rest.split_at(rest.find([';', '?']).unwrap_or(rest.len()));
     let bare = || format!("write `\"sip:{}\"`", host.escape_debug());
     if user.is_some() {
-        return Err(Wrong::with_help("names a user, not a server", bare()));
+        return Err(Wrong::with_help("the URI names a user, not a server", bare()));
     }
     if let Some(transport) = parameters.strip_prefix(";transport=") {
         let key = transport.to_ascii_lowercase();
-        let help =
-            format!("{}, and `transport = \"{}\"` in its `[[pool]]`", bare(), key.escape_debug());
+        let help = format!(
+            "{}, and `transport = \"{}\"` in the `[[pool]]` of this back end",
+            bare(),
+            key.escape_debug()
+        );
         return Err(Wrong::with_help("all back ends of a pool have one transport", help));
     }
     if !parameters.is_empty() {
-        return Err(Wrong::with_help("this version does not support parameters", bare()));
+        return Err(Wrong::with_help(
+            "this version does not support parameters or headers in this URI",
+            bare(),
+        ));
     }
     endpoint(host)
 }
@@ -136,13 +142,17 @@ mod tests {
         assert_eq!(help("sip:10.0.0.1;lr"), "write `\"sip:10.0.0.1\"`");
         assert_eq!(
             help("sip:10.0.0.1;transport=TCP"),
-            "write `\"sip:10.0.0.1\"`, and `transport = \"tcp\"` in its `[[pool]]`",
+            "write `\"sip:10.0.0.1\"`, and `transport = \"tcp\"` in the `[[pool]]` of this back \
+             end",
         );
         assert_eq!(help("sip:[::ffff:10.0.0.1]:5060"), "write `10.0.0.1`");
-        assert_eq!(label("sips:10.0.0.1"), "TLS is a property of the pool");
+        assert_eq!(label("sips:10.0.0.1"), "TLS is set for the whole pool, not in the URI");
         assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");
         assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
-        assert_eq!(label("sip:224.0.1.75"), "not the address of a single machine");
+        assert_eq!(
+            label("sip:224.0.1.75"),
+            "a multicast or broadcast address, not that of one machine"
+        );
         assert_eq!(label("http://10.0.0.1"), "not a SIP URI");
     }
 

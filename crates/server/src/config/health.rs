@@ -41,9 +41,9 @@ pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Op
     match section.place("timeout_ms") {
         None => probe.timeout = probe.timeout.min(probe.interval),
         Some(span) if wrong.is_empty() && probe.timeout > probe.interval => {
-            let title = "a probe timeout longer than the interval";
+            let title = "the probe timeout is longer than the interval";
             let interval = probe.interval.as_secs_f64();
-            let label = format!("longer than the {interval} s between two probes");
+            let label = format!("this is longer than the {interval} s between two probes");
             let help = "write a shorter `timeout_ms` or a longer `interval_s`";
             report.error(span, title, label, help);
         }

@@ -57,16 +57,17 @@ pub(super) fn check_sharing(
         if !drafts.iter().any(|other| is_own(&other)) {
             report.error(
                 shared.span(),
-                "a shared listener without a listener for this instance alone",
+                "a shared listener needs another listener, for this instance alone",
                 "responses of back ends could reach another instance",
-                "add a `[[listen]]` of the same family with an address that no other instance has",
+                "add a `[[listen]]` of the same address family, with an address that no other \
+                 instance has",
             );
         }
         if *shared.get_ref() == Sharing::Processes {
             if address.get_ref().ip().is_unspecified() || address.get_ref().port() == 0 {
                 report.clash(
-                    "an address that processes cannot share",
-                    (address.span(), "a wildcard address, or port 0"),
+                    "processes cannot share this address",
+                    (address.span(), "this is a wildcard address, or has port 0"),
                     (shared.span(), "shared here"),
                     "write the address and port that all processes use",
                 );
@@ -89,7 +90,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
     for (i, name) in names.iter().enumerate() {
         if let Some(twin) = names[..i].iter().find(|other| other.get_ref() == name.get_ref()) {
             report.clash(
-                format!("two listeners named {}", quoted(name.get_ref())),
+                format!("two listeners have the name {}", quoted(name.get_ref())),
                 (name.span(), "used already"),
                 (twin.span(), "here"),
                 "give each listener its own name",
@@ -110,7 +111,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
         };
         if let Some((_, twin)) = addresses[..i].iter().find(is_twin) {
             report.clash(
-                "two listeners at one address",
+                "two listeners have the same address",
                 (address.span(), "another listener has this address"),
                 (twin.span(), "here"),
                 "remove one of them or give it another port",

@@ -54,7 +54,12 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
             let idle = params.each().next().map(|(key, _)| key.span());
             if let Some(span) = idle.clone() {
                 let help = "add `law = …`, or remove the parameters";
-                report.error(span, "parameters without a law", "the shadow law is `off`", help);
+                report.error(
+                    span,
+                    "there are parameters, but no law",
+                    "the shadow law is `off`",
+                    help,
+                );
             }
             idle.is_none()
         };

@@ -171,7 +171,7 @@ impl BackendDraft {
         let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {
             return report.clash(
-                format!("two back ends at {}", here.get_ref()),
+                format!("two back ends of a pool have the address {}", here.get_ref()),
                 (here.span(), "used already"),
                 (there.span(), "here"),
                 "remove one of them: a pool can have a server only once",
@@ -179,7 +179,7 @@ impl BackendDraft {
         }
         if self.name != first.name {
             return report.clash(
-                format!("two names for the server at {}", here.get_ref()),
+                format!("the server at {} has two names", here.get_ref()),
                 (here.span(), "a different name"),
                 (there.span(), "the same server"),
                 "write the same `name` in every pool: the server is one back end, with one count of calls",
@@ -187,9 +187,9 @@ impl BackendDraft {
         }
         if let Some(own) = self.description() {
             report.clash(
-                format!("different keys for the server at {}", here.get_ref()),
-                (own, "has no effect here"),
-                (there.span(), "the keys that apply"),
+                format!("the server at {} has different keys in two pools", here.get_ref()),
+                (own, "this key has no effect here"),
+                (there.span(), "the keys of this entry apply"),
                 "write `weight`, `priority`, `calls_max` and `cps_max` in the first pool that names \
                  the server",
             );
@@ -211,7 +211,7 @@ pub fn selection(
                 let help = "remove the parameters, or choose a policy that has parameters";
                 report.error(
                     span,
-                    "parameters for a policy without parameters",
+                    "the policy has no parameters",
                     "`fork` has no parameters",
                     help,
                 );
@@ -236,8 +236,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
                 report.error(
                     q.span(),
-                    "`q` in a pool that does not fork".to_owned(),
-                    "has no effect",
+                    "`q` has no effect in a pool that does not fork".to_owned(),
+                    "only the policy `fork` uses this key",
                     "remove `q`, or write `policy = \"fork\"` in the pool".to_owned(),
                 );
             }
@@ -261,8 +261,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 // RFC 3263 §4: the servers of a domain are tried one after another.
                 report.error(
                     endpoint.span(),
-                    "a domain in a pool that forks".to_owned(),
-                    "`fork` needs single servers",
+                    "a pool that forks cannot have a domain as a back end".to_owned(),
+                    "`fork` needs single servers, and a domain can have several",
                     format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
                 );
             }
@@ -272,7 +272,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 policy.span(),
                 format!("a pool that forks has at most {FORK_MAX} back ends"),
                 format!("forks to {}", draft.backends.len()),
-                "divide them among pools, or choose another policy".to_owned(),
+                "divide the back ends among several pools, or choose another policy".to_owned(),
             );
         }
     }
@@ -291,9 +291,11 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
             {
                 report.error(
                     cps_max.span(),
-                    "a `cps_max` below the `rate_min_cps` of its pool".to_owned(),
+                    "`cps_max` is below the `rate_min_cps` of the pool".to_owned(),
                     format!("less than {}", learning.rate_min_cps),
-                    "write a lower `rate_min_cps` in its `[pool.limit]`".to_owned(),
+                    "write a higher `cps_max`, or a lower `rate_min_cps` in the `[pool.limit]` of \
+                     this pool"
+                        .to_owned(),
                 );
             }
         }
@@ -308,7 +310,7 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
         if let Some(span) = span {
             report.error(
                 span,
-                "a limit in a pool that forks".to_owned(),
+                "a pool that forks cannot have limits".to_owned(),
                 "`fork` sends calls to all back ends, whatever their headroom".to_owned(),
                 "remove the limit, or choose another policy".to_owned(),
             );
@@ -322,7 +324,7 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     for name in drafts.iter().filter_map(|pool| pool.name.as_ref()) {
         if let Some(first) = pools.insert(name.get_ref(), name.span()) {
             report.clash(
-                format!("two pools named {}", quoted(name.get_ref())),
+                format!("two pools have the name {}", quoted(name.get_ref())),
                 (name.span(), "used already"),
                 (first, "here"),
                 "give each pool its own name",
@@ -349,7 +351,7 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
         let (Some(name), Some(label)) = (&backend.name, backend.label()) else { continue };
         if let Some(first) = names.insert(name, label.span()) {
             report.clash(
-                format!("two back ends named {}", quoted(name)),
+                format!("two back ends have the name {}", quoted(name)),
                 (label.span(), "used already"),
                 (first, "here"),
                 "give each back end its own name, across all pools",

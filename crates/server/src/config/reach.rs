@@ -45,7 +45,7 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         let word = transport.name().to_ascii_lowercase();
         report.error(
             given.span(),
-            format!("no listener for `{word}`"),
+            format!("there is no listener for `{word}`"),
             "Tidegate cannot send requests to this pool",
             format!("add a `[[listen]]` with `transport = \"{word}\"`"),
         );
@@ -57,7 +57,12 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         && let Some(only) = listeners.iter().find_map(|l| l.transport.as_ref())
     {
         let help = "add a `[[listen]]` with `transport = \"udp\"`, `\"tcp\"` or `\"tls\"`";
-        report.error(only.span(), "no listener that reaches back ends", NO_WEBSOCKETS, help);
+        report.error(
+            only.span(),
+            "there is no listener that can reach back ends",
+            NO_WEBSOCKETS,
+            help,
+        );
     }
     let all_known = all_known && !known.is_empty();
     for backend in &pool.backends {
@@ -110,7 +115,7 @@ fn check_large(
         let ip = from.ip();
         let help = format!("add a `[[listen]]` with `transport = \"tcp\"` and the address {ip}");
         let why = "Tidegate cannot send large requests to this pool over TCP";
-        report.error(given.span(), "no listener for `tcp`", why, help);
+        report.error(given.span(), "there is no listener for `tcp`", why, help);
     }
 }
 
@@ -141,14 +146,14 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             None if names.is_empty() => "add this `name` to a `[[listen]]`".to_owned(),
             None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
         };
-        let title = format!("an unknown listener {}", quoted(wanted.get_ref()));
-        return report.error(wanted.span(), title, "no listener of this name", help);
+        let title = format!("`listener` names an unknown listener {}", quoted(wanted.get_ref()));
+        return report.error(wanted.span(), title, "there is no listener of this name", help);
     };
     if let (Some(given), Some(has)) = (&pool.transport, &listener.transport)
         && given.get_ref() != has.get_ref()
     {
         return report.clash(
-            "a pool and its listener with different transports",
+            "the pool and its listener have different transports",
             (given.span(), "the pool"),
             (has.span(), "its listener"),
             "remove `transport` from the pool, or name another listener",
@@ -156,7 +161,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
     if let Some(transport) = listener.transport.as_ref().filter(|by| by.get_ref().is_websocket()) {
         return report.clash(
-            "a pool with a listener for WebSockets",
+            "a pool cannot use a listener for WebSockets",
             (wanted.span(), NO_WEBSOCKETS),
             (transport.span(), "its listener"),
             "name another listener, or leave `listener` out",
@@ -188,10 +193,10 @@ fn named<'l>(pool: &pool::Draft, listeners: &'l [ListenDraft]) -> Option<&'l Lis
 
 fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     report.clash(
-        "a back end that is this process: a loop",
-        (backend, "calls would come back to this process"),
-        (own, "a listener of this process"),
-        "write the address of the server behind Tidegate",
+        "the back end is this process, so calls would loop",
+        (backend, "calls to this address would come back to this process"),
+        (own, "this is an address of this process"),
+        "write the address of the server that gets the calls",
     );
 }
 
@@ -239,14 +244,14 @@ fn report_unreachable(
         IpAddr::V6(_) => "IPv6",
     };
     let (label, other) = if same_family(*address.get_ref(), *listener.get_ref()) {
-        ("outside this machine", "this listener sends within this machine only")
+        ("this address is outside this machine", "this listener sends within this machine only")
     } else if family == "IPv4" {
         ("an IPv4 address", "this listener sends over IPv6 only")
     } else {
         ("an IPv6 address", "this listener sends over IPv4 only")
     };
     report.clash(
-        "a back end that no listener can reach",
+        "no listener can reach this back end",
         (address.span(), label),
         (listener.span(), other),
         format!("add a `[[listen]]` with an {family} address in the network of this back end"),

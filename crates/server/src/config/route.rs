@@ -39,9 +39,9 @@ impl RouteDraft {
         }
         match *from.get_ref() {
             Senders::Any => report.clash(
-                "an open relay",
-                (to.span(), "sends to any address in the request"),
-                (from.span(), "for any sender"),
+                "the route makes Tidegate an open relay",
+                (to.span(), "this route sends to any address in the Request-URI"),
+                (from.span(), "it takes requests from any sender"),
                 "write `from = \"trusted\"` or `from = \"pool\"`",
             ),
             Senders::Net(net) => {
@@ -51,9 +51,9 @@ impl RouteDraft {
                     list.is_some_and(|l| !l.get_ref().iter().any(|own| own.contains(&net)))
                 }) {
                     report.clash(
-                        "a route from an untrusted network to any address",
-                        (to.span(), "only trusted peers may send to other addresses"),
-                        (from.span(), "no listener has it in `trust`"),
+                        "the route lets an untrusted network send to any address",
+                        (to.span(), "only trusted peers may send to any address"),
+                        (from.span(), "no listener has this network in `trust`"),
                         format!("add this network to a listener: `trust = [\"{net}\"]`"),
                     );
                 }
@@ -200,7 +200,7 @@ pub(super) fn check(
     for (i, later) in drafts.iter().enumerate() {
         if let Some(earlier) = shadow(&drafts[..i], later, pools) {
             report.clash(
-                "a route that no request reaches",
+                "no request reaches this route",
                 (later.span.clone(), "this route gets no request"),
                 (earlier.span.clone(), "this earlier route matches the same requests"),
                 "move the later route up, or add `from`, `method` or `domain` to the earlier route",
@@ -209,7 +209,7 @@ pub(super) fn check(
     }
     if let ([], [first, second, ..]) = (drafts, pools) {
         report.clash(
-            "several pools and no `[[route]]`",
+            "there are several pools, but no `[[route]]`",
             (second.span.clone(), "calls could go to this pool"),
             (first.span.clone(), "or here"),
             "add a `[[route]]` with `to = \"POOL\"` for each pool, and at the end one for all other \
@@ -236,6 +236,6 @@ fn check_pool_exists(to: &Spanned<Destination>, pools: &[pool::Draft], report: &
         None if names.is_empty() => "add the pool: `[[pool]]`".to_owned(),
         None => format!("write {}", alternatives(names.iter().map(|name| format!("\"{name}\"")))),
     };
-    let title = format!("a route to an unknown pool {}", quoted(name));
-    report.error(to.span(), title, "no pool of this name", help);
+    let title = format!("the route leads to an unknown pool {}", quoted(name));
+    report.error(to.span(), title, "there is no pool of this name", help);
 }

@@ -153,9 +153,12 @@ impl<'a, 'i> Section<'a, 'i> {
         if found.is_empty() {
             report.error(
                 key.span(),
-                format!("`{}` is not written as a table", table.name),
+                format!("`{}` must be written as `{}`", table.name, table.header),
                 "",
-                format!("write `{}` on a line of its own and its keys below", table.header),
+                format!(
+                    "write `{}` on a line of its own, and its keys on the lines below",
+                    table.header
+                ),
             );
         }
         let count_max = *table.count.end();
@@ -164,7 +167,7 @@ impl<'a, 'i> Section<'a, 'i> {
                 beyond.clone(),
                 format!("too many `{}`", table.header),
                 format!("number {}", count_max + 1),
-                format!("write at most {count_max}"),
+                format!("write at most {count_max} of these tables"),
             );
             return Vec::new();
         }

@@ -70,7 +70,8 @@ impl fmt::Display for Config {
             Some(address) => {
                 writeln!(
                     f,
-                    "  admin    http://{address}, without a password for anyone who can reach it"
+                    "  admin    http://{address}, open without a password to everyone who can \
+                     reach it"
                 )?;
             }
             None => writeln!(f, "  admin    off")?,

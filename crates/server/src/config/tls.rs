@@ -75,9 +75,13 @@ impl Certificate {
         let path = self.path.display();
         if now > self.valid_to {
             let days = (now - self.valid_to).as_secs() / 86_400;
-            Some(format!("the certificate {path} expired {days} days ago: renew it, and reload"))
+            Some(format!(
+                "the certificate {path} expired {days} days ago: renew it, and reload Tidegate"
+            ))
         } else if now < self.valid_from {
-            Some(format!("the certificate {path} is not valid yet: check the clock"))
+            Some(format!(
+                "the certificate {path} is not valid yet: check the clock of this machine"
+            ))
         } else {
             None
         }
@@ -241,8 +245,8 @@ impl Reader {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(self.certificates_in(span.clone(), path)?);
         if added == 0 {
-            let title = format!("{} contains no certificate of an authority", path.display());
-            let help = "name a PEM file with the certificates of the authorities";
+            let title = format!("the file {} contains no CA certificate", path.display());
+            let help = "name a PEM file with CA certificates";
             self.report.error(span, title, "", help);
             return None;
         }
@@ -283,11 +287,16 @@ impl Reader {
                 "name a file that exists and that this user may read".to_owned(),
             ),
             Error::NoItemsFound => {
-                (format!("no {what} in it"), format!("name a PEM file with a {what}"))
+                (format!("the file contains no {what}"), format!("name a PEM file with a {what}"))
             }
             other => (other.to_string(), format!("name a PEM file with a {what}")),
         };
-        self.report.error(span, format!("{} cannot be used", path.display()), label, help);
+        self.report.error(
+            span,
+            format!("the {what} file {} cannot be used", path.display()),
+            label,
+            help,
+        );
     }
 }
 
@@ -321,7 +330,7 @@ pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
                 let count = certificates.get_ref().len();
                 if count != keys.get_ref().len() {
                     report.clash(
-                        "not one private key for each certificate",
+                        "`certificate` and `private_key` name different numbers of files",
                         (keys.span(), &format!("{} files", keys.get_ref().len())),
                         (certificates.span(), &format!("{count} files")),
                         "write one key for each certificate, in the same order",

@@ -43,7 +43,10 @@ pub(super) fn check(
         let Aor { key, .. } = aor.get_ref();
         if let Some(first) = seen.insert(key, aor.span()) {
             report.clash(
-                format!("two users {}", quoted(&String::from_utf8_lossy(key))),
+                format!(
+                    "two `[[user]]` tables have the `aor` {}",
+                    quoted(&String::from_utf8_lossy(key))
+                ),
                 (aor.span(), "listed already"),
                 (first, "here"),
                 "write all contacts of a user in one `[[user]]`",
@@ -57,9 +60,9 @@ pub(super) fn check(
         let Some(address) = address(contact.get_ref()) else { continue };
         if let Some(own) = listeners.iter().find_map(|own| reach::is_own(own, address)) {
             report.clash(
-                "a contact that is an address of this process",
+                "the contact is an address of this process",
                 (contact.span(), "requests would come back to this process"),
-                (own, "a listener of this process"),
+                (own, "this is an address of this process"),
                 "write the address of the user's phone",
             );
         }
@@ -77,7 +80,7 @@ fn check_routes(drafts: &[UserDraft], routes: &[RouteDraft], report: &mut Report
         let help = "add `[[user]]` with `aor` and `contact`, or write the name of a pool";
         report.error(
             to,
-            "a route to users, and no `[[user]]`",
+            "a route leads to `users`, but there is no `[[user]]`",
             "every request would get 404",
             help,
         );
@@ -92,6 +95,6 @@ fn check_routes(drafts: &[UserDraft], routes: &[RouteDraft], report: &mut Report
             "add `[[route]]` with `domain = [\"{}\"]` and `to = \"users\"`",
             aor.get_ref().domain
         );
-        report.error(aor.span(), "a user that no route leads to", "no request reaches it", help);
+        report.error(aor.span(), "no route leads to this user", "no request reaches it", help);
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     match text.chars().next() {
         None => Err("empty".into()),
         Some(c) if !c.is_ascii_alphanumeric() => {
-            Err("does not begin with a letter or digit".into())
+            Err("the name does not begin with a letter or digit".into())
         }
         _ if text.len() > 64 => Err(format!("{} characters", text.chars().count()).into()),
         _ => match text.chars().find(|c| !fits(*c)) {
@@ -96,7 +96,7 @@ pub(super) fn origin(text: &str) -> Result<String, Wrong> {
     let (rest, usual) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
         (Some(rest), _) => (rest, 443),
         (_, Some(rest)) => (rest, 80),
-        _ => return Err("begins with neither `https://` nor `http://`".into()),
+        _ => return Err("the origin begins with neither `https://` nor `http://`".into()),
     };
     if let Some(at) = rest.find(['/', '?', '#', '@']) {
         let help = format!("write `\"{}\"`", &text[..text.len() - rest.len() + at]);
@@ -138,7 +138,7 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     match text.chars().find(|c| !fits(*c)) {
         Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
         None if text.len() > 64 => Err(format!("{} characters", text.len()).into()),
-        None if text.trim() != text => Err("begins or ends with a space".into()),
+        None if text.trim() != text => Err("the text begins or ends with a space".into()),
         None => Ok(text.to_owned()),
     }
 }
@@ -178,7 +178,7 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
             let help = format!("write `\"{host}\"`: a domain matches every port");
             Err(Wrong::with_help("a port", help))
         }
-        _ if text.contains('*') => Err("this version does not support patterns".into()),
+        _ if text.contains('*') => Err("this version does not support patterns with `*`".into()),
         _ => Err("not a host name or address".into()),
     }
 }
@@ -192,7 +192,7 @@ pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
         _ => match network(text) {
             Ok(net) => Ok(Senders::Net(net)),
             Err(_) if text.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-                Err("not one of these words".into())
+                Err("not `any`, `trusted`, `pool` or a network".into())
             }
             Err(wrong) => Err(wrong),
         },
@@ -222,7 +222,7 @@ pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
 pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text);
     if text.contains('\0') {
-        Err("contains a zero byte".into())
+        Err("the path contains a zero byte".into())
     } else if path.is_absolute() {
         Ok(path)
     } else {
@@ -282,7 +282,7 @@ mod tests {
         assert!(domain("example.com:5060").unwrap_err().help.unwrap().contains("\"example.com\""));
         assert_eq!(
             domain("*.example.com").unwrap_err().label,
-            "this version does not support patterns"
+            "this version does not support patterns with `*`"
         );
         for wrong in ["", "a..b", "-a.com", "1.2.3", "a_b.com"] {
             assert!(domain(wrong).is_err(), "{wrong}");
@@ -293,7 +293,10 @@ mod tests {
     fn sources_are_words_or_networks() {
         assert_eq!(source("any"), Ok(Senders::Any));
         assert_eq!(source("10.0.0.0/8"), Ok(Senders::Net("10.0.0.0/8".parse().unwrap())));
-        assert_eq!(source("anyone").unwrap_err().label, "not one of these words");
+        assert_eq!(
+            source("anyone").unwrap_err().label,
+            "not `any`, `trusted`, `pool` or a network"
+        );
         assert!(source("10.0.0.1/8").unwrap_err().help.is_some());
     }
 }

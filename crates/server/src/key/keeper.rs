@@ -144,7 +144,10 @@ impl Keeper {
         }
         told.clone_from(last);
         let line = |last: &String| format!("keys: old keys stay in use: {last}");
-        Some(last.as_ref().map_or_else(|| format!("keys: {FILE_NAME} can be used again"), line))
+        Some(
+            last.as_ref()
+                .map_or_else(|| format!("keys: the file {FILE_NAME} can be used again"), line),
+        )
     }
 
     /// Returns whether the last check of the file failed. Does not wait for a running check.

@@ -217,13 +217,20 @@ impl KeyRing {
             let newest = keys.first().map_or(made.version, |newest| newest.version);
             let follows = keys.last().is_none_or(|before| made.version < before.version);
             if !follows || newest - made.version > u8::MAX.into() {
-                let what = format!("version {} does not belong there", made.version);
+                let what = format!(
+                    "version {} is out of order: versions descend from line to line, by at most \
+                     255 in total",
+                    made.version
+                );
                 return Err(wrong(number, what));
             }
             keys.push(made);
         }
         if keys.is_empty() {
-            return Err(wrong(1, "the file has no key for tokens".to_owned()));
+            return Err(wrong(
+                1,
+                "the file has no line with a key for route tokens after its `base` line".to_owned(),
+            ));
         }
         Ok(Self { base, keys })
     }
@@ -334,12 +341,14 @@ impl fmt::Display for NotRotated {
         match self {
             Self::Settling(version, left) => write!(
                 f,
-                "key {version} is not in use yet: wait for another {} s (`key_settle_s`)",
+                "cannot make a new key: key {version} is not in use yet; wait for another {} s \
+                 (`key_settle_s`)",
                 left.as_secs()
             ),
             Self::Kept(version, left) => write!(
                 f,
-                "there are {KEYS_MAX} keys, and key {version} may still be needed for {} s",
+                "cannot make a new key: there are {KEYS_MAX} keys, which is the limit, and the \
+                 oldest, key {version}, may still be needed for {} s; try again after that",
                 left.as_secs()
             ),
             Self::Clock(now) => write!(

@@ -37,7 +37,7 @@ fn a_rotation_waits_for_the_one_before() {
     assert_eq!(early, Err(NotRotated::Settling(2, Duration::from_secs(40))));
     assert_eq!(
         early.unwrap_err().to_string(),
-        "key 2 is not in use yet: wait for another 40 s (`key_settle_s`)"
+        "cannot make a new key: key 2 is not in use yet; wait for another 40 s (`key_settle_s`)"
     );
     assert!(ring.rotated(at(70), SETTLE, [3; 32]).is_ok());
     assert!(!ring.is_due(at(10) + HOUR - Duration::from_secs(1), HOUR));
@@ -55,7 +55,11 @@ fn the_oldest_key_goes_a_day_after_it_was_last_in_use() {
     let left = Duration::from_secs(1);
     let early = ring.rotated(gone - left, SETTLE, [9; 32]).unwrap_err();
     assert_eq!(early, NotRotated::Kept(1, left));
-    assert_eq!(early.to_string(), "there are 8 keys, and key 1 may still be needed for 1 s");
+    assert_eq!(
+        early.to_string(),
+        "cannot make a new key: there are 8 keys, which is the limit, and the oldest, key 1, may \
+         still be needed for 1 s; try again after that"
+    );
     let ring = ring.rotated(gone, SETTLE, [9; 32]).unwrap();
     let versions: Vec<_> = ring.shown(gone, SETTLE).map(|key| key.version).collect();
     assert_eq!(versions, [9, 8, 7, 6, 5, 4, 3, 2]);
@@ -174,7 +178,7 @@ fn keys_alone_are_in_use_from_the_first_on() {
 fn errors_name_their_line() {
     let key = "0a".repeat(32);
     for (content, line, what) in [
-        (format!("base {key}\n"), 1, "the file has no key for tokens"),
+        (format!("base {key}\n"), 1, "the file has no line with a key for route tokens"),
         (format!("base {key}0\n1 5 {key}"), 1, "65 digits"),
         (format!("base {key}\n1 {key}"), 2, "not a line with a version, a time and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "the version is not"),
@@ -182,9 +186,9 @@ fn errors_name_their_line() {
         // This version is too high, because no version could follow it.
         (format!("base {key}\n4294967295 5 {key}"), 2, "the version is not"),
         (format!("base {key}\n1 x {key}"), 2, "not a number of seconds"),
-        (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),
-        (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 does not belong there"),
-        (format!("base {key}\n300 5 {key}\n44 5 {key}"), 3, "version 44 does not belong there"),
+        (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 is out of order"),
+        (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 is out of order"),
+        (format!("base {key}\n300 5 {key}\n44 5 {key}"), 3, "version 44 is out of order"),
         (format!("base {key}\n2 5 {key}\n{key}"), 3, "not a line with a version"),
     ] {
         let wrong = KeyRing::parse(content.as_bytes()).unwrap_err();

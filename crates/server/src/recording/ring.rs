@@ -31,7 +31,12 @@ impl Ring {
         // The length of the head does not depend on the offsets of the slots.
         let draft = Layout { first: 0, slot };
         let bytes = head.encode(&draft);
-        let too_big = || io::Error::new(io::ErrorKind::InvalidInput, "the size is too large");
+        let too_big = || {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the maximum size of the recording is too large",
+            )
+        };
         let layout = Layout::of(bytes.len(), slot).ok_or_else(too_big)?;
         file.write_all_at(&bytes, 0)?;
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })

@@ -249,8 +249,10 @@ fn a_changed_byte_is_found_and_its_offset_reported() {
     assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head is wrong");
     assert!(corrupt(0).starts_with("not a recording"));
     let other = VERSION + 256;
-    let foreign =
-        format!("a recording in format {other}, but this program reads formats 5 to {VERSION}");
+    let foreign = format!(
+        "a recording in format {other}, but this program reads formats 5 to {VERSION}; replay it \
+         with the version of Tidegate that recorded it"
+    );
     assert_eq!(corrupt(17), foreign);
     // Zeros are not an end if something follows.
     let mut hole = bytes.clone();

@@ -38,7 +38,7 @@ impl ShardThread {
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
         let ended = match ended {
             Ok(summary) => summary.map_err(|error| error.to_string()),
-            Err(_) => Err("its thread panicked; the message is above".to_owned()),
+            Err(_) => Err("its thread panicked; the panic message is above".to_owned()),
         };
         // The receiver is gone only if the process is ending.
         let _ = done.send(ended);

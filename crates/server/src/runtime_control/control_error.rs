@@ -91,12 +91,12 @@ impl fmt::Display for ControlError {
                  try again later, or restart to apply the configuration",
             ),
             Self::Reloading => {
-                f.write_str("a reload is running, and too many others wait; try again later")
+                f.write_str("a reload is running, and too many other reloads wait; try again later")
             }
             Self::Unsettled => {
                 f.write_str("a shard has not applied the last reload yet; try again later")
             }
-            Self::CommandError(why) => write!(f, "{why}; try again"),
+            Self::CommandError(why) => why.fmt(f),
         }
     }
 }

@@ -53,7 +53,8 @@ impl Client {
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
         if backend.is_empty() || !backend.chars().all(fits) {
             return Err(Trouble::usage(format!(
-                "{backend:?} is neither the name nor the address of a back end"
+                "{backend:?} is neither the name nor the address of a back end; `tidegate ctl \
+                 backends` lists them"
             )));
         }
         let backend = backend.replace('[', "%5B").replace(']', "%5D");
@@ -76,7 +77,11 @@ impl Client {
 
     /// Returns the error for an address at which another program than Tidegate answers.
     fn foreign(&self) -> Trouble {
-        Trouble::failure(format!("{} is not the admin interface of Tidegate", self.address))
+        Trouble::failure(format!(
+            "the program at {} is not Tidegate; give the address of its admin interface with \
+             --admin",
+            self.address
+        ))
     }
 
     fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Trouble> {
@@ -99,7 +104,8 @@ impl Client {
         match status {
             StatusCode::OK => serde_json::from_str(&text).map_err(|_| self.foreign()),
             StatusCode::ACCEPTED => {
-                let what = "the command was sent, but not every shard has applied it yet";
+                let what = "the command was sent, but not every shard has applied it yet; look \
+                            at the state again in a moment";
                 Err(Trouble::failure(what))
             }
             StatusCode::BAD_REQUEST | StatusCode::CONFLICT => Err(Trouble::usage(said)),

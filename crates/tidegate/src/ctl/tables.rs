@@ -18,7 +18,7 @@ const WIDTH: u16 = 100;
 
 /// The methods of dropped requests. The kernel does not count them separately.
 const DROPPED: &str =
-    "arrived and kernel drops of the calls include the REGISTERs that were dropped\n";
+    "`arrived` and `kernel drops` of the calls also count the REGISTERs that the kernel dropped\n";
 
 /// Formats the process, its pools and its shards.
 pub(super) fn status(status: &Value) -> String {

@@ -105,7 +105,7 @@ impl<'r> Report<'r> {
             _ if !self.is_comparable() => {
                 writeln!(f, "  {} of {blocks} checkpoints equal the recording", blocks - differing)
             }
-            None => writeln!(f, "exact: all {packets} packets are the same"),
+            None => writeln!(f, "exact: all {packets} packets are the same as in the recording"),
             Some(first) => {
                 writeln!(
                     f,

@@ -160,7 +160,7 @@ fn a_follower_that_is_killed_is_named_and_the_other_finishes() {
     assert_eq!(status.code(), Some(1), "{log}");
     let lost = second.address;
     assert!(log.contains(&format!("tidegate-lab load: lost follower {lost} after ")), "{log}");
-    assert!(log.contains(&format!("follower        {lost}: LOST (the connection ")), "{log}");
+    assert!(log.contains(&format!("follower        {lost}: LOST (the ")), "{log}");
     first.wait_for("the plan was carried out");
 
     let all = json(&stage, "all.json");

@@ -213,7 +213,7 @@ fn several_shards_are_not_recorded() {
     let (config, record) = (file.to_str().unwrap(), recording.to_str().unwrap());
     let (status, said) = run_to_end(&stage, &["run", "--config", config, "--record", record]);
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("--record: 2 shards cannot be recorded"), "{said}");
+    assert!(said.contains("--record: a process with 2 shards cannot be recorded"), "{said}");
     assert!(said.contains("help: record with `[server] shards = 1`"), "{said}");
     assert!(!recording.exists());
 }

@@ -188,5 +188,5 @@ fn a_key_made_by_one_process_becomes_known_to_the_other() {
     let admin = site.second.admin().to_string();
     let (status, said) = run_to_end(&site.stage, &["ctl", "--admin", &admin, "rotate"]);
     assert_eq!(status, Some(1));
-    assert!(said.contains("key 2 is not in use yet: wait for another "), "{said}");
+    assert!(said.contains("key 2 is not in use yet; wait for another "), "{said}");
 }

@@ -308,7 +308,7 @@ fn unusable_certificates_are_reported_before_the_start() {
     for (identity, said) in [
         (missing, "none.pem cannot be used"),
         (mixed, "this key does not belong to the certificate"),
-        (swapped, "no certificate in it"),
+        (swapped, "the file contains no certificate"),
     ] {
         let (code, text) = check(&identity);
         assert_eq!(code, Some(2), "{text}");

@@ -19,7 +19,12 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Dis
     let (stolen, every) = (stolen?, every?);
     if stolen.get_ref() >= every.get_ref() {
         let help = "make `stolen_every_ms` longer than `stolen_ms`";
-        report.error(stolen.span(), "the server never has the processor", "a whole period", help);
+        report.error(
+            stolen.span(),
+            "the server never has the processor",
+            "this is a whole period or more",
+            help,
+        );
         return None;
     }
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);

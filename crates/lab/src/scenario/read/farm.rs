@@ -18,9 +18,9 @@ pub(super) fn read(
         &FARM,
         |section, report| {
             if root.names().any(|name| name == NODE.name) {
-                let help = "remove one of them";
+                let help = "remove `[farm]` or all `[[node]]`";
                 let title = "`[farm]` and `[[node]]` exclude each other";
-                report.error(section.span(), title, "also defines servers", help);
+                report.error(section.span(), title, "this table also defines servers", help);
                 return None;
             }
             let nodes = section.value(&NODES, report).map(Spanned::into_inner);

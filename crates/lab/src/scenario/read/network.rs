@@ -122,8 +122,8 @@ impl FaultDraft {
             report.error(
                 self.kind.span(),
                 "the fault names no node",
-                "several nodes",
-                "add `node`",
+                "the scenario has several nodes",
+                "add `node = …` to this `[[fault]]`",
             );
             return None;
         };
@@ -153,7 +153,8 @@ fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Opt
     let mut right = Some(());
     for (_, name) in idle.into_iter().filter(|(is_idle, _)| *is_idle) {
         let title = format!("`{name}` has no effect on this kind of fault");
-        report.error(section.span(), title, "in this table", "remove it");
+        let help = format!("remove `{name}`");
+        report.error(section.span(), title, "in this table", help);
         right = None;
     }
     right

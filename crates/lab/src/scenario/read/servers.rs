@@ -90,7 +90,7 @@ impl Draft {
         let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
         let to = to?;
         if to.get_ref().is_empty() {
-            let help = format!("name a node or `\"{ANSWERERS}\"`");
+            let help = format!("write the name of a node, or `\"{ANSWERERS}\"`");
             report.error(to.span(), "a node has no next hop", "the list is empty", help);
             return None;
         }
@@ -175,17 +175,20 @@ fn refuse(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
         TopologyError::Circle(place) => report.error(
             spans[place].clone(),
             "a call would pass a node twice",
-            "comes back to this node",
-            "remove a node from one of the lists `to`",
+            "the call comes back to this node",
+            "remove a node from the list `to` of one node",
         ),
         TopologyError::Idle(place) => report.error(
             spans[place].clone(),
             "no call reaches a node",
             "this node",
-            "give it a `share`, or name it in a list `to`",
+            "give this node a `share`, or name it in the list `to` of another node",
         ),
         TopologyError::Untested => {
-            report.missing("no node is under test", "add `under_test = true` to one");
+            report.missing(
+                "no node is under test",
+                "add `under_test = true` to at least one `[[node]]`",
+            );
         }
     }
 }

@@ -57,15 +57,20 @@ pub(super) fn read(
     let (arrivals, profile, sources) = (arrivals?, profile?, sources?);
     if devices.as_ref().is_some_and(Option::is_some) && *sources.get_ref() > 1 {
         let help = "remove `sources` or `devices`";
-        report.error(sources.span(), "devices need `sources = 1`", "several sources", help);
+        report.error(
+            sources.span(),
+            "devices need `sources = 1`",
+            "this is more than one source",
+            help,
+        );
         return None;
     }
     if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
         report.clash(
             "a trace cannot have a profile",
-            (profile.span(), "changes the rate"),
-            (arrivals.span(), "contains the time of each call"),
-            "remove one of them",
+            (profile.span(), "the profile changes the rate"),
+            (arrivals.span(), "the trace has the time of each call"),
+            "remove `profile`, or use other `arrivals`",
         );
         return None;
     }

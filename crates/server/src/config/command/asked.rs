@@ -58,7 +58,12 @@ fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
     let mut names = section.names();
     if !law && names.any(|name| name == PARAMS.name) {
         let help = "add `law = …` to `[overload]`";
-        report.error(section.span(), "parameters without a law", "the law is missing", help);
+        report.error(
+            section.span(),
+            "there are parameters, but no law",
+            "the law is missing",
+            help,
+        );
         return None;
     }
     let tables = [LAW, PARAMS.name, SHADOW.name];
@@ -158,7 +163,7 @@ mod tests {
         let toml = "[overload]\nlaw = \"pi\"\nparams = { c_t = 0.75, k_pc = 3 }";
         assert_eq!(changed(json), changed(toml));
         assert!(wrong("{").contains("not JSON"));
-        assert!(wrong(r#"{"overload": {"law": null}}"#).contains("`null` is not a value"));
+        assert!(wrong(r#"{"overload": {"law": null}}"#).contains("`null` is not allowed"));
     }
 
     #[test]

@@ -4,9 +4,11 @@ use serde_json::Value;
 
 /// Returns a JSON object as TOML.
 pub(super) fn toml_of_json(text: &[u8]) -> Result<String, String> {
-    let value: Value =
-        serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))?;
-    let Value::Object(members) = value else { return Err("not a JSON object".to_owned()) };
+    let value: Value = serde_json::from_slice(text)
+        .map_err(|error| format!("the request is not JSON: {error}"))?;
+    let Value::Object(members) = value else {
+        return Err("the request is not a JSON object".to_owned());
+    };
     let mut toml = String::new();
     for (key, value) in &members {
         toml += &format!("{} = ", Value::from(&**key));
@@ -26,7 +28,7 @@ fn put_value(toml: &mut String, value: &Value) -> Result<(), String> {
     };
     match value {
         Value::Null => {
-            Err("`null` is not a value: leave out the keys that should not change".to_owned())
+            Err("`null` is not allowed: leave out the keys that should not change".to_owned())
         }
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             toml.push_str(&value.to_string());

@@ -42,7 +42,7 @@ impl<S: Shape> Shape for List<S> {
                 value.span(),
                 format!("`{key}` is too long"),
                 format!("{} entries", items.len()),
-                format!("write at most {}", self.count_max),
+                format!("write at most {} entries", self.count_max),
             );
             return None;
         }

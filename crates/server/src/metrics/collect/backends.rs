@@ -99,8 +99,8 @@ static ALONE: [Number<Backend>; 6] = [
     (
         Family::counter(
             "backend_spared",
-            "Requests sent to the back end although 503s, silence or ICMP errors had made it busy \
-             or down, because too many back ends of its pool were busy or down",
+            "Requests sent to the back end while it was busy or down after 503s, silence or ICMP \
+             errors, because too many back ends of its pool were busy or down",
         ),
         |b| b.spared().into(),
     ),

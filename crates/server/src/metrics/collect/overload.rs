@@ -156,13 +156,14 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::counter(
             "processor_occupied",
-            "Busy time of the processor, as overload control measures it",
+            "Time for which the processor was busy, as overload control measures it",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.occupied).into(),
     ),
     (
-        Family::gauge("socket_fill", "Fill of the fullest receive buffer").in_unit(Unit::Ratio),
+        Family::gauge("socket_fill", "Used part of the fullest receive buffer, from 0 to 1")
+            .in_unit(Unit::Ratio),
         |g| millionths(&g.socket_fill).into(),
     ),
     (

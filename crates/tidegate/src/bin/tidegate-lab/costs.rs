@@ -69,7 +69,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let (Some(cycle), Some(processing)) =
         (costs.derived(Row::cycle), costs.derived(Row::processing))
     else {
-        return Err(Trouble::failure("not every kind of message was measured"));
+        return Err(Trouble::failure(
+            "not every kind of message was measured, so the cost of a call is not known; run the \
+             command again",
+        ));
     };
     write(&args.out, &costs, &cycle, &processing)?;
     let text = table(&costs) + &conclusions(&cycle, &processing) + &dropped(&costs.gate);
@@ -138,14 +141,19 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     };
     let paper = Model::PAPER;
     let at = |model: &Model| model.fraction_for(PART);
-    line("s, a call of six messages", &|d| d.call_us, 2, None);
-    line("r, a call rejected by 503, with its ACK", &|d| d.refusal_us, 2, None);
+    line("s, cost of a call with six messages", &|d| d.call_us, 2, None);
+    line("r, cost of a rejected call (503 and ACK)", &|d| d.refusal_us, 2, None);
     line("r/s", &|d| d.refusal_us / d.call_us, 3, None);
-    line("a dropped INVITE", &|d| d.drop_us, 2, None);
-    line("t_a, a message of a call", &|d| d.dropping.accepted_us, 2, Some(paper.accepted_us));
-    line("t_d, a dropped message of a call", &|d| d.dropping.dropped_us, 2, Some(paper.dropped_us));
+    line("cost of a dropped INVITE", &|d| d.drop_us, 2, None);
+    line(
+        "t_a, cost of a message of a call",
+        &|d| d.dropping.accepted_us,
+        2,
+        Some(paper.accepted_us),
+    );
+    line("t_d, cost of a dropped message", &|d| d.dropping.dropped_us, 2, Some(paper.dropped_us));
     line("t_d/t_a", &|d| d.dropping.ratio(), 3, Some(paper.ratio()));
-    line("f for 90 % of the accepted rate", &|d| at(&d.dropping), 3, Some(at(&paper)));
+    line("f at 90 % of the greatest accepted rate", &|d| at(&d.dropping), 3, Some(at(&paper)));
     line(
         "messages/s processed at that f",
         &|d| d.dropping.processed(at(&d.dropping)),
@@ -158,7 +166,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         2,
         Some(paper.delay_ratio(at(&paper))),
     );
-    line("f for 90 % if calls are rejected by 503", &|d| at(&d.refusing), 3, None);
+    line("f at 90 % if calls are rejected by 503", &|d| at(&d.refusing), 3, None);
     text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 

@@ -82,8 +82,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         Some(seed) => seed,
         None => random_seed()?,
     };
-    let back = towards(args.target)
-        .map_err(|error| Trouble::usage(format!("no route to {}: {error}", args.target)))?;
+    let back = towards(args.target).map_err(|error| {
+        Trouble::usage(format!("no route to the target {}: {error}", args.target))
+    })?;
     let mut addresses = vec![args.listen];
     addresses.extend((0..args.clients).map(|_| back));
     let stage = Stage::open(&addresses, Duration::ZERO)?;

@@ -234,7 +234,7 @@ fn print_speed(speed: Speed) {
     if speed.deliveries > 0 {
         let _ = writeln!(
             anstream::stdout(),
-            "{} deliveries in {:.1} s of CPU time: {:.0} in a second",
+            "{} packets delivered in {:.1} s of CPU time: {:.0} a second",
             speed.deliveries,
             speed.cpu.as_secs_f64(),
             speed.per_cpu_s()

@@ -315,6 +315,9 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 /// Returns a random seed for a run without one. Two runs against one server then have different
 /// Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
-    getrandom::u64()
-        .map_err(|error| Trouble::failure(format!("the system gives no random seed: {error}")))
+    getrandom::u64().map_err(|error| {
+        Trouble::failure(format!(
+            "cannot get a random seed from the system: {error}; give one with --seed"
+        ))
+    })
 }

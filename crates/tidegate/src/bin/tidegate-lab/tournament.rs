@@ -19,11 +19,11 @@ use crate::signals::cancelled_by_signal;
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
 /// Each law runs twice. On the same path, all laws use the scenario's `decide`, `queue` and
-/// `disposal`. On its own path, a law uses the values from its source. The difference between the
-/// paths shows the gain by a cheaper rejection or another queue, not by the law. It is left out for
-/// laws that also use parameters from their source. All laws get the same calls. For each scenario
-/// the command prints the law with the highest goodput, the laws whose goodput is not significantly
-/// lower, and the default law.
+/// `disposal`. On its own path, a law uses the values of the paper or program that it comes from.
+/// The difference between the paths shows the gain by a cheaper rejection or another queue, not by
+/// the law. It is left out for laws that also use the parameters of that paper or program. All laws
+/// get the same calls. For each scenario the command prints the law with the highest goodput, the
+/// laws whose goodput is not significantly lower, and the default law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml

@@ -115,11 +115,12 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
     let entry = registry::find(&args.law)
         .ok_or_else(|| format!("unknown law `{}`; see `tidegate-lab list laws`", args.law))?;
     let from: Vec<(&str, f64)> = args.from.iter().map(|(name, v)| (name.as_str(), *v)).collect();
-    let start = entry.values(&from).map_err(|wrong| wrong.to_string())?;
+    let start = entry.values(&from).map_err(|wrong| format!("--from: {wrong}"))?;
     let named = |name: &String| -> Result<&'static Param, String> {
         let param = start.each().find(|(param, _)| param.name == *name);
-        let (param, value) =
-            param.ok_or_else(|| format!("`{}` has no parameter `{name}`", args.law))?;
+        let (param, value) = param.ok_or_else(|| {
+            format!("law `{}` has no parameter `{name}`; see `tidegate-lab list laws`", args.law)
+        })?;
         let from_zero = format!("`{name}` starts at {value}, and must start above 0; use --from");
         if value > 0.0 { Ok(param) } else { Err(from_zero) }
     };
@@ -133,7 +134,11 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
         return Err(format!("--param {name} is given twice"));
     }
     if sought.is_empty() {
-        return Err(format!("`{}` has no parameter that can be searched", args.law));
+        return Err(format!(
+            "law `{}` has no parameter that can be searched: each one is 0 at the start or a \
+             switch",
+            args.law
+        ));
     }
     let objective = match args.objective {
         Wanted::Goodput => Objective::Goodput,

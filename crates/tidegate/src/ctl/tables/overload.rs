@@ -219,7 +219,8 @@ mod tests {
     /// The kernel does not count the two methods separately.
     #[test]
     fn the_row_of_the_calls_is_said_to_include_dropped_registers() {
-        let note = "arrived and kernel drops of the calls include the REGISTERs that were dropped";
+        let note = "`arrived` and `kernel drops` of the calls also count the REGISTERs that the \
+                    kernel dropped";
         let dropping = shard();
         let mut calm = shard();
         calm["last_second"]["calls"]["dropped_in_kernel"] = 0.0.into();

@@ -64,8 +64,8 @@ fn peers_that_are_no_leader_of_this_version_get_an_answer_and_the_follower_waits
     for (message, answer) in [
         ("{\"hello\":{\"program\":\"0.0.0\",\"format\":1}}\n", "install the same version"),
         ("INVITE sip:a@b SIP/2.0\r\nVia: x\r\n\r\n", "not a message of `tidegate-lab load lead`"),
-        ("\"ping\"\n", "the message `ping` is not expected here"),
-        (&too_long, "a message has more than 65536 bytes"),
+        ("\"ping\"\n", "the leader sent the message `ping` at the wrong time"),
+        (&too_long, "a message of more than 65536 bytes"),
     ] {
         let mut stream = follower.connect();
         // The follower may close the connection before it has read the whole message.

@@ -90,7 +90,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         let stream = select! {
             recv(leaders) -> stream => match stream {
                 Ok(stream) => stream,
-                Err(_) => return Err(Trouble::failure("cannot accept connections any longer")),
+                Err(_) => {
+                    let what = "cannot accept connections any longer; start the follower again";
+                    return Err(Trouble::failure(what));
+                }
             },
             recv(signals.stops()) -> _ => return Ok(ExitCode::SUCCESS),
         };

@@ -28,7 +28,9 @@ pub fn parse(words: &[String]) -> Result<Box<uac::Args>, clap::Error> {
     let wrong =
         |message: String| clap::Error::raw(clap::error::ErrorKind::ValueValidation, message);
     if words.iter().any(is_trace) {
-        return Err(wrong("a trace cannot be divided: give --rate and --arrivals\n".to_owned()));
+        let why = "a trace cannot be divided among followers: give --rate, and another pattern \
+                   with --arrivals\n";
+        return Err(wrong(why.to_owned()));
     }
     let Line { command: Command::Uac(args) } = Line::try_parse_from(words)?;
     match args.local_option() {

@@ -140,7 +140,7 @@ impl Message for FromLeader {
             .map_err(|_| "it is not a message of `tidegate-lab load lead`".to_owned())?;
         match &message {
             Self::Plan(plan) if plan.words.len() > WORDS_MAX => {
-                Err(format!("a plan with more than {WORDS_MAX} words"))
+                Err(format!("the plan has more than {WORDS_MAX} words"))
             }
             _ => Ok(message),
         }

@@ -139,14 +139,18 @@ pub struct Args {
 /// Registers the users and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if matches!(args.arrivals, Process::Trace(_)) {
-        return Err(Trouble::usage("a trace has its own rate: give another pattern of arrivals"));
+        return Err(Trouble::usage(
+            "registrations cannot follow a trace, because --rate sets their rate: give another \
+             pattern with --arrivals",
+        ));
     }
     let transport = args.target.transport(args.transport)?;
     let target = args.target.address(transport);
     let bind = match args.bind {
         Some(bind) => bind,
-        None => towards(target)
-            .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
+        None => towards(target).map_err(|error| {
+            Trouble::usage(format!("no route to the registrar {target}: {error}"))
+        })?,
     };
     let stage = args.websocket.open(&args.tls, &args.target, transport, bind, args.slack)?;
     let config = RegistrantConfig { transport, ..configure(args, stage.local(), target) };

@@ -190,7 +190,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, Trouble> {
     let (added, _) = roots.add_parsable_certificates(certificates(path)?);
     if added == 0 {
         return Err(Trouble::usage(format!(
-            "the file {} contains no certificate of an authority",
+            "the file {} contains no CA certificate",
             path.display()
         )));
     }

@@ -227,8 +227,9 @@ impl Args {
         let target = self.target.address(transport);
         let bind = match self.bind {
             Some(bind) => bind,
-            None => towards(target)
-                .map_err(|error| Trouble::usage(format!("no route to {target}: {error}")))?,
+            None => towards(target).map_err(|error| {
+                Trouble::usage(format!("no route to the target {target}: {error}"))
+            })?,
         };
         let stage = self.websocket.open(&self.tls, &self.target, transport, bind, self.slack)?;
         let config = configure(self, stage.local(), target, load(self)?);

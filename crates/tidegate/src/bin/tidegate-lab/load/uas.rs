@@ -134,7 +134,7 @@ pub struct Args {
 /// Answers until a signal arrives, then prints the counts.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.t1.is_zero() {
-        return Err(Trouble::usage("T1 must be above 0 ms"));
+        return Err(Trouble::usage("T1 (--t1) must be above 0 ms"));
     }
     let seed = match args.seed {
         Some(seed) => seed,

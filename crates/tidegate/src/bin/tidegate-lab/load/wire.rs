@@ -49,11 +49,13 @@ pub enum Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("the connection was closed"),
-            Self::TooLong(max) => write!(f, "a message has more than {max} bytes"),
-            Self::Invalid(why) => write!(f, "an invalid message: {why}"),
+            Self::Closed => f.write_str("the peer closed the connection"),
+            Self::TooLong(max) => write!(f, "the peer sent a message of more than {max} bytes"),
+            Self::Invalid(why) => write!(f, "the peer sent an invalid message: {why}"),
             Self::Failed(error) => write!(f, "the connection failed: {error}"),
-            Self::Silent(time) => write!(f, "no message for {} s", time.as_secs_f64()),
+            Self::Silent(time) => {
+                write!(f, "the peer sent no message for {} s", time.as_secs_f64())
+            }
         }
     }
 }
@@ -232,7 +234,7 @@ mod tests {
         peer.write_all(b"1234567\n12345678").unwrap();
         assert_eq!(wire.receive(PATIENCE).unwrap(), Number(1_234_567));
         let error = wire.receive(PATIENCE).unwrap_err();
-        assert_eq!(error.to_string(), "a message has more than 8 bytes");
+        assert_eq!(error.to_string(), "the peer sent a message of more than 8 bytes");
     }
 
     #[test]

@@ -78,10 +78,13 @@ impl Entrance {
             );
         }
         if self.busy.0.load(Ordering::SeqCst) {
-            return reject(&stream, "it works for another leader".to_owned());
+            return reject(
+                &stream,
+                "it works for another leader: try again when that load has ended".to_owned(),
+            );
         }
         if let Err(full) = self.leaders.try_send(stream) {
-            reject(&full.into_inner(), "too many leaders wait for it".to_owned());
+            reject(&full.into_inner(), "too many leaders wait for it: try again later".to_owned());
         }
     }
 

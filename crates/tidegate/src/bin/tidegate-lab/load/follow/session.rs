@@ -208,11 +208,15 @@ impl<'a> Session<'a> {
         };
         let (start, now) = (Timestamp::from_nanos(at_ns), calls.now());
         if start < now + LEAD {
-            return Err(Quit::Refuse("the message `start` came too late".to_owned()));
+            let why = "the message `start` of the leader came too late for this start; run `load \
+                       lead` again";
+            return Err(Quit::Refuse(why.to_owned()));
         }
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
-            return Err(Quit::Refuse(format!("the start is more than {max} s away")));
+            return Err(Quit::Refuse(format!(
+                "the leader asks for a start that is more than {max} s away"
+            )));
         }
         Ok(start)
     }
@@ -260,7 +264,9 @@ impl<'a> Session<'a> {
     fn poll(&self, wait: Duration) -> Result<Option<FromLeader>, Quit> {
         select! {
             recv(self.wire.incoming()) -> received => match received {
-                Ok(Ok(FromLeader::Stop)) => Err(Quit::Leave("the leader has stopped".to_owned())),
+                Ok(Ok(FromLeader::Stop)) => {
+                    Err(Quit::Leave("the leader has stopped the load".to_owned()))
+                }
                 Ok(received) => Ok(Some(received?)),
                 Err(_) => Err(Broken::Closed.into()),
             },
@@ -299,5 +305,5 @@ fn unexpected(message: &FromLeader) -> Quit {
         FromLeader::Alive => "alive",
         FromLeader::Stop => "stop",
     };
-    Quit::Refuse(format!("the message `{name}` is not expected here"))
+    Quit::Refuse(format!("the leader sent the message `{name}` at the wrong time"))
 }

@@ -57,7 +57,7 @@ impl Follower {
         let wrong = |error: String| Trouble::usage(format!("follower {name}: {error}"));
         let address = resolve(name).map_err(wrong)?;
         let unreachable = |error: io::Error| {
-            wrong(format!("{error}: start `tidegate-lab load follow` at {address}"))
+            wrong(format!("cannot connect: {error}; start `tidegate-lab load follow` at {address}"))
         };
         let stream = TcpStream::connect_timeout(&address, CONNECT).map_err(unreachable)?;
         let wire = Wire::open(stream).map_err(|error| wrong(error.to_string()))?;
@@ -146,7 +146,10 @@ impl Follower {
                 }
                 Ok(FromFollower::Refused(why)) => self.lose(why),
                 Ok(other) => {
-                    let why = format!("the message `{}` is not expected here", name_of(&other));
+                    let why = format!(
+                        "the follower sent the message `{}` at the wrong time",
+                        name_of(&other)
+                    );
                     self.lose(why);
                 }
                 Err(broken) => self.lose(broken.to_string()),
@@ -198,7 +201,10 @@ impl Follower {
     fn unexpected(&self, message: &FromFollower) -> Trouble {
         match message {
             FromFollower::Refused(why) => self.trouble(why.clone()),
-            other => self.trouble(format!("the message `{}` is not expected here", name_of(other))),
+            other => self.trouble(format!(
+                "the follower sent the message `{}` at the wrong time",
+                name_of(other)
+            )),
         }
     }
 

@@ -101,7 +101,9 @@ impl Followers {
                     self.tell_all(&FromLeader::Stop);
                 }
                 Some(_) if signal => self.lose_all("the leader was interrupted twice"),
-                Some(at) if now.since(at) > STOP => self.lose_all("no results after the stop"),
+                Some(at) if now.since(at) > STOP => {
+                    self.lose_all("the follower sent no results after the stop")
+                }
                 _ => {}
             }
             if now.since(told) >= SECOND {

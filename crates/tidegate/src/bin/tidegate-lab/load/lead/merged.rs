@@ -146,7 +146,9 @@ impl fmt::Display for Part {
                 }
                 match &report.too_slow {
                     Some(too_slow) => write!(f, "{too_slow}"),
-                    None if report.lost_datagrams => f.write_str("this generator lost messages"),
+                    None if report.lost_datagrams => {
+                        f.write_str("this generator lost messages itself")
+                    }
                     None => f.write_str("kept up"),
                 }
             }
@@ -199,7 +201,7 @@ mod tests {
 
     fn lost() -> End {
         let progress = Progress { offered: 33, ..Progress::default() };
-        End::Lost { why: "the connection was closed".to_owned(), progress }
+        End::Lost { why: "the peer closed the connection".to_owned(), progress }
     }
 
     fn merged(one: End, other: End) -> Merged {
@@ -239,11 +241,11 @@ mod tests {
         assert!(!merged.is_perfect());
         let text = merged.to_string();
         assert!(text.contains("offered         100 calls, 10.0/s (asked 20.0/s)"), "{text}");
-        let line = "follower        a:1: LOST (the connection was closed): the totals do not contain \
-                    its calls (33 were offered)";
+        let line = "follower        a:1: LOST (the peer closed the connection): the totals do \
+                    not contain its calls (33 were offered)";
         assert!(text.contains(line), "{text}");
         let json = merged.to_json().unwrap();
-        assert_eq!(json["followers"][0]["lost"], "the connection was closed");
+        assert_eq!(json["followers"][0]["lost"], "the peer closed the connection");
         assert_eq!(json["followers"][0]["progress"]["offered"], 33);
     }
 
