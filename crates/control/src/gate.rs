@@ -94,27 +94,35 @@ impl Gate {
     }
 
     /// Replaces the law in force by `law` and its shadow by `shadow`. If the law is the same as
-    /// before, it keeps its state.
+    /// before, it keeps its state. If only its parameters change, it keeps its measurements if it
+    /// [can](Law::adjust).
     ///
     /// A new law starts [cold](Law::on_begin), with everything admitted. The signals, the
     /// remembered decisions, the state of the throttles and the waiting work are kept. Waiting work
     /// is not paced until the new law sets a rate of release.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
-            self.law = (law.entry().build)(&law);
+            let is_same = law.entry() == self.settings.law.entry();
+            if !(is_same && self.law.adjust(&law)) {
+                self.replace_law(now, &law);
+            }
             self.settings.law = law;
-            self.control = Control::OPEN;
-            self.pacer = Pacer::default();
-            self.signals.queue.credit = 0.0;
-            self.law.on_begin(now, &self.signals);
-            self.ticked = now;
-            // Waiting work gets its tick even if nothing arrives.
-            self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
         }
         if shadow != self.settings.shadow {
             self.settings.shadow = shadow;
             self.cast_shadow(now);
         }
+    }
+
+    fn replace_law(&mut self, now: Timestamp, law: &Values) {
+        self.law = (law.entry().build)(law);
+        self.control = Control::OPEN;
+        self.pacer = Pacer::default();
+        self.signals.queue.credit = 0.0;
+        self.law.on_begin(now, &self.signals);
+        self.ticked = now;
+        // Waiting work gets its tick even if nothing arrives.
+        self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
     }
 
     fn cast_shadow(&mut self, now: Timestamp) {

@@ -63,6 +63,12 @@ pub trait Law: Debug + Send {
     /// as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
+    /// Takes other values of its parameters, and keeps its measurements. Returns `false`, and changes
+    /// nothing, if the law cannot do this. Then it is built anew.
+    fn adjust(&mut self, _values: &Values) -> bool {
+        false
+    }
+
     /// Ends a time without ticks, in which the law was [at rest](Self::is_at_rest). The next tick
     /// measures from the message that has just arrived.
     fn on_wake(&mut self, _now: Timestamp, _signals: &Signals) {}

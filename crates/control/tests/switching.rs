@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_control::ThrottleKind::{Deterministic, TokenBucket};
 use tidegate_control::registry::{LAWS, find};
 use tidegate_control::{
-    Bucket, Compared, Control, Decide, Gate, Settings, Ticket, Values, Verdict,
+    Allowance, Bucket, Compared, Control, Decide, Gate, Settings, Ticket, Values, Verdict,
 };
 use tidegate_world::{Load, Seed, Timestamp};
 
@@ -234,6 +234,29 @@ fn a_law_that_stays_keeps_what_it_knows() {
     switched.gate.switch(switched.now, cold, None);
     assert_eq!((switched.gate.control(), switched.gate.law()), (&Control::OPEN, &cold));
     assert_ne!(left.gate.control(), &Control::OPEN);
+}
+
+/// A law that began cold would admit the whole flood until it has measured for a while.
+#[test]
+fn tide_with_other_parameters_keeps_what_it_has_measured() {
+    let tide = find("tide").unwrap();
+    let window = |control: &Control| match control.admit(Bucket::Session) {
+        Allowance::Window(size) => size,
+        other => panic!("{other:?}"),
+    };
+    let mut server = Server::new(Settings::new(tide.defaults()), Timestamp::ZERO);
+    server.run(3000, 2);
+    let before = server.gate.control().clone();
+    let longer = tide.values(&[("wait_min", 0.06)]).unwrap();
+    server.gate.switch(server.now, longer, None);
+    assert_eq!((server.gate.control(), server.gate.law()), (&before, &longer));
+    server.controls.clear();
+    server.run(1000, 2);
+    // The window grows to 60 ms of work, from 50 ms.
+    let windows: Vec<_> = server.controls.iter().map(window).collect();
+    let [before, after] = [window(&before), window(server.gate.control())];
+    assert!(after > 1.1 * before, "{before} {after}");
+    assert!(windows.iter().all(|size| *size < 1.3 * before), "{before} {windows:?}");
 }
 
 #[test]

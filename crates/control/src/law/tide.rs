@@ -333,6 +333,13 @@ impl Law for Tide {
         self.count(signals);
     }
 
+    fn adjust(&mut self, values: &Values) -> bool {
+        (self.wait_min, self.wait_max) = (values.of(&WAIT_MIN), values.of(&WAIT_MAX));
+        self.stale = Duration::from_secs_f64(values.of(&STALE));
+        self.wait_s = self.wait_s.clamp(self.wait_min, self.wait_max);
+        true
+    }
+
     /// Lets the first tick measure from now on, and not from before the rest. A long tick counts only
     /// in part, so after a long rest it would count only a part of the work of the call that has just
     /// arrived.
@@ -575,6 +582,23 @@ mod tests {
         assert_eq!(bench.allowance(), Allowance::Open);
         ticks(&mut bench, 100, 1.0, 10, 0);
         assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+    }
+
+    /// If the law began cold, it would admit the whole flood until it has measured the rate again.
+    #[test]
+    fn other_parameters_keep_the_measurements() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 300, 1.0, 20, 80);
+        assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+        assert!(bench.law.adjust(&ENTRY.values(&[("wait_min", 0.06)]).unwrap()));
+        ticks(&mut bench, 1, 1.0, 20, 80);
+        assert!((window(&bench) - 120.0).abs() < 1.0, "{}", window(&bench));
+        let long = ENTRY.values(&[("wait_max", 0.2), ("stale", 0.4)]).unwrap();
+        assert!(bench.law.adjust(&long));
+        ticks(&mut bench, 30, 1.0, 20, 80);
+        assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+        ticks(&mut bench, 1, 0.0, 0, 0);
+        assert!((window(&bench) - 400.0).abs() < 1.0, "{}", window(&bench));
     }
 
     #[test]
