@@ -106,12 +106,12 @@ pub(super) static PRODUCT_DEFAULTS: Knob<Flag> = Knob {
     name: "product_defaults",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "The values of keys that `overload` does not have. `true`: the defaults of [the \
-          configuration](configuration.md). With `mode = \"transaction\"` in `[server]`, an empty \
-          `overload` is then the default of Tidegate. `false`: the same defaults, with two \
-          exceptions, so that variants differ only in their laws. Without `disposal`, work that is \
-          not admitted gets a 503 (`reject`). Without `sources`, sources do not share the admitted \
-          work fairly (`fair = false`).",
+    doc: "Which values apply to the keys that `overload` does not have. `true`: the defaults of \
+          [the configuration](configuration.md). With `mode = \"transaction\"` in `[server]`, an \
+          empty `overload` is then the default of Tidegate. `false`: the same defaults with two \
+          exceptions, which make variants differ only in their laws. Without `disposal`, work that \
+          is not admitted gets a 503 (`reject`). Without `sources`, sources do not share the \
+          admitted work fairly (`fair = false`).",
 };
 
 pub(super) static SCHEDULE: Table = Table {

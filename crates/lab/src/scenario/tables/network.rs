@@ -154,14 +154,15 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
     },
     absent: Absent::Required,
     doc: "`crash`: `node` loses its state and starts again when the fault ends. `stall`: `node` \
-          gets no processor time. If its costs are emulated, it catches up on the missed work as \
-          soon as it can. `partition`: no packets between `from` and `to`, in both directions. \
-          Both keys are then required. `link`: the keys of a `[[link]]`, such as `delay_ms` and \
-          `loss`, apply to packets from `from` to `to`. `resolver`: a query for a host name is \
-          answered after `delay_ms` and a random time of up to `jitter_ms`. `loss` is the share of \
-          queries that get no answer, and `fails` is the share of queries that fail. In a scenario \
-          with a `resolver` fault, servers know their next hops by host names. Each answer is \
-          valid for 10 s. Outside the time of the fault, queries are answered at once.",
+          gets no processor time. If the costs of the node are emulated, the emulated processor \
+          continues to work, and the node sends all results when the fault ends. `partition`: no \
+          packets pass between `from` and `to`, in both directions. This kind needs both keys. \
+          `link`: the keys of a `[[link]]`, such as `delay_ms` and `loss`, apply to packets from \
+          `from` to `to`. `resolver`: a query for a host name is answered after `delay_ms` and a \
+          random time of up to `jitter_ms`. `loss` is the share of queries that get no answer, and \
+          `fails` is the share of queries that fail. In a scenario with a `resolver` fault, \
+          servers know their next hops by host names. Each answer is valid for 10 s. Outside the \
+          time of the fault, queries are answered at once.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {
@@ -189,9 +190,9 @@ pub(in crate::scenario) static SILENT: Knob<Flag> = Knob {
     name: "silent",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether the machine of a crashed server is down too. If it is, senders get no ICMP \
-          errors. If not, the ports of the server are closed, and senders get ICMP errors. `true` \
-          works only in simulated time.",
+    doc: "Whether the machine of a crashed server is down too. `true`: the machine is down, and \
+          senders get no ICMP errors. This works only in simulated time. `false`: only the ports \
+          of the server are closed, and senders get ICMP errors.",
 };
 
 fn any(text: &str) -> Result<String, Wrong> {

@@ -63,8 +63,8 @@ pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {
     name: "waiting_max",
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
-    doc: "Maximum number of people who wait to call the same server again. Others do not call \
-          again, and are counted as `overflowed` in `result.json`.",
+    doc: "Maximum number of people who wait to call the same server again. Further people do not \
+          call again, and are counted as `overflowed` in `result.json`.",
 };
 
 pub(in crate::scenario) static DEVICES: Table = Table {
@@ -111,9 +111,9 @@ pub(in crate::scenario) static RETRY_S: Knob<Real> = Knob {
     name: "retry_s",
     shape: Real(0.001..=3600.0),
     absent: Absent::Default("30"),
-    doc: "The base time of the wait after a failed registration: after N failures in a row the \
-          longest wait is `retry_s` times 2 to the power of N, and at most `retry_max_s` (RFC 5626 \
-          §4.5).",
+    doc: "The base time of the wait after a failed registration, in seconds. After N failures in a \
+          row the longest wait is `retry_s` times 2 to the power of N, but at most `retry_max_s` \
+          (RFC 5626 §4.5).",
 };
 
 pub(in crate::scenario) static RETRY_MAX_S: Knob<Real> = Knob {
@@ -128,9 +128,9 @@ pub(in crate::scenario) static JITTER: Knob<Real> = Knob {
     name: "jitter",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0.5"),
-    doc: "The share of the longest wait that is random: a wait is between 1 − `jitter` and 1 times \
-          the longest wait. The default is that of RFC 5626 §4.5: \"between 50 and 100% of the \
-          upper-bound wait time\".",
+    doc: "The share of the longest wait that is random. A wait is the longest wait times a random \
+          number between 1 − `jitter` and 1. The default is that of RFC 5626 §4.5: \"between 50 \
+          and 100% of the upper-bound wait time\".",
 };
 
 pub(in crate::scenario) static OBEYS: Knob<Flag> = Knob {

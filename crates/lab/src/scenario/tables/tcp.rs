@@ -6,10 +6,10 @@ pub(in crate::scenario) static TCP: Table = Table {
     header: "[tcp]",
     name: "tcp",
     count: 0..=1,
-    doc: "With this table, all messages travel over TCP, otherwise over UDP. Each sender has one \
-          connection to each receiver. A server under test that is busy does not read, so its \
-          peers have to wait when the buffers of their connections are full. The table may be \
-          empty. It works only in simulated time.",
+    doc: "With this table, all messages travel over TCP. Without it, they travel over UDP. Each \
+          sender has one connection to each receiver. A server under test that is busy does not \
+          read, so its peers have to wait when the buffers of their connections are full. The \
+          table may be empty. It works only in simulated time.",
     knobs: || vec![&WINDOW_BYTES, &BUFFER_BYTES],
     tables: &[],
     has_free_keys: false,
@@ -20,7 +20,7 @@ pub(in crate::scenario) static WINDOW_BYTES: Knob<Whole> = Knob {
     shape: Whole(256..=67_108_864),
     absent: Absent::Default("65_536"),
     doc: "Receive window: the bytes of a connection that may be in flight or wait in the kernel of \
-          the receiver. The receiver reads at most as many at a time.",
+          the receiver. The receiver reads at most this number of bytes at a time.",
 };
 
 pub(in crate::scenario) static BUFFER_BYTES: Knob<Whole> = Knob {

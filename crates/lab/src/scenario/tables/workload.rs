@@ -46,8 +46,8 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
     name: "load",
     shape: Real(0.001..=1000.0),
     absent: Absent::Default("1"),
-    doc: "Rate of offered calls, as a multiple of the emulated capacity. The factor of `profile` \
-          applies to it.",
+    doc: "Rate of offered calls, as a multiple of the emulated capacity. `profile` changes this \
+          rate over time.",
 };
 
 /// The arrivals of calls, in the syntax of the file.
@@ -79,8 +79,8 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           states has a factor F on the rate and a mean duration of S seconds. The mean rate is \
           that of `load`. `trace`: calls at the times in a file. The file has one time on each \
           line, in seconds and in ascending order. A relative path starts at the directory of the \
-          scenario file. A trace determines the load itself, and needs exactly one server that \
-          callers send to.",
+          scenario file. A trace determines the load itself: `load` has no effect, and a `profile` \
+          or a `load` in `[sweep]` is an error. Callers must send to exactly one server.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -93,12 +93,12 @@ pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
     name: "profile",
     shape: PROFILES,
     absent: Absent::Default("\"constant\""),
-    doc: "The rate of calls over time, as a factor on that of `load`. Times count from the start \
-          of the warm-up. `gradual`: the factor rises from 0 to 1 within UP, stays there for \
-          HOLD, and falls to 0 within DOWN. `instant`: no calls until AT. `steps`: the factor is \
-          F from T on, and 1 before the first T. `flash`: from AT on the factor rises from 1 to \
-          PEAK within RISE, then falls to 1 with the time constant DECAY. `avalanche`: from AT \
-          on, N additional calls arrive within WITHIN.",
+    doc: "A factor by which the rate of `load` is multiplied, over time. Times count from the \
+          start of the warm-up. `gradual`: the factor rises from 0 to 1 within UP, stays there for \
+          HOLD, and falls to 0 within DOWN. `instant`: no calls until AT. `steps`: the factor is F \
+          from T on, and 1 before the first T. `flash`: from AT on the factor rises from 1 to PEAK \
+          within RISE, then falls to 1 with the time constant DECAY. `avalanche`: from AT on, N \
+          additional calls arrive within WITHIN.",
 };
 
 pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
@@ -112,7 +112,7 @@ pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
     shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
     absent: Absent::Default("\"fixed\""),
-    doc: "The distribution of the duration, which has the mean `hold_s`. `fixed`: every call \
+    doc: "The distribution of the durations of calls. Their mean is `hold_s`. `fixed`: every call \
           lasts `hold_s`. `exp`: exponential. `lognormal`: log-normal. SIGMA, from 0 to 5, is the \
           standard deviation of the natural logarithm.",
 };
@@ -137,7 +137,8 @@ pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     absent: Absent::Means(
         "100,000, and the results are not valid if more than 1 % of the calls do not begin",
     ),
-    doc: "Maximum number of open calls at one server. Beyond this number callers begin no calls.",
+    doc: "Maximum number of open calls at one server. While this number of calls is open there, \
+          callers begin no further calls.",
 };
 
 pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
@@ -153,9 +154,9 @@ pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
     shape: Flag,
     absent: Absent::Default("false"),
     doc: "Whether callers try other servers after a server rejects a call with 503 (RFC 3261 \
-          §21.5.4). The other servers are those that get calls directly from callers. Each is \
-          tried once, in turn. The set-up delay is the time from the first INVITE of the call, or \
-          with `goodput = \"acknowledged\"` from its last INVITE.",
+          §21.5.4). The other servers are those that get calls directly from callers. A caller \
+          tries each of them once, in turn. The set-up delay is the time from the first INVITE of \
+          the call, or with `goodput = \"acknowledged\"` from its last INVITE.",
 };
 
 pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
