@@ -9,8 +9,7 @@ use tidegate_sip::{
 };
 use tidegate_transaction::{Handle, Key};
 use tidegate_world::{
-    Buffer, Cause as FailureCause, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp,
-    Transmit,
+    Buffer, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp, Transmit,
 };
 
 use crate::amplification::may_send_back;
@@ -22,8 +21,7 @@ use crate::message::reply::{server, tag};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Cause;
-use crate::rejection::DropReason;
-use crate::rejection::reply_reason::ReplyReason;
+use crate::rejection::{DropReason, UnsentReason};
 use crate::rewrite::write_response;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -220,7 +218,9 @@ pub(crate) fn reject_unsent(
     failure: &Failure,
 ) -> Option<()> {
     let Step { now, snapshot, .. } = *step;
-    let response = Received::new(now, failure.flow, unsent_response(snapshot, &failure.quote)?);
+    let unsent = UnsentReason::of(failure.cause);
+    let response = unsent_response(snapshot, &failure.quote, unsent.status())?;
+    let response = Received::new(now, failure.flow, response);
     let passage = Passage::parse(&response.bytes).ok()?;
     let (asked, remote) =
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
@@ -243,7 +243,7 @@ pub(crate) fn reject_unsent(
         {
             return None;
         }
-        Some(call) => calls.on_unsent(now, call, transaction),
+        Some(call) => calls.on_unsent(now, call, transaction, unsent),
         // Another copy of this CANCEL may reach the back end that has the INVITE.
         None if transaction.method == Method::Cancel
             && !lost.learn(now, snapshot, &response, &passage) =>
@@ -252,23 +252,20 @@ pub(crate) fn reject_unsent(
         }
         None => {}
     }
-    let reason = match failure.cause {
-        FailureCause::BackedUp => ReplyReason::BackedUp,
-        _ => ReplyReason::Failed,
-    };
+    let (status, reason) = (unsent.status(), unsent.reply_reason());
     let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));
     let pool = backend_ref.map(|backend_ref| backend_ref.pool);
     let cause = Cause { reason, text: reason.doc(), pool };
-    step.counters().count_reply(503, reason);
-    step.output.record_rejection(snapshot, now, remote, &failure.quote, 503, &cause);
+    step.counters().count_reply(status, reason);
+    step.output.record_rejection(snapshot, now, remote, &failure.quote, status, &cause);
     step.output.send(Transmit::new(back, bytes));
     Some(())
 }
 
-/// Returns the 503 that a back end would have sent to this forwarded request. Its To-tag is that of
-/// our stateless reply to the received request, so the ACK of the caller ends here. Returns `None`
-/// for an ACK and for a response, because they have no response.
-fn unsent_response(snapshot: &Snapshot, message: &[u8]) -> Option<Buffer> {
+/// Returns the response with this status that a back end would have sent to this forwarded request.
+/// Its To-tag is that of our stateless reply to the received request, so the ACK of the caller ends
+/// here. Returns `None` for an ACK and for a response, because they have no response.
+fn unsent_response(snapshot: &Snapshot, message: &[u8], status: u16) -> Option<Buffer> {
     let request = Message::parse(message).ok().filter(Message::is_request)?;
     if request.cseq().ok()?.method == Method::Ack {
         return None;
@@ -278,7 +275,7 @@ fn unsent_response(snapshot: &Snapshot, message: &[u8]) -> Option<Buffer> {
     let tag = tag(&snapshot.keys, call_id, received.branch().unwrap_or_default());
     let server = server(&snapshot.name);
     let headers = server.as_slice();
-    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(503) };
+    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(status) };
     let mut bytes = snapshot.buffers.take();
     write_reply(&request, &reply, &mut bytes).ok()?;
     Some(bytes)

@@ -22,6 +22,7 @@ const CONTACT: &str = "<sip:alice@192.168.1.2:5060;transport=tcp>";
 /// A proxy with connections.
 struct Scene {
     streams: Streams<Proxy>,
+    counters: Arc<Counters>,
     now: Timestamp,
     pool: Pool,
 }
@@ -56,9 +57,10 @@ impl Scene {
         let mut settings = Settings::new(vec![outside, streams], pools, secret(1));
         adjust(&mut settings);
         let pool = Pool::new();
-        let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+        let counters = Arc::<Counters>::default();
+        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
         let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
+        Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
     }
 
     fn tcp() -> Self {
@@ -67,8 +69,8 @@ impl Scene {
 
     /// Replaces the limits on connections, before there are any.
     fn limited(self, limits: ConnectionLimits) -> Self {
-        let Self { streams, now, pool } = self;
-        Self { streams: Streams::new(streams.into_core(), limits, pool.clone()), now, pool }
+        let streams = Streams::new(self.streams.into_core(), limits, self.pool.clone());
+        Self { streams, ..self }
     }
 
     fn sent(&mut self) -> Vec<Carried> {
