@@ -26,6 +26,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Output;
 use crate::peers::Peers;
+use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
@@ -138,9 +139,7 @@ fn on_stream_failed(
             transactions.wake(now, context);
         }
         Some(Proof::Request(context, index)) => {
-            // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
-            // Failed) response to the request."
-            let status = if failure.cause == Cause::Gone { 430 } else { 503 };
+            let status = UnsentReason::of(failure.cause).status();
             transactions.record_unreachable(context, index, status);
             transactions.wake(now, context);
         }

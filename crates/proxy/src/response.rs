@@ -202,15 +202,16 @@ fn serve_stateless(
     pass_back(step, received, passage, back)
 }
 
-/// Rejects a request with 503 that was forwarded without a transaction and could not be sent on a
-/// stream. Does nothing if a transaction or another shard has forwarded the request, or if the
-/// message is an ACK or a response.
+/// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
+/// Does nothing if a transaction or another shard has forwarded the request, or if the message is an
+/// ACK or a response.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
 /// (Service Unavailable) response." The proxy forwards this 503 like one of the back end, because
 /// §16.11 says: "Response processing as described in Section 16.7 does not apply to a proxy
-/// behaving statelessly."
+/// behaving statelessly." If the flow of a phone is gone, the response is a 430, as with a
+/// transaction ([`UnsentReason::status`]).
 pub(crate) fn reject_unsent(
     step: &mut Step<'_>,
     transactions: &Transactions,

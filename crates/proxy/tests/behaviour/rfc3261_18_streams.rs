@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
@@ -198,6 +198,30 @@ fn a_request_to_a_flow_that_is_gone_gets_430() {
         let (number, answer) = only(sent, "SIP/2.0 430");
         assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
     }
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request." Without room for its transaction, a request within a call is forwarded
+/// without one.
+#[test]
+fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
+    let no_room = |settings: &mut Settings| settings.transactions_max = 0;
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, no_room);
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(phone, CloseCause::Ended);
+    let bye = bye(forwarded.header("Record-Route"), "TCP");
+    let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
+    // A copy of the request gets the same response.
+    let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!(again.header("To"), answer.header("To"));
+    assert_eq!(scene.counters.replied_for(430, ReplyReason::FlowGone).get(), 1);
+    assert_eq!(scene.counters.retransmissions.get(), 1);
 }
 
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use tidegate_proxy::ReplyReason;
 use tidegate_world::Counter;
 
 use super::*;
