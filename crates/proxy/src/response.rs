@@ -15,6 +15,7 @@ use tidegate_world::{
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
+use crate::failure::hand_back;
 use crate::message::branch::Branch;
 use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
 use crate::message::reply::{server, tag};
@@ -203,8 +204,8 @@ fn serve_stateless(
 }
 
 /// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
-/// Does nothing if a transaction or another shard has forwarded the request, or if the message is an
-/// ACK or a response.
+/// Hands the failure back if another shard has forwarded the request. Does nothing if a transaction
+/// has forwarded it, or if the message is an ACK or a response.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
@@ -227,7 +228,11 @@ pub(crate) fn reject_unsent(
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
     let (shard, connection) = asked.place(snapshot, &passage);
     let RequestOrigin::Stateless(branch) = asked else { return None };
-    if shard.is_some_and(|shard| u16::from(shard) != snapshot.shard) {
+    // The request was to leave on a connection of this shard. The other shard has its call.
+    if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
+        if shard < snapshot.shards {
+            hand_back(step.output, shard, failure);
+        }
         return None;
     }
     let back = flow_back(snapshot, branch.listener, branch.asked, remote).ok()?;
@@ -267,7 +272,8 @@ pub(crate) fn reject_unsent(
 /// Its To-tag is that of our stateless reply to the received request, so the ACK of the caller ends
 /// here. Returns `None` for an ACK and for a response, because they have no response.
 fn unsent_response(snapshot: &Snapshot, message: &[u8], status: u16) -> Option<Buffer> {
-    let request = Message::parse(message).ok().filter(Message::is_request)?;
+    // A failure that was handed back quotes only the head.
+    let request = Message::parse_head(message).ok().filter(Message::is_request)?;
     if request.cseq().ok()?.method == Method::Ack {
         return None;
     }
