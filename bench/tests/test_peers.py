@@ -172,7 +172,7 @@ class OtherPeersTest(Scratch):
         self.assertEqual((element.address, configuration["queue_max"]), ("127.0.0.1:5060", 256))
         self.assertEqual(tomllib.loads(configuration["tables"])["overload"], {"law": "none"})
         registrations.ELEMENTS["tidegate"](Mock(), "udp", None, "release")
-        self.assertEqual(start.call_args.kwargs["queue_max"], registrations.QUEUE_MAX)
+        self.assertEqual(start.call_args.kwargs["queue_max"], tidegate.DEFAULT_QUEUE_MAX)
         self.assertNotIn("overload", tomllib.loads(start.call_args.kwargs["tables"]))
 
     def test_cpu_time_of_a_caller_that_ends_is_counted(self) -> None:

@@ -14,7 +14,7 @@ from tidegate_bench.load import DEADLINE_S, Load, Outcome, own_losses, run
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.sockets import LOCALHOST, free_port
-from tidegate_bench.tidegate import built, cut
+from tidegate_bench.tidegate import DEFAULT_QUEUE_MAX, built, cut
 
 MODES = {
     "udp": "UDP",
@@ -26,8 +26,6 @@ MODES = {
 
 CONNECTIONS = 1_000
 """Connections that are open before the measurement begins, in the mode `persistent`."""
-QUEUE_MAX = 4_096
-"""Default of `queue_max`, the number of messages that may wait in each queue of Tidegate."""
 # The most connections of one run. Linux has 28,232 ports for connections to one address, and uses every second one
 # first. Beyond those, it searches all of them for each connection, which takes milliseconds.
 _OPENED_MAX = 13_000
@@ -105,7 +103,7 @@ opened_max = 512
 
 
 def _tidegate(
-    stage: Stage, mode: str, quota: Quota | None, profile: str, queue_max: int = QUEUE_MAX, overload: str = ""
+    stage: Stage, mode: str, quota: Quota | None, profile: str, queue_max: int = DEFAULT_QUEUE_MAX, overload: str = ""
 ) -> Element:
     registrar = tidegate.callee(stage, "registrar", profile, ["--echo", "--slack", "0"])
     port = free_port()

@@ -16,6 +16,9 @@ from tidegate_bench.record import ROOT
 from tidegate_bench.sipp import Calls
 from tidegate_bench.sockets import LOCALHOST, free_port
 
+DEFAULT_QUEUE_MAX = 4_096
+"""Default of `queue_max` in Tidegate and here: the number of messages that may wait in each queue."""
+
 
 def built(program: str, profile: str = "debug") -> str:
     """Returns a program that cargo has built, in its folder `debug` (optimised too) or `release`."""
@@ -77,7 +80,7 @@ def configure(
     *,
     policy: str = "rr",
     mode: str = "stateless",
-    queue_max: int = 4096,
+    queue_max: int = DEFAULT_QUEUE_MAX,
     server: str = "",
     listen: str = "",
     pool: str = "",

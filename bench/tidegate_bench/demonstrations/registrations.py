@@ -32,8 +32,9 @@ from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.load import Load, Outcome, judge_generator
 from tidegate_bench.overload import Variant
 from tidegate_bench.record import Spread
-from tidegate_bench.registrations import ELEMENTS, MODES, QUEUE_MAX, Registrations, offer, with_queue
+from tidegate_bench.registrations import ELEMENTS, MODES, Registrations, offer, with_queue
 from tidegate_bench.table import Column
+from tidegate_bench.tidegate import DEFAULT_QUEUE_MAX
 
 RATE = 2_500
 SHARE = 0.1
@@ -45,7 +46,7 @@ MEASURED_LIMIT_S = 2.5
 
 # The limits on each queue of Tidegate, from the lowest that it accepts. With a tenth of a core, the messages of a full
 # queue take from less than a tenth of a second to several seconds.
-QUEUES = (256, 1_024, QUEUE_MAX, 16_384)
+QUEUES = (256, 1_024, DEFAULT_QUEUE_MAX, 16_384)
 QUEUE_MULTIPLES = (1.0, 2.0, 3.0)
 # Figures 4.3 and 4.4 of the paper show these modes.
 QUEUE_MODES = ("udp", "persistent")

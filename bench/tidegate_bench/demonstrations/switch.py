@@ -19,7 +19,8 @@ from tidegate_bench.tidegate import Edge, Metrics
 
 COSTS = Costs(offer_us=100, serve_us=700, refuse_us=100)
 MULTIPLE = 2
-QUEUE_MAX = 400
+# The limit on each queue. So at most as many calls wait as this Tidegate serves in about two seconds.
+SHORT_QUEUE_MAX = 400
 HOLD_S = 1.0
 OFFERED_S = 12.0
 # The first switch is made during the overload, and the last one well before its end.
@@ -57,7 +58,7 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
     with Stage() as stage:
         callee = tidegate.callee(stage, "callee")
         tables = f'[overload]\nlaw = "pi"\n{COSTS.tables()}'
-        edge = tidegate.start(stage, [callee.port], mode="transaction", queue_max=QUEUE_MAX, tables=tables)
+        edge = tidegate.start(stage, [callee.port], mode="transaction", queue_max=SHORT_QUEUE_MAX, tables=tables)
         caller = tidegate.caller_for(stage, edge.address, rate_cps=rate, seconds=OFFERED_S, hold=HOLD_S, seed=round_)
         begun, cores = time.monotonic(), Cores(edge.process, caller.process, callee.process)
         caller.process.wait(BEFORE_S)

@@ -15,7 +15,7 @@
 //!
 //! A failure on a stream is reported by our own transport and needs no proof.
 
-use tidegate_sip::{ScanStart, branch_in_quote, glance};
+use tidegate_sip::{Message, ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};
 use tidegate_world::{Cause, Failure, HandoffInput, Timestamp};
 
@@ -26,6 +26,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Output;
 use crate::peers::Peers;
+use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
@@ -76,7 +77,7 @@ pub(crate) fn on_failed(
     if proof.is_none()
         && let Some(shard) = shard_of(snapshot, failure)
     {
-        output.hand_off(shard, HandoffInput::Failure(failure.clone()));
+        hand_back(output, shard, failure);
     }
     match (proof, backend_ref) {
         (Some(proof), Some(backend_ref)) => {
@@ -138,9 +139,7 @@ fn on_stream_failed(
             transactions.wake(now, context);
         }
         Some(Proof::Request(context, index)) => {
-            // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
-            // Failed) response to the request."
-            let status = if failure.cause == Cause::Gone { 430 } else { 503 };
+            let status = UnsentReason::of(failure.cause).status();
             transactions.record_unreachable(context, index, status);
             transactions.wake(now, context);
         }
@@ -151,7 +150,7 @@ fn on_stream_failed(
         }
         None => {
             if let Some(shard) = shard_of(snapshot, failure) {
-                output.hand_off(shard, HandoffInput::Failure(failure.clone()));
+                hand_back(output, shard, failure);
             }
         }
     }
@@ -179,7 +178,18 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Returns the shard that sent the undelivered request, if it is another shard of this process.
+/// Hands a failure to the shard that has forwarded the undelivered request. That shard needs only the
+/// head of the request, so the body is not copied. The queue between the shards limits how many
+/// failures wait, and their bytes.
+pub(crate) fn hand_back(output: &mut Output, shard: u16, failure: &Failure) {
+    let &Failure { flow, cause, ref quote } = failure;
+    // An ICMP error may quote only a part of the head.
+    let head = Message::parse_head(quote).map_or(&quote[..], |message| message.head());
+    output.hand_off(shard, HandoffInput::Failure(Failure { flow, cause, quote: head.into() }));
+}
+
+/// Returns the shard that sent the undelivered request in a transaction, if it is another shard of
+/// this process.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

@@ -181,6 +181,25 @@ impl Output {
         }
     }
 
+    /// Sends once more the response with this status to `message`, a copy of a request that was
+    /// rejected. The copy was received as `received`.
+    pub(crate) fn reply_again(
+        &mut self,
+        snapshot: &Snapshot,
+        received: &Received,
+        message: &Message<'_>,
+        status: u16,
+    ) {
+        let Snapshot { keys, name, buffers, .. } = snapshot;
+        match reply(keys, name, buffers, received, message, status, &ReplyHeaders::new()) {
+            Some(transmit) => {
+                self.counters.responses_resent.add(1);
+                self.send(transmit);
+            }
+            None => self.drop_counted(DropReason::Malformed),
+        }
+    }
+
     /// Answers a STUN message. Counts it as dropped if it needs no answer, if nothing can be sent to
     /// its source port, or if the answer would be longer than is allowed for an unverified address.
     ///

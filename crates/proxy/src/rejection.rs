@@ -2,6 +2,7 @@
 
 mod drop_reason;
 pub(crate) mod reply_reason;
+mod unsent_reason;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Malformed};
@@ -10,8 +11,9 @@ use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
 use reply_reason::{
     FLOW_FORGED, INSECURE, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
-    TRANSACTION_TABLE_FULL, UNSENT,
+    TRANSACTION_TABLE_FULL,
 };
+pub(crate) use unsent_reason::UnsentReason;
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
@@ -27,6 +29,9 @@ pub(crate) enum Rejection {
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
+    /// The response to the first copy of the request once more. The first copy was rejected, because
+    /// it could not be sent for this reason.
+    Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
     /// Handoff to another shard, which may know the call.
@@ -73,8 +78,6 @@ impl Rejection {
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
     /// Too many requests wait for names and look-ups, so this one cannot wait.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
-    /// The first copy of the request was rejected, because it could not be sent.
-    pub(crate) const UNSENT: Self = Self::Reply(503, UNSENT);
     /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
     /// The source has used up its share of the transaction table.

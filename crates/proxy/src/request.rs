@@ -33,7 +33,8 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// The request was forwarded, absorbed or dropped, or got a response that does not reject it.
+    /// The request was forwarded, absorbed or dropped, or got a response that does not reject it or
+    /// that repeats an earlier one.
     Here,
     /// The request was answered with 503, for a temporary reason.
     Refused,
@@ -465,6 +466,11 @@ fn reject(
             let reason = ReplyReason::of(status, why);
             reply(step, received, message, status, (reason, why), &headers);
             return if status == 503 { Served::Refused } else { Served::Rejected };
+        }
+        // The rejection of the first copy was counted. As with a transaction, a further copy only
+        // causes the same response again.
+        Rejection::Unsent(reason) => {
+            step.output.reply_again(step.snapshot, received, message, reason.status());
         }
         Rejection::PoolDown(hints) => {
             let reason = (Reason::PoolDown.into(), text_of(hints.warning));

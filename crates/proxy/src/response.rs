@@ -9,21 +9,20 @@ use tidegate_sip::{
 };
 use tidegate_transaction::{Handle, Key};
 use tidegate_world::{
-    Buffer, Cause as FailureCause, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp,
-    Transmit,
+    Buffer, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp, Transmit,
 };
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::Transaction;
+use crate::failure::hand_back;
 use crate::message::branch::Branch;
 use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
 use crate::message::reply::{server, tag};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Cause;
-use crate::rejection::DropReason;
-use crate::rejection::reply_reason::ReplyReason;
+use crate::rejection::{DropReason, UnsentReason};
 use crate::rewrite::write_response;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -204,15 +203,16 @@ fn serve_stateless(
     pass_back(step, received, passage, back)
 }
 
-/// Rejects a request with 503 that was forwarded without a transaction and could not be sent on a
-/// stream. Does nothing if a transaction or another shard has forwarded the request, or if the
-/// message is an ACK or a response.
+/// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
+/// Hands the failure back if another shard has forwarded the request. Does nothing if a transaction
+/// has forwarded it, or if the message is an ACK or a response.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
 /// (Service Unavailable) response." The proxy forwards this 503 like one of the back end, because
 /// §16.11 says: "Response processing as described in Section 16.7 does not apply to a proxy
-/// behaving statelessly."
+/// behaving statelessly." If the flow of a phone is gone, the response is a 430, as with a
+/// transaction ([`UnsentReason::status`]).
 pub(crate) fn reject_unsent(
     step: &mut Step<'_>,
     transactions: &Transactions,
@@ -220,13 +220,19 @@ pub(crate) fn reject_unsent(
     failure: &Failure,
 ) -> Option<()> {
     let Step { now, snapshot, .. } = *step;
-    let response = Received::new(now, failure.flow, unsent_response(snapshot, &failure.quote)?);
+    let unsent = UnsentReason::of(failure.cause);
+    let response = unsent_response(snapshot, &failure.quote, unsent.status())?;
+    let response = Received::new(now, failure.flow, response);
     let passage = Passage::parse(&response.bytes).ok()?;
     let (asked, remote) =
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
     let (shard, connection) = asked.place(snapshot, &passage);
     let RequestOrigin::Stateless(branch) = asked else { return None };
-    if shard.is_some_and(|shard| u16::from(shard) != snapshot.shard) {
+    // The request was to leave on a connection of this shard. The other shard has its call.
+    if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
+        if shard < snapshot.shards {
+            hand_back(step.output, shard, failure);
+        }
         return None;
     }
     let back = flow_back(snapshot, branch.listener, branch.asked, remote).ok()?;
@@ -243,7 +249,7 @@ pub(crate) fn reject_unsent(
         {
             return None;
         }
-        Some(call) => calls.on_unsent(now, call, transaction),
+        Some(call) => calls.on_unsent(now, call, transaction, unsent),
         // Another copy of this CANCEL may reach the back end that has the INVITE.
         None if transaction.method == Method::Cancel
             && !lost.learn(now, snapshot, &response, &passage) =>
@@ -252,24 +258,22 @@ pub(crate) fn reject_unsent(
         }
         None => {}
     }
-    let reason = match failure.cause {
-        FailureCause::BackedUp => ReplyReason::BackedUp,
-        _ => ReplyReason::Failed,
-    };
+    let (status, reason) = (unsent.status(), unsent.reply_reason());
     let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));
     let pool = backend_ref.map(|backend_ref| backend_ref.pool);
     let cause = Cause { reason, text: reason.doc(), pool };
-    step.counters().count_reply(503, reason);
-    step.output.record_rejection(snapshot, now, remote, &failure.quote, 503, &cause);
+    step.counters().count_reply(status, reason);
+    step.output.record_rejection(snapshot, now, remote, &failure.quote, status, &cause);
     step.output.send(Transmit::new(back, bytes));
     Some(())
 }
 
-/// Returns the 503 that a back end would have sent to this forwarded request. Its To-tag is that of
-/// our stateless reply to the received request, so the ACK of the caller ends here. Returns `None`
-/// for an ACK and for a response, because they have no response.
-fn unsent_response(snapshot: &Snapshot, message: &[u8]) -> Option<Buffer> {
-    let request = Message::parse(message).ok().filter(Message::is_request)?;
+/// Returns the response with this status that a back end would have sent to this forwarded request.
+/// Its To-tag is that of our stateless reply to the received request, so the ACK of the caller ends
+/// here. Returns `None` for an ACK and for a response, because they have no response.
+fn unsent_response(snapshot: &Snapshot, message: &[u8], status: u16) -> Option<Buffer> {
+    // A failure that was handed back quotes only the head.
+    let request = Message::parse_head(message).ok().filter(Message::is_request)?;
     if request.cseq().ok()?.method == Method::Ack {
         return None;
     }
@@ -278,7 +282,7 @@ fn unsent_response(snapshot: &Snapshot, message: &[u8]) -> Option<Buffer> {
     let tag = tag(&snapshot.keys, call_id, received.branch().unwrap_or_default());
     let server = server(&snapshot.name);
     let headers = server.as_slice();
-    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(503) };
+    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(status) };
     let mut bytes = snapshot.buffers.take();
     write_reply(&request, &reply, &mut bytes).ok()?;
     Some(bytes)

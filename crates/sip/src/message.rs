@@ -149,7 +149,7 @@ impl<'a> Message<'a> {
 
     /// Returns the start line and the headers, with the empty line behind them.
     #[inline]
-    pub(crate) fn head(&self) -> &'a [u8] {
+    pub fn head(&self) -> &'a [u8] {
         &self.bytes[..self.body]
     }
 

@@ -26,6 +26,7 @@ use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
+use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use crate::transport::budget::Budget;
@@ -320,9 +321,14 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns whether the request of this transaction could not be sent, and we have rejected it.
-    pub(crate) fn was_unsent(&self, call: CallRef, transaction: Transaction) -> bool {
-        self.get(call).is_some_and(|entry| entry.was_unsent(transaction))
+    /// Returns the reason why the request of this transaction could not be sent, if we have rejected
+    /// it for such a reason.
+    pub(crate) fn unsent_reason(
+        &self,
+        call: CallRef,
+        transaction: Transaction,
+    ) -> Option<UnsentReason> {
+        self.get(call)?.unsent_reason(transaction)
     }
 
     /// Returns whether this transaction began without a To-tag, and waits for its final response.
@@ -429,9 +435,15 @@ impl Calls {
     }
 
     /// Records that the request of a transaction could not be sent, and that we have rejected it.
-    pub(crate) fn on_unsent(&mut self, now: Timestamp, call: CallRef, transaction: Transaction) {
+    pub(crate) fn on_unsent(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        transaction: Transaction,
+        reason: UnsentReason,
+    ) {
         let idle_max = self.idle_max;
-        self.change(call, |entry| entry.on_unsent(now, transaction, idle_max));
+        self.change(call, |entry| entry.on_unsent(now, transaction, reason, idle_max));
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.

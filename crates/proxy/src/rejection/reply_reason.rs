@@ -13,8 +13,6 @@ pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
 /// The text of the 503 when too many requests wait for names and look-ups.
 pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
-/// The text of the 503 to a copy of a request that could not be sent.
-pub(crate) const UNSENT: &str = "the first copy of the request could not be sent";
 /// The text of the 404 when no store knows the user.
 pub(crate) const NO_USER: &str = "no such user";
 /// The text of the 480 when the store with the users did not answer.
@@ -177,7 +175,6 @@ impl ReplyReason {
             (503, TRANSACTION_TABLE_FULL | TRANSACTION_SHARE_USED) => Self::TransactionTable,
             (503, PARKED_FULL) => Self::Parked,
             (503, NO_ADDRESS) => Self::NoAddress,
-            (503, UNSENT) => Self::Failed,
             (404, NO_USER) => Self::NoUser,
             (480, LOOKUP_FAILED) => Self::Lookup,
             (480, INSECURE) => Self::NoRoute,
@@ -329,7 +326,6 @@ mod tests {
             (TRANSACTION_TABLE_FULL, ReplyReason::TransactionTable),
             (TRANSACTION_SHARE_USED, ReplyReason::TransactionTable),
             (NO_ADDRESS, ReplyReason::NoAddress),
-            (UNSENT, ReplyReason::Failed),
             ("another", ReplyReason::Other),
         ] {
             assert_eq!(ReplyReason::of(503, text), reason, "{text}");

@@ -69,8 +69,9 @@ pub(crate) fn forward(
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
     // The caller may have got the rejection of the first copy and given up. If the back end got this
     // copy, it would ring for nobody.
-    if alone && step.routing.calls.was_unsent(hop.call, transaction) {
-        return Err(Rejection::UNSENT);
+    if alone && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction) {
+        step.counters().retransmissions.add(1);
+        return Err(Rejection::Unsent(reason));
     }
     // The first copy of a repeated request has left by UDP, with a branch that a transaction would
     // change.

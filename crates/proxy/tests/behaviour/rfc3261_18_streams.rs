@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
@@ -22,6 +22,7 @@ const CONTACT: &str = "<sip:alice@192.168.1.2:5060;transport=tcp>";
 /// A proxy with connections.
 struct Scene {
     streams: Streams<Proxy>,
+    counters: Arc<Counters>,
     now: Timestamp,
     pool: Pool,
 }
@@ -56,9 +57,10 @@ impl Scene {
         let mut settings = Settings::new(vec![outside, streams], pools, secret(1));
         adjust(&mut settings);
         let pool = Pool::new();
-        let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+        let counters = Arc::<Counters>::default();
+        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
         let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
+        Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
     }
 
     fn tcp() -> Self {
@@ -67,8 +69,8 @@ impl Scene {
 
     /// Replaces the limits on connections, before there are any.
     fn limited(self, limits: ConnectionLimits) -> Self {
-        let Self { streams, now, pool } = self;
-        Self { streams: Streams::new(streams.into_core(), limits, pool.clone()), now, pool }
+        let streams = Streams::new(self.streams.into_core(), limits, self.pool.clone());
+        Self { streams, ..self }
     }
 
     fn sent(&mut self) -> Vec<Carried> {
@@ -196,6 +198,30 @@ fn a_request_to_a_flow_that_is_gone_gets_430() {
         let (number, answer) = only(sent, "SIP/2.0 430");
         assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
     }
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request." Without room for its transaction, a request within a call is forwarded
+/// without one.
+#[test]
+fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
+    let no_room = |settings: &mut Settings| settings.transactions_max = 0;
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, no_room);
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(phone, CloseCause::Ended);
+    let bye = bye(forwarded.header("Record-Route"), "TCP");
+    let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
+    // A copy of the request gets the same response.
+    let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!(again.header("To"), answer.header("To"));
+    assert_eq!(scene.counters.replied_for(430, ReplyReason::FlowGone).get(), 1);
+    assert_eq!(scene.counters.retransmissions.get(), 1);
 }
 
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to

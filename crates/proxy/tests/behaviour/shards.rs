@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     Cause, CloseCause, ConnectionId, Core, Failure, Flow, HandoffInput, Pool, Received, Seed,
@@ -18,6 +18,7 @@ use tidegate_world::{
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "sip:alice@192.168.1.2:5060";
 const SUPPORTED: &str = "Supported: path\r\n";
+const BODY: &str = "body";
 
 /// A message that a shard has sent: the shard, the flow, and the text.
 type Carried = (u16, Flow, Sent);
@@ -57,6 +58,19 @@ impl Mesh {
         seed: Seed,
         before: Option<Seed>,
     ) -> Self {
+        let adjust = |settings: &mut Settings| {
+            (settings.seed, settings.before) = (seed, before);
+        };
+        Self::adjusted(backends, inside, mode, adjust)
+    }
+
+    /// Makes such a process with the adjusted settings of each shard.
+    fn adjusted(
+        backends: &[&str],
+        inside: Transport,
+        mode: Mode,
+        adjust: impl Fn(&mut Settings),
+    ) -> Self {
         let named: Vec<_> = backends.iter().map(|at| (*at, address(at), 1)).collect();
         let pool = Pool::new();
         let counters: [Arc<Counters>; 2] = Default::default();
@@ -70,7 +84,8 @@ impl Mesh {
             let pools =
                 vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
             let settings = Settings::new(vec![datagrams, streams], pools, secret(1));
-            let settings = Settings { shard, shards: 2, seed, before, ..settings };
+            let mut settings = Settings { shard, shards: 2, ..settings };
+            adjust(&mut settings);
             let proxy = Proxy::new(settings, counters, pool.clone());
             Streams::new(proxy, ConnectionLimits::default(), pool.clone()).in_shard(place(shard))
         };
@@ -136,7 +151,10 @@ impl Mesh {
                     core.offer(now, received);
                 }
                 HandoffInput::Transmit(transmit) => core.on_transmit(now, transmit),
-                HandoffInput::Failure(failure) => core.on_failed(now, failure),
+                HandoffInput::Failure(failure) => {
+                    assert!(!failure.quote.ends_with(BODY.as_bytes()), "{failure:?}");
+                    core.on_failed(now, failure);
+                }
             }
         }
     }
@@ -227,6 +245,75 @@ fn a_flow_of_another_shard_that_has_ended_is_reported_to_the_shard_of_the_reques
         let invite = inward("INVITE", 1, &path, "");
         let sent = mesh.offer_after(0, registrar(), &invite, handoffs);
         only(sent, "SIP/2.0 430 ");
+    }
+}
+
+/// A registrar that has sent a BYE to a phone. The connection of the phone belongs to shard 1. The BYE
+/// stays at shard 0, where another shard has handed it off, and shard 0 has no room for a
+/// transaction.
+struct Unsent {
+    mesh: Mesh,
+    phone: Flow,
+    registrar: Flow,
+    bye: String,
+}
+
+impl Unsent {
+    fn new(inside: Transport) -> Self {
+        let no_room = |settings: &mut Settings| {
+            if settings.shard == 0 {
+                settings.transactions_max = 0;
+            }
+        };
+        let mut mesh = Mesh::adjusted(&[BACKEND_A], inside, Mode::Stateless, no_room);
+        let phone = mesh.accept(1, PHONE);
+        let path = mesh.register(phone);
+        let registrar = match inside {
+            Transport::Udp => registrar(),
+            _ => mesh.accept(0, "10.0.0.1:33000"),
+        };
+        let bye = inward("BYE", 2, &path, "Totag\r\n");
+        let bye = bye.replace("SIP/2.0/UDP", &format!("SIP/2.0/{inside}"));
+        let body = format!("Content-Length: {}\r\n\r\n{BODY}", BODY.len());
+        let bye = bye.replace("Content-Length: 0\r\n\r\n", &body);
+        Self { mesh, phone, registrar, bye }
+    }
+}
+
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
+/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
+/// (Service Unavailable) response." RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD
+/// send a 430 (Flow Failed) response to the request."
+#[test]
+fn a_request_without_a_transaction_that_another_shard_cannot_send_is_rejected() {
+    for inside in [Transport::Udp, Transport::Tcp] {
+        let Unsent { mut mesh, phone, registrar, bye } = Unsent::new(inside);
+        mesh.shards[1].on_closed(mesh.now, phone.connection.unwrap(), CloseCause::Ended);
+        let sent = mesh.offer_after(0, registrar, &bye, 1);
+        let (shard, to, _) = only(sent, "SIP/2.0 430");
+        assert_eq!((shard, to.connection), (0, registrar.connection), "{inside}");
+        let rejections = [0, 1]
+            .map(|shard: usize| mesh.counters[shard].replied_for(430, ReplyReason::FlowGone).get());
+        assert_eq!(rejections, [1, 0], "{inside}: the shard of the request counts it");
+    }
+}
+
+/// A driver returns a message that it could not hand off as this failure.
+#[test]
+fn a_request_without_a_transaction_that_cannot_be_handed_off_gets_503() {
+    for inside in [Transport::Udp, Transport::Tcp] {
+        let Unsent { mut mesh, phone, registrar, bye } = Unsent::new(inside);
+        let received = Received::new(mesh.now, registrar, mesh.pool.copy(bye.as_bytes()));
+        let core = &mut mesh.shards[0];
+        core.offer(mesh.now, Received { handoffs: 1, ..received });
+        while core.serve(mesh.now) {}
+        let handoff = core.poll_handoff().expect("the BYE");
+        let HandoffInput::Transmit(transmit) = handoff.input else { panic!("{handoff:?}") };
+        assert_eq!((handoff.shard, transmit.flow.connection), (1, phone.connection), "{inside}");
+        let failure = Failure::unsent(transmit.flow, Cause::Full, &transmit.bytes);
+        core.on_failed(mesh.now, failure);
+        let (shard, to, _) = only(mesh.settle(), "SIP/2.0 503");
+        assert_eq!((shard, to.connection), (0, registrar.connection), "{inside}");
     }
 }
 

@@ -13,6 +13,7 @@ use tidegate_world::Timestamp;
 use super::dialogs::Dialogs;
 use super::rate::Rate;
 use super::transaction::{Open, TRANSACTION_MAX, Transaction};
+use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::transport::budget::Budget;
@@ -292,9 +293,11 @@ impl Call {
         self.closed.contains(&transaction.mark())
     }
 
-    /// Returns whether the request of this transaction could not be sent, and we have rejected it.
-    pub(super) fn was_unsent(&self, transaction: Transaction) -> bool {
-        self.closed.contains(&transaction.unsent_mark())
+    /// Returns the reason why the request of this transaction could not be sent, if we have rejected
+    /// it for such a reason.
+    pub(super) fn unsent_reason(&self, transaction: Transaction) -> Option<UnsentReason> {
+        let is_it = |&reason: &UnsentReason| self.closed.contains(&transaction.unsent_mark(reason));
+        UnsentReason::ALL.into_iter().find(is_it)
     }
 
     /// Returns when a transaction other than an INVITE began, if it waits for its final response.

@@ -6,6 +6,8 @@ use tidegate_balance::{Parties, TransactionLease, Work};
 use tidegate_sip::{Method, Passage};
 use tidegate_world::Timestamp;
 
+use crate::rejection::UnsentReason;
+
 /// 64·T1, RFC 3261 §17: the maximum lifetime of an unanswered transaction.
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
@@ -34,9 +36,9 @@ impl Transaction {
     }
 
     /// Returns a number that the list of finished transactions has in addition if the request could
-    /// not be sent. It is larger than every [mark](Self::mark) of this identity.
-    pub(super) fn unsent_mark(self) -> u64 {
-        self.identity.wrapping_add(Self::MARKS - 1)
+    /// not be sent for this reason. It is larger than every [mark](Self::mark) of this identity.
+    pub(super) fn unsent_mark(self, reason: UnsentReason) -> u64 {
+        self.identity.wrapping_add(Self::MARKS - 1 - reason as u64)
     }
 
     /// Returns whether the message counts as a transaction of its own. An ACK and a CANCEL do not.

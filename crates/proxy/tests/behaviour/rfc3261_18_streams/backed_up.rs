@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_world::Counter;
+
 use super::*;
 
 /// The numbers of the connections to the two back ends.
@@ -121,6 +123,12 @@ fn a_call_is_rejected_if_no_back_end_reads() {
         // A retransmission gets the same answer, and does not wait for a back end.
         let (_, again) = only(scene.offer(phone, &new_call("late")), "SIP/2.0 503");
         assert_eq!(again.header("To"), rejection.header("To"), "{mode:?}");
+        // It is no other rejection, and counts as a retransmission.
+        let replied = |reason| scene.counters.replied_for(503, reason).get();
+        let rejections = [ReplyReason::BackedUp, ReplyReason::Failed].map(replied);
+        assert_eq!(rejections, [1, 0], "{mode:?}");
+        let repeated = [&scene.counters.retransmissions, &scene.counters.responses_resent];
+        assert_eq!(repeated.map(Counter::get), [1, 1], "{mode:?}");
         let to = format!("To: {}", rejection.header("To"));
         let ack = over_tcp(&request("ACK", "sip:bob@192.0.2.1", "late", 1, ""));
         let ack = ack.replace("To: <sip:bob@example.com>", &to);

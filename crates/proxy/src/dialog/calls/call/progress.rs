@@ -16,6 +16,7 @@ use crate::dialog::calls::dialogs::Dialogs;
 use crate::dialog::calls::transaction::{
     Answer, Evidence, Open, TRANSACTION_MAX, Transaction, sets_session, work_of,
 };
+use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 
 impl Call {
@@ -185,11 +186,13 @@ impl Call {
         &mut self,
         now: Timestamp,
         transaction: Transaction,
+        reason: UnsentReason,
         idle_max: Duration,
     ) {
         self.on_response(now, transaction, Answer::new(503, false), idle_max);
-        if self.has_ended(transaction) {
-            self.remember(transaction.unsent_mark());
+        // A CANCEL has the mark of its INVITE, which was sent.
+        if transaction.stands_alone() && self.has_ended(transaction) {
+            self.remember(transaction.unsent_mark(reason));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the counts of calls and work on each back end, and of when they end.
 
 use super::*;
+use crate::rejection::UnsentReason;
 
 #[test]
 fn a_call_counts_from_its_invite_to_the_end_of_its_bye() {
@@ -27,15 +28,20 @@ fn a_request_that_could_not_be_sent_counts_nothing_and_is_remembered() {
     let [unsent, sent] = [100, 200].map(|cseq| transaction(Method::Invite, cseq));
     t.request(call, Method::Invite, 100);
     assert_eq!(t.counts(), (1, 175, 1));
-    assert!(!t.calls.was_unsent(call, unsent));
-    t.calls.on_unsent(t.now, call, unsent);
+    assert_eq!(t.calls.unsent_reason(call, unsent), None);
+    t.calls.on_unsent(t.now, call, unsent, UnsentReason::BackedUp);
     assert_eq!(t.counts(), (0, 0, 0));
-    assert!(t.calls.was_unsent(call, unsent) && t.calls.is_repeated(call, unsent));
+    assert_eq!(t.calls.unsent_reason(call, unsent), Some(UnsentReason::BackedUp));
+    assert!(t.calls.is_repeated(call, unsent));
     t.request(call, Method::Invite, 200);
     assert_eq!(t.counts(), (1, 175, 1));
     t.response(call, Method::Invite, 200, 486);
     assert_eq!(t.counts(), (0, 0, 0));
-    assert!(t.calls.was_unsent(call, unsent) && !t.calls.was_unsent(call, sent));
+    // The INVITE was sent, but its CANCEL could not be sent.
+    let cancel = Transaction { method: Method::Cancel, ..sent };
+    t.calls.on_unsent(t.now, call, cancel, UnsentReason::Failed);
+    let reasons = [unsent, sent].map(|transaction| t.calls.unsent_reason(call, transaction));
+    assert_eq!(reasons, [Some(UnsentReason::BackedUp), None]);
 }
 
 // 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
