@@ -15,7 +15,8 @@ pub(crate) struct Peak {
 
 impl Peak {
     pub(crate) fn push(&mut self, now: Timestamp, time: Duration, decay: Duration) {
-        let time_ns = time.as_nanos() as f64;
+        // 64 bits of nanoseconds are 584 years. To convert 128 bits takes a call of the runtime.
+        let time_ns = time.as_nanos() as u64 as f64;
         if time_ns >= self.average_ns {
             self.average_ns = time_ns;
         } else {

@@ -7,7 +7,9 @@ use tidegate_world::Timestamp;
 /// The shortest time over which [`rate_at`](ArrivalRate::rate_at) counts arrivals.
 const OBSERVED_MIN: Duration = Duration::from_millis(100);
 
-/// An estimate of the arrivals a second. The weight of each arrival fades with its age.
+/// An estimate of the arrivals a second: a sum of the weights of arrivals, divided by a time of
+/// observation. The weights of arrivals and of time fade with their age, so both sums fade by the
+/// same factor.
 ///
 /// The estimate is too low at first after a pause in the arrivals. After one time constant, it has
 /// made up 63 % of the difference.
@@ -15,10 +17,15 @@ const OBSERVED_MIN: Duration = Duration::from_millis(100);
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
     time_constant_s: f64,
-    /// The times of the first and the last arrival, or `None` before the first.
-    seen: Option<(Timestamp, Timestamp)>,
+    /// The result for [`OBSERVED_MIN`] of the calculation of `observed_s`.
+    observed_min_s: f64,
+    /// The time of the last arrival, or `None` before the first.
+    last: Option<Timestamp>,
     /// Sum of the weights of all arrivals after the first, as of the last arrival.
     count: f64,
+    /// Time in seconds from the first to the last arrival, with the weights of its parts. It is
+    /// less than the time constant.
+    observed_s: f64,
 }
 
 impl Default for ArrivalRate {
@@ -31,7 +38,9 @@ impl Default for ArrivalRate {
 impl ArrivalRate {
     /// Creates an estimate with this time constant.
     pub(crate) fn over_s(time_constant_s: f64) -> Self {
-        Self { time_constant_s, seen: None, count: 0.0 }
+        let empty =
+            Self { time_constant_s, observed_min_s: 0.0, last: None, count: 0.0, observed_s: 0.0 };
+        Self { observed_min_s: empty.observed_s(empty.kept(OBSERVED_MIN)), ..empty }
     }
 
     /// Records an arrival.
@@ -41,40 +50,36 @@ impl ArrivalRate {
 
     /// Records an arrival that counts as `number` arrivals.
     pub(crate) fn on_arrivals(&mut self, now: Timestamp, number: f64) {
-        let Some((first, last)) = self.seen else {
-            self.seen = Some((now, now));
-            return;
-        };
-        self.count = self.count * self.kept(now.since(last)) + number;
-        self.seen = Some((first, now));
+        if let Some(last) = self.last.replace(now) {
+            let kept = self.kept(now.since(last));
+            self.count = self.count * kept + number;
+            self.observed_s = self.observed_s(kept);
+        }
     }
 
-    /// Returns the part of a count that remains after the time `time`.
+    /// Returns the part of a weight that remains after the time `time`.
     fn kept(&self, time: Duration) -> f64 {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Divides a count by the observation time `observed`. In the count and in the time, older
-    /// parts count less. Returns `None` if `observed` is zero.
-    fn over(&self, observed: Duration, count: f64) -> Option<f64> {
-        let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
-        (watched_s > 0.0).then(|| count / watched_s)
+    /// Returns the observation time after a further time of which this part of a weight remains.
+    fn observed_s(&self, kept: f64) -> f64 {
+        self.time_constant_s - (self.time_constant_s - self.observed_s) * kept
     }
 
     /// Returns the arrivals a second as of `now`. The estimate falls with the time since the last
     /// arrival. The time since the first arrival counts as at least [`OBSERVED_MIN`], so that two
     /// arrivals at nearly the same time do not count as a high rate.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
-        let Some((first, last)) = self.seen else { return 0.0 };
-        let count = self.count * self.kept(now.since(last));
-        self.over(now.since(first).max(OBSERVED_MIN), count).unwrap_or(0.0)
+        let Some(last) = self.last else { return 0.0 };
+        let kept = self.kept(now.since(last));
+        self.count * kept / self.observed_s(kept).max(self.observed_min_s)
     }
 
     /// Returns the arrivals a second, computed at the last arrival, or 0 until two arrivals came at
     /// different times.
     pub(crate) fn rate(&self) -> f64 {
-        let Some((first, last)) = self.seen else { return 0.0 };
-        self.over(last.since(first), self.count).unwrap_or(0.0)
+        if self.observed_s > 0.0 { self.count / self.observed_s } else { 0.0 }
     }
 }
 

@@ -3,7 +3,7 @@
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
-use tidegate_world::Received;
+use tidegate_world::{Flow, Received};
 
 use crate::dialog::Transaction;
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
@@ -115,16 +115,15 @@ fn serve_message(
     message: &Message<'_>,
     admission: AdmissionFacts,
 ) -> Served {
-    let mut read = Request::read(message).and_then(|request| {
-        check_hop(&request.uri, &received.flow)?;
-        check_way_back(&request.essentials.via, &received.flow)?;
-        Ok(request)
-    });
+    let mut read = Request::read(message);
     // The request is large, so it is not moved.
-    let request = match &mut read {
+    let checked = match &mut read {
+        Ok(request) => check_arrival(request, &received.flow).map(|()| request),
+        Err(rejection) => Err(std::mem::replace(rejection, Rejection::Drop(DropReason::Malformed))),
+    };
+    let request = match checked {
         Ok(request) => request,
         Err(rejection) => {
-            let rejection = std::mem::replace(rejection, Rejection::Drop(DropReason::Malformed));
             show_malformed(step, message.method());
             return reject(step, received, message, rejection);
         }
@@ -146,6 +145,12 @@ fn serve_message(
         }
         Err(rejection) => reject(step, received, message, rejection),
     }
+}
+
+/// Checks that a request may arrive on `flow`, and that its responses can be sent.
+fn check_arrival(request: &Request<'_>, flow: &Flow) -> Result<(), Rejection> {
+    check_hop(&request.uri, flow)?;
+    check_way_back(&request.essentials.via, flow)
 }
 
 /// Takes a request through the stages.
