@@ -409,7 +409,11 @@ fn wrong_claims_are_named_before_anything_runs() {
         ),
         ("more > 0.2 and", "more > 0.7 and", "of the paper the rule gives `partly`"),
         ("paper = { more = 0.5, least", "paper = { least", "a number for each"),
-        ("planted = { more = 0.1 }", "planted = { mor = 0.1 }", "no value `mor`"),
+        (
+            "planted = { more = 0.1 }",
+            "planted = { mor = 0.1 }",
+            "`mor`, which is not one of `values`",
+        ),
         ("goodput('none', load=2)", "goodput('none', load=4)", "load = 4"),
         ("goodput('none', load=2)", "goodput('nine', load=2)", "no variant `nine`"),
         ("goodput('none', load=2)", "godput('none', load=2)", "godput"),
