@@ -85,12 +85,15 @@
 //!
 //! If the share applies only to heavy sources, and others send too, an overflow must end soon,
 //! because it also loses messages of the others. So the limit is half of the messages that were
-//! read, but at least three quarters of those that were served, and it always grows slowly. If more
-//! than half of the period was idle, the usual limit applies instead. If the others alone send too
-//! much in three periods in a row, the share applies to all sources for ten seconds.
+//! read, but at least three quarters of those that were served, or all of them if the others send
+//! less than a fiftieth of the messages. This limit always grows slowly. If more than half of the
+//! period was idle, the usual limit applies instead. If the others alone send too much in three
+//! periods in a row, the share applies to all sources for ten seconds.
 //!
-//! An overflow that does not become smaller when `p` rises has another cause. The ladder ignores an
-//! overflow of up to twice this size for about ten seconds, and then tries again.
+//! An overflow that does not become smaller when `p` rises has another cause. The ladder compares
+//! the mean of three periods, because a process that cannot run for some milliseconds overflows in
+//! some periods and not in others. It then ignores an overflow of up to twice this size for about
+//! ten seconds, and tries again.
 //!
 //! # Callers that come late
 //!

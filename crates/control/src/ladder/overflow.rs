@@ -12,6 +12,10 @@ use super::period::Period;
 /// work is dropped.
 const REMAINS: f64 = 0.8;
 
+/// Number of periods whose mean overflow is compared with the overflow before a change. The overflow
+/// in a single period depends on when the process could run.
+const COMPARED: usize = 3;
+
 /// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
 /// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
@@ -23,19 +27,28 @@ const FORGET_S: f64 = 10.0;
 /// The overflow, and the part of it that dropping work prevents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overflow {
-    /// The overflow a second in the current period.
-    current: f64,
+    /// The overflow a second in the last periods, the current one at the end.
+    recent: [f64; COMPARED],
     /// Averages of the messages a second that overflowed a buffer, and of those that were read from
     /// a buffer. Older periods count less.
     lost: f64,
     read: f64,
     /// Average of the quotient of these two in each period.
     lost_per_read: f64,
-    /// The time at which the share was last raised because of an overflow, and the overflow a second
-    /// at that time.
-    attempt: Option<(Timestamp, f64)>,
+    /// A test of whether dropping prevents the overflow, or `None` while there is none.
+    attempt: Option<Attempt>,
     /// Overflow a second that dropping does not prevent.
     inevitable: f64,
+}
+
+/// A rise of the share because of an overflow.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    since: Timestamp,
+    /// The overflow a second at the rise: that of the last period, or the mean if it is higher.
+    before: f64,
+    /// Number of periods since the rise took full effect.
+    settled: usize,
 }
 
 impl Overflow {
@@ -44,7 +57,8 @@ impl Overflow {
     /// messages a second.
     pub(super) fn record(&mut self, now: Timestamp, period: &Period, settles: Duration) -> f64 {
         let Period { overflow, datagrams, seconds, .. } = *period;
-        self.current = overflow;
+        self.recent.rotate_left(1);
+        self.recent[COMPARED - 1] = overflow;
         self.lost += LOAD_WEIGHT * (overflow - self.lost);
         self.read += LOAD_WEIGHT * (datagrams - self.read);
         if overflow + datagrams > 0.0 {
@@ -52,10 +66,15 @@ impl Overflow {
             self.lost_per_read += LOAD_WEIGHT * (lost_per_read - self.lost_per_read);
         }
         self.inevitable *= (-seconds / FORGET_S).exp();
-        if let Some((_, before)) = self.attempt.take_if(|(since, _)| now.since(*since) > settles)
-            && overflow >= REMAINS * before
+        if let Some(attempt) = &mut self.attempt
+            && now.since(attempt.since) > settles
         {
-            self.inevitable = self.inevitable.max(MARGIN * overflow);
+            attempt.settled += 1;
+        }
+        let mean = self.mean();
+        let attempt = self.attempt.take_if(|attempt| attempt.settled == COMPARED);
+        if attempt.is_some_and(|attempt| mean >= REMAINS * attempt.before) {
+            self.inevitable = self.inevitable.max(MARGIN * mean);
         }
         (overflow - self.inevitable).max(0.0)
     }
@@ -72,6 +91,56 @@ impl Overflow {
 
     /// Records that more work is dropped because of the overflow in the current period.
     pub(super) fn on_raised(&mut self, now: Timestamp) {
-        self.attempt.get_or_insert((now, self.current));
+        let before = self.mean().max(self.recent[COMPARED - 1]);
+        self.attempt.get_or_insert(Attempt { since: now, before, settled: 0 });
+    }
+
+    /// Returns the mean of the recent periods.
+    fn mean(&self) -> f64 {
+        self.recent.iter().sum::<f64>() / COMPARED as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::period::Tally;
+    use super::*;
+
+    /// Returns the part of the overflow that dropping may prevent in the last of these periods of
+    /// 100 ms. The share rises after the first `before` periods.
+    fn preventable(overflows_cps: &[f64], before: usize) -> f64 {
+        let mut overflow = Overflow::default();
+        let tally = Tally::default();
+        let mut last = 0.0;
+        for (&overflow_cps, number) in overflows_cps.iter().zip(1..) {
+            let now = Timestamp::ZERO + Duration::from_millis(100 * number as u64);
+            let passed = Duration::from_millis(100);
+            let period =
+                Period { overflow: overflow_cps, ..Period::between(&tally, &tally, passed) };
+            last = overflow.record(now, &period, Duration::from_millis(200));
+            if number == before {
+                overflow.on_raised(now);
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn an_overflow_that_remains_is_ignored() {
+        // In the two periods after the rise, messages are read that arrived before it.
+        let steady = [1000.0; 10];
+        assert_eq!(preventable(&steady[..9], 5), 1000.0);
+        assert_eq!(preventable(&steady, 5), 0.0);
+        let falls = [[1000.0; 5].as_slice(), &[700.0; 5]].concat();
+        assert_eq!(preventable(&falls, 5), 700.0);
+    }
+
+    /// The overflow of a flood comes in bursts, between which the process does not run.
+    #[test]
+    fn one_period_does_not_show_whether_dropping_helps() {
+        // It becomes smaller, but it is low in the period before the rise, and high after it.
+        let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
+        let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
+        assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
     }
 }

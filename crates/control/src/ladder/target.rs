@@ -17,12 +17,16 @@ const BACK_IF_TARGETED: f64 = 0.5;
 /// The part of the messages that were served that may pass at least, with [`BACK_IF_TARGETED`].
 const PASSING_PER_SERVED: f64 = 0.75;
 
+/// The part of the messages that were read below which the others are few. Then all messages that
+/// were served may pass: to end the overflow sooner is worth less than the calls of the heavy sources.
+const FEW: f64 = 0.02;
+
 /// The idle part of a period above which an overflow comes from a standstill and not from a flood. It
 /// is then forgotten soon.
 const STANDSTILL: f64 = 0.5;
 
-/// The part of the messages that were read from which on other sources count as sending too.
-const OTHERS: f64 = 0.02;
+/// Messages a second from which on other sources count as sending too.
+const OTHERS_CPS: f64 = 5.0;
 
 /// Number of periods in a row in which dropping only the messages of heavy sources must fail, before
 /// the share applies to all sources.
@@ -36,8 +40,8 @@ const ALL_FOR: Duration = Duration::from_secs(10);
 pub(super) struct Target {
     /// True if the share applies only to heavy sources.
     is_heavy_only: bool,
-    /// The part of the messages read that came from the other sources, 0 to 1.
-    others: f64,
+    /// Average of the messages a second that came from the other sources.
+    others_cps: f64,
     /// Number of periods in a row in which the messages of the other sources were too many.
     failed: u32,
     /// The share must apply to all sources before this time.
@@ -47,7 +51,7 @@ pub(super) struct Target {
 impl Target {
     /// Creates a target that includes all sources.
     pub(super) fn new() -> Self {
-        Self { is_heavy_only: false, others: 0.0, failed: 0, all_until: Timestamp::ZERO }
+        Self { is_heavy_only: false, others_cps: 0.0, failed: 0, all_until: Timestamp::ZERO }
     }
 
     /// Sets whether the share applies only to heavy sources.
@@ -62,8 +66,7 @@ impl Target {
 
     /// Takes a period into account.
     pub(super) fn measure(&mut self, period: &Period) {
-        let others = period.others() / period.asked.max(1.0);
-        self.others += LOAD_WEIGHT * (others - self.others);
+        self.others_cps += LOAD_WEIGHT * (period.others() - self.others_cps);
     }
 
     /// Makes the share apply to all sources for a time, if the messages of the others alone were
@@ -89,7 +92,8 @@ impl Target {
     /// Returns the number of messages a second that may pass after a period with an overflow.
     pub(super) fn passing_after_overflow(&self, period: &Period) -> f64 {
         if self.loses_others(period) {
-            let served = PASSING_PER_SERVED * period.taken;
+            let are_few = self.others_cps < FEW * period.asked;
+            let served = if are_few { 1.0 } else { PASSING_PER_SERVED } * period.taken;
             (BACK_IF_TARGETED * period.asked).max(served).min(BACK * period.asked)
         } else {
             BACK * period.asked
@@ -99,7 +103,7 @@ impl Target {
     /// Returns whether an overflow in this period also loses messages of sources that do not cause
     /// it.
     pub(super) fn loses_others(&self, period: &Period) -> bool {
-        self.is_heavy_only && self.others > OTHERS && period.idle < STANDSTILL
+        self.is_heavy_only && self.others_cps > OTHERS_CPS && period.idle < STANDSTILL
     }
 }
 

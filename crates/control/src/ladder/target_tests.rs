@@ -60,9 +60,16 @@ fn an_overflow_that_others_suffer_from_halves_the_limit() {
         let ladder = after(is_targeted, [FLOOD, FLOOD, FLOOD, last]);
         assert!((ladder.ceiling - expected_cps).abs() < 1e-6, "{}", ladder.ceiling);
     }
-    // Others send hardly anything, but the flood sends copies.
+    // If the others are few, all served messages pass.
+    let few = Counts { others: 10, ..FLOOD };
+    for (taken, expected_cps) in [(100, 5_000.0), (700, 7_000.0), (950, 9_000.0)] {
+        let last = Counts { taken, overflow: 1_000, ..few };
+        let ladder = after(true, [few, few, few, last]);
+        assert!((ladder.ceiling - expected_cps).abs() < 1e-6, "{}", ladder.ceiling);
+    }
+    // The others send nothing, but the flood sends copies.
     for repeated in [0, 600] {
-        let calm = Counts { others: 10, repeated, ..FLOOD };
+        let calm = Counts { others: 0, repeated, ..FLOOD };
         let ladder = after(true, [calm, calm, calm, Counts { overflow: 1_000, ..calm }]);
         assert!((ladder.ceiling - 9_000.0).abs() < 1e-6, "{}", ladder.ceiling);
     }
