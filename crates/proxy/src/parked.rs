@@ -164,8 +164,10 @@ impl Parked {
     }
 
     /// Cancels the INVITE of a transaction, so that it does not continue. Returns the INVITE, or
-    /// `None` if it is not parked. The place of the INVITE is free at once, because otherwise a
-    /// pair of short messages could take a place for a long time.
+    /// `None` if it is not parked.
+    ///
+    /// The place of the INVITE is free at once. If the cancelled INVITE kept its place for late
+    /// copies, two short messages, an INVITE and its CANCEL, could occupy a place for 32 s.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
         let number = *self.by_key.get(&key)?;
         let invite = self.remove(number)?;
