@@ -139,7 +139,10 @@ impl Parked {
     /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
     /// have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
-        debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
+        debug_assert!(
+            self.may_wait(waiting.source, ticket),
+            "there is no place for it; ask `may_wait` first"
+        );
         self.numbers += 1;
         // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key
         // stands for the INVITE, because a CANCEL is for the INVITE.
