@@ -154,7 +154,8 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the address of a URI over `transport`, or `None` if its host is a name.
+/// Returns the IP address and port of a `sip:` URI. A URI without a port has the default port of
+/// `transport`. Returns `None` if the host is a name, or if the URI is not a valid `sip:` URI.
 fn address(uri: &[u8], transport: Transport) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

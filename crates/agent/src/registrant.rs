@@ -230,7 +230,7 @@ impl Registrant {
         };
         let mut bytes = self.pool.take();
         let fits = self.template.fill(&values, &mut bytes);
-        assert!(fits, "a URI of 1 KiB leaves room in a datagram");
+        assert!(fits, "the REGISTER does not fit in a datagram");
         let RegistrantConfig { transport, local, target: remote, .. } = self.config;
         let connection = self.connections.name(Some(id), user, remote);
         let flow = Flow { transport, local, remote, connection };

@@ -34,7 +34,7 @@ pub(crate) fn to(
 #[must_use]
 pub(crate) fn add_body(response: &mut Transmit, tail: &[u8]) -> bool {
     let bytes = &mut response.bytes;
-    debug_assert!(bytes.ends_with(NO_BODY), "replies are written without a body");
+    debug_assert!(bytes.ends_with(NO_BODY), "the response already has a body");
     bytes.set_len(bytes.len() - NO_BODY.len());
     bytes.push(tail).is_ok()
 }

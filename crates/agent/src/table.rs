@@ -56,7 +56,7 @@ impl<T> Table<T> {
     /// # Panics
     /// Panics if the table is full: ask [`is_full`](Self::is_full) first.
     pub fn insert(&mut self, due: Timestamp, value: T) -> Id {
-        assert!(!self.is_full(), "the caller checks that the table has room");
+        assert!(!self.is_full(), "the table is full; ask `is_full` first");
         let id = Id { slot: self.entries.vacant_key() as u32, serial: self.serial };
         self.serial = self.serial.wrapping_add(1);
         self.entries.insert(Entry { value, serial: id.serial, due, armed: Timestamp::NEVER });

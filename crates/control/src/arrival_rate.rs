@@ -17,7 +17,8 @@ const OBSERVED_MIN: Duration = Duration::from_millis(100);
 pub(crate) struct ArrivalRate {
     /// Age in seconds at which the weight of an arrival has fallen to 37 %.
     time_constant_s: f64,
-    /// The result for [`OBSERVED_MIN`] of the calculation of `observed_s`.
+    /// [`OBSERVED_MIN`] in seconds, weighted like `observed_s`. [`rate_at`](Self::rate_at) divides
+    /// by at least this time.
     observed_min_s: f64,
     /// The time of the last arrival, or `None` before the first.
     last: Option<Timestamp>,

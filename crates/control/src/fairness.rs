@@ -251,7 +251,7 @@ impl Fairness {
     /// Records that a piece of a source's work no longer occupies a place in the queue.
     pub fn release(&mut self, source: Source) {
         let held = &mut self.sources.get_mut(source.0).held;
-        debug_assert!(*held > 0, "what leaves was held");
+        debug_assert!(*held > 0, "the source holds no place in the queue");
         *held = held.saturating_sub(1);
     }
 

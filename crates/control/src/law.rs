@@ -64,7 +64,7 @@ pub trait Law: Debug + Send {
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Takes other values of its parameters, and keeps its measurements. Returns `false`, and changes
-    /// nothing, if the law cannot do this. Then it is built anew.
+    /// nothing, if the law cannot do this. Then a new law replaces it.
     fn adjust(&mut self, _values: &Values) -> bool {
         false
     }

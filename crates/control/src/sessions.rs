@@ -159,8 +159,9 @@ impl Sessions {
         sessions as f64 + unread * new + others / (self.length() - 1.0)
     }
 
-    /// Records that the service of a message starts. `cost` is its service time, or `None` if it is
-    /// not known. `begins` is true if the message starts a session.
+    /// Records that the service of a message starts. `cost` is the mean service time of its class,
+    /// or `None` before the first message of the class. `begins` is true if the message starts a
+    /// session.
     pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
         self.advance(now);
         self.count.messages += 1;

@@ -21,7 +21,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     pub(super) fn new(max: usize, bytes_max: Option<usize>) -> Self {
-        assert!(max > 0, "a buffer has room for at least one datagram");
+        assert!(max > 0, "a buffer without room for a datagram");
         let datagrams = VecDeque::new();
         Self { datagrams, max, bytes_max, charged: 0, moved: 0, unreleased: 0 }
     }

@@ -62,7 +62,7 @@ impl Processor {
     /// Performs a step that costs `cost` and begins at `at`. A core must be free then. Returns the
     /// time at which the step is complete.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
-        debug_assert!(at >= self.free_at(), "a core does one thing at a time");
+        debug_assert!(at >= self.free_at(), "no core is free at this time");
         let stretched = self.stretched(cost);
         let completion = match &mut self.quota {
             Some(quota) => quota.completion(at, stretched),

@@ -62,7 +62,7 @@ impl Control {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(
             at.is_multiple_of(8) && at + room <= ROOM,
-            "the control message is aligned and fits"
+            "the control message is not aligned to 8 bytes, or there is no room for it"
         );
         // SAFETY: CMSG_LEN and CMSG_SPACE only compute. The room is aligned for a
         // `cmsghdr` there and holds one with a `T` behind it, by the assertion above.

@@ -25,7 +25,7 @@ const GSO_MAX: usize = 65_507;
 const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
-const _: () = assert!(BATCH <= 64, "the kernel takes BATCH datagrams as one GSO batch");
+const _: () = assert!(BATCH <= 64, "the kernel does not take BATCH datagrams as one GSO batch");
 
 /// A batch of datagrams that leave together: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

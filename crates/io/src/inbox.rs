@@ -185,7 +185,7 @@ impl Inbox {
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();
-            debug_assert_eq!(room.len(), SMALL, "a pool yields small buffers");
+            debug_assert_eq!(room.len(), SMALL, "the pool did not yield a small buffer");
             // SAFETY: `slot` is less than BATCH. Every place is inside an allocation owned by
             // `self`. The buffer's bytes stay where they are until `take_bytes` takes the buffer,
             // after which this slot is prepared again.

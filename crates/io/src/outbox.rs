@@ -22,7 +22,7 @@ use crate::sockopt;
 /// The discard port (RFC 863), to which a socket is connected but sends nothing.
 const DISCARD_PORT: u16 = 9;
 
-const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit for each entry");
+const _: () = assert!(BATCH == u64::BITS as usize, "a flush does not keep one bit for each entry");
 
 /// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -174,7 +174,7 @@ impl Outbox {
     ) {
         assert!(
             usize::from(batching.pad_at) <= bytes.len(),
-            "the padding begins within the datagram"
+            "the padding begins after the end of the datagram"
         );
         self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }

@@ -132,7 +132,8 @@ impl Reception {
         }
     }
 
-    /// Starts a turn. The socket after the first one of the last turn is read first.
+    /// Starts a turn. Each turn begins with another socket: the one after the socket with which the
+    /// previous turn began.
     pub(crate) fn rotate(&mut self) {
         self.first += 1;
         if self.first >= self.sockets.len() {

@@ -10,7 +10,7 @@ const TITLES = {
   waiting: "messages waiting",
   occupancy: "occupancy of the processor",
   fraction: "share admitted by the law",
-  release_cps: "released by the law, calls/s",
+  release_cps: "released from the paced queue, calls/s",
   socket_drops_per_s: "lost at receive buffers, 1/s",
   filtered_per_s: "dropped on purpose, 1/s",
   set_up_cps: "set up, calls/s",

@@ -47,8 +47,9 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Maximum number of open calls for a slice of 1 ms. It grows in proportion to the slice, up to
-/// `OPEN_LIMIT`. With these numbers, the server answers calls within T1, so they are not
+/// Maximum number of open calls if the server's thread runs for at most 1 ms of CPU time in each
+/// period (its slice, see [`slices`]). For a longer slice, the number is proportionally higher, up
+/// to `OPEN_LIMIT`. With these numbers, the server answers within T1, so INVITEs are not
 /// retransmitted.
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;

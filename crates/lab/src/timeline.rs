@@ -29,7 +29,8 @@ pub struct ServerReading {
     pub occupied_s: f64,
     /// Share of the new sessions that the law admits, 0 to 1.
     pub fraction: f64,
-    /// Release rate of new sessions, in calls/s, or 0 without pacing.
+    /// Rate at which new calls leave their queue, in calls/s, or 0 if the law does not pace the
+    /// queue.
     pub release_cps: f64,
     /// Datagrams lost at receive buffers.
     pub socket_drops: u64,

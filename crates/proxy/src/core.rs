@@ -199,7 +199,7 @@ impl Proxy {
     /// # Panics
     /// Panics if there is no pool, or a rule refers to a missing pool.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
-        assert!(!pools.is_empty(), "a proxy has somewhere to send to");
+        assert!(!pools.is_empty(), "there is no pool");
         self.forget_looks();
         self.lookups.forget();
         let Self { snapshot, routing, transactions, probes, names, .. } = self;

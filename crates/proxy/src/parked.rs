@@ -139,7 +139,10 @@ impl Parked {
     /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
     /// have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
-        debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
+        debug_assert!(
+            self.may_wait(waiting.source, ticket),
+            "there is no place for it; ask `may_wait` first"
+        );
         self.numbers += 1;
         // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key
         // stands for the INVITE, because a CANCEL is for the INVITE.
@@ -164,8 +167,10 @@ impl Parked {
     }
 
     /// Cancels the INVITE of a transaction, so that it does not continue. Returns the INVITE, or
-    /// `None` if it is not parked. The place of the INVITE is free at once, because otherwise a
-    /// pair of short messages could take a place for a long time.
+    /// `None` if it is not parked.
+    ///
+    /// The place of the INVITE is free at once. If the cancelled INVITE kept its place for late
+    /// copies, two short messages, an INVITE and its CANCEL, could occupy a place for 32 s.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
         let number = *self.by_key.get(&key)?;
         let invite = self.remove(number)?;

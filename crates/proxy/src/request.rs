@@ -137,7 +137,10 @@ fn serve_message(
     let known = known.and_then(|known| known.identity);
     let compute = |request: &Request<'_>| identity(step, stages.transactions, request);
     request.identity = known.unwrap_or_else(|| compute(request));
-    debug_assert!(known.is_none_or(|known| known == compute(request)), "a scan finds the same");
+    debug_assert!(
+        known.is_none_or(|known| known == compute(request)),
+        "the scan found another identity"
+    );
     match process(step, stages, received, request, admission) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {

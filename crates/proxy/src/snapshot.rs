@@ -69,9 +69,9 @@ impl Snapshot {
     /// Panics if there is no listener or no pool, if there are more listeners or shards than a
     /// branch can name, or if there is no shard with the index `shard`.
     pub(crate) fn new(settings: &Settings, buffers: Pool) -> Self {
-        assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "1 to 16 listeners");
+        assert!((1..=LISTENERS_MAX).contains(&settings.listeners.len()), "not 1 to 16 listeners");
         assert!(settings.shard < settings.shards && settings.shards <= SHARDS_MAX);
-        assert!(!settings.pools.is_empty(), "a proxy has somewhere to send to");
+        assert!(!settings.pools.is_empty(), "there is no pool");
         let firsts = firsts(&settings.pools, &[]);
         Self {
             shard: settings.shard,

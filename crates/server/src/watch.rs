@@ -67,7 +67,8 @@ impl Observation {
     }
 }
 
-/// The watch and the state at its last check.
+/// A watch over the shared states and counters. It keeps what it saw at its last check, so that it
+/// can report changes.
 pub(crate) struct Watch {
     registry: BackendRegistry,
     shards: Vec<ShardCounters>,

@@ -506,10 +506,8 @@ fn claims_are_run_judged_and_written_into_the_page() {
     let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
     fs::write(at("scenarios/few.toml"), scenario.replace("1000", "999")).unwrap();
     let out = text(&reproduce(&["--row", "x"]).code(0).get_output().stdout);
-    assert!(
-        out.contains("not committed, so the page will not be written; commit them first"),
-        "{out}"
-    );
+    let unwritten = "not committed, so reproduction.md and reproduction.json will not be written";
+    assert!(out.contains(unwritten), "{out}");
     assert_eq!(fs::read_to_string(at("docs/reproduction.md")).unwrap(), page);
     fs::write(at("scenarios/few.toml"), scenario).unwrap();
 

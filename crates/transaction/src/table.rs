@@ -111,7 +111,7 @@ impl<T> Table<T> {
         if self.is_full() {
             return Err(Full);
         }
-        debug_assert!(self.find(key).is_none(), "one entry a key");
+        debug_assert!(self.find(key).is_none(), "the table has an entry with this key");
         let entry = Entry { armed: deadline, key, value: None };
         let handle = self.entries.insert(entry).into();
         if deadline < Timestamp::NEVER {

@@ -75,7 +75,7 @@ struct Known {
     last: usize,
 }
 
-/// The state of the driver and the owner.
+/// The table under test, and the state of its owner and of the driver.
 struct World {
     table: ConnectionTable,
     pool: Pool,

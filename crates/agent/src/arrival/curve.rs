@@ -12,9 +12,9 @@
 
 use super::profile::Profile;
 
-/// Maximum number of steps of Newton's method. While the decay is large compared with its floor, a
-/// step advances by the time constant of the decay. After that, each step doubles the number of
-/// correct digits. So the method works for peaks up to e⁵⁰.
+/// Maximum number of steps of Newton's method. While the excess over the floor is large compared
+/// with the floor, a step advances by about the time constant of the decay. After that, each step
+/// doubles the number of correct digits. So the steps suffice for peaks up to e⁵⁰ times the floor.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.

@@ -275,7 +275,7 @@ impl Devices {
             ..Values::default()
         };
         let fits = self.register.fill(&values, &mut bytes);
-        assert!(fits, "a URI of 1 KiB leaves room in a datagram");
+        assert!(fits, "the REGISTER does not fit in a datagram");
         let flow = Flow {
             transport: self.transport,
             local: self.local,

@@ -39,8 +39,8 @@ use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
 
 static TIMEOUT: Param = Param {
     name: "timeout",
-    doc: "A call that has waited for this time is rejected when its turn comes. Cinnamon uses a \
-          third of the caller's timeout.",
+    doc: "A call that has waited for this time is rejected when its turn comes. In Uber's Cinnamon \
+          this is a third of the caller's timeout.",
     unit: "s",
     default: 0.165,
     range: Range::Real(0.001, 60.0),

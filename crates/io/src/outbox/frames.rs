@@ -20,7 +20,7 @@ const PIECES: usize = 3;
 /// The padding of a datagram.
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
-const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "the index of a vector fits into a byte");
+const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "the index of a vector exceeds a byte");
 
 /// The memory that the kernel reads. It is valid only during a flush.
 pub(super) struct Frames {
@@ -114,7 +114,7 @@ impl Frames {
     ) -> io::Result<usize> {
         let frames = &raw mut *self;
         let count = gso_batches.len();
-        assert!(first + count <= BATCH, "the frames have room for BATCH batches");
+        assert!(first + count <= BATCH, "the frames have no room for these batches");
         // SAFETY: the pointers to names, vectors and controls are set here from the one raw pointer
         // that the call uses too, and each has the length that `fill` stated. From its start on, a
         // batch has as many vectors as `fill` counted. The bytes lie in buffers that the queue

@@ -96,7 +96,11 @@ fn decide(request: &Request, origins: &Origins) -> Upgrade {
         return Upgrade::Rejected(UpgradeFailure::Subprotocol, answer(status, "", text));
     }
     if !is_allowed(request, origins) {
-        let (status, text) = ("403 Forbidden", "web pages of this origin may not connect");
+        let (status, text) = (
+            "403 Forbidden",
+            "web pages of this origin may not connect; to allow it, add the origin to `origins` of \
+             the `[[listen]]`",
+        );
         return Upgrade::Rejected(UpgradeFailure::Origin, answer(status, "", text));
     }
     // RFC 7118 §4.1: "The 101 reply from the server MUST contain "sip" in its corresponding

@@ -211,7 +211,8 @@ impl World {
         toml::to_string(self).expect("a world has no value that TOML lacks")
     }
 
-    /// Returns the role and index of the node numbered `index`, or `None` if there is no such node.
+    /// Returns the role of the node with the number `index`, and its index among the nodes of that
+    /// role, or `None` if there is no such node.
     pub fn place(&self, index: usize) -> Option<Place> {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         let parties = self.parties();

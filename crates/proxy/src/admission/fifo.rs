@@ -52,7 +52,7 @@ impl Fifo {
 
     /// Appends a message. The queue must have room.
     pub(super) fn push(&mut self, message: Unsorted) {
-        debug_assert!(self.has_room(0), "the caller checks for room first");
+        debug_assert!(self.has_room(0), "the queue is full; ask `has_room` first");
         *count_of(&mut self.backlog, &message) += 1;
         self.queue.push_back(message);
         self.peak = self.peak.max(self.queue.len());

@@ -86,7 +86,7 @@ impl ClassQueues {
     /// Appends a message to its queue, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let queue_class = waiting.queue_class;
-        debug_assert!(self.has_room(queue_class), "the caller checks for room first");
+        debug_assert!(self.has_room(queue_class), "the queue is full; ask `has_room` first");
         match queue_class {
             QueueClass::Priority => self.priority.push(waiting),
             QueueClass::Invites => self.invites.push(waiting),

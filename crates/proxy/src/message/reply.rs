@@ -182,7 +182,7 @@ pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     let after = if name.is_empty() { LENGTH } else { END };
     let value = name.len() + after.len();
     let Some(at) = reply.len().checked_sub(value).filter(|_| reply.ends_with(after)) else {
-        debug_assert!(false, "every reply ends as this one does not");
+        debug_assert!(false, "the reply does not end like all replies");
         return;
     };
     if missing > 0 {

@@ -211,6 +211,6 @@ impl Counters {
 /// Returns the index of a status in [`REPLIES`], or the index of 400 if it is not there.
 fn place(status: u16) -> usize {
     let known = REPLIES.iter().position(|&known| known == status);
-    debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");
+    debug_assert!(known.is_some(), "replies with {status} are not counted separately");
     known.unwrap_or(2)
 }

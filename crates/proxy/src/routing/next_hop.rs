@@ -21,7 +21,9 @@ use crate::transport::addresses::Origin;
 /// The next hop of a request.
 pub(crate) struct NextHop {
     pub(crate) target: Target,
-    /// The back end of the call, if the request belongs to one.
+    /// The back end to which the request goes, or from which it comes. `None` for requests from one
+    /// back end directly to another, to a removed back end, and between addresses outside the
+    /// pools.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) call: CallRef,
     /// True if the request goes to the back end in `backend_ref` or to a user, false if it comes

@@ -1,7 +1,7 @@
 //! `limits`: no request evades a limit by an unusual form.
 //!
 //! A limit must also apply to requests of unusual form. So requests that can create a dialog are
-//! counted on the wire, as they arrive at each back end:
+//! counted on the wire, where a proxy sends them to a back end:
 //!
 //! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
@@ -44,8 +44,9 @@ pub const NAME: &str = "limits";
 /// the proxy has counted them.
 const SLACK: f64 = 2.0;
 
-/// Maximum time until the book of a proxy contains an admitted message. The proxy updates the book
-/// when it next reads the load, every 2 ms.
+/// Maximum time from the admission of a request until the proxy's book (the counts that it reports
+/// about itself) counts the request as admitted. The proxy updates this count when it next reads
+/// the load, every 2 ms.
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
@@ -69,7 +70,8 @@ struct Level {
 
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// New INVITEs that reached a back end: proxy, back end, and identity of the INVITE.
+    /// New INVITEs that a proxy has sent to a back end: proxy, back end, and identity of the INVITE.
+    /// Each INVITE has two entries: its identity with the Request-URI, and without.
     given: Recent<(NodeId, usize, u64), ()>,
     /// New INVITEs that a proxy has forwarded to any back end, by their identity.
     passed: Recent<(NodeId, u64), ()>,

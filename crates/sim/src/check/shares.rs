@@ -35,8 +35,8 @@ pub const SHARE: f64 = 0.6;
 /// smaller tables.
 const ROOM_LEAST: u64 = 40;
 
-/// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and
-/// Timer L (RFC 6026 §8.7), 64·T1.
+/// Time for which a proxy keeps the transaction of an INVITE after its final response: until Timer
+/// H if no ACK arrives, or until Timer L after a 2xx (RFC 6026 §8.7). Both are 64·T1.
 const KEPT_FOR: Duration = Duration::from_secs(32);
 
 #[derive(Debug, Default)]

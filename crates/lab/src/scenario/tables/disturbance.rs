@@ -32,8 +32,8 @@ pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
           `[emulate]` has more distributions, and also works on real sockets. Only one of the two \
           keys may be given. `hyperexponential`: the variance is ten times the square of the mean, \
           and one message in twenty takes ten times the mean on average. `pareto`: α is 1.5, so the \
-          most expensive hundredth of the messages takes a fifth of the time. No message takes \
-          more than a hundred times the mean.",
+          most expensive hundredth of the messages takes a fifth of the time. The costs of \
+          `pareto` are cut at a hundred times the mean.",
 };
 
 pub(in crate::scenario) static DEARER: Knob<Real> = Knob {

@@ -47,7 +47,7 @@ impl Expired {
     /// Appends a slot that is not in the list.
     pub(super) fn push(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
         let Some(entry) = entries.at_mut(slot) else { return };
-        debug_assert!(entry.links.is_none(), "it is in the list once");
+        debug_assert!(entry.links.is_none(), "the slot is already in the list");
         entry.links = Some(Links { before: self.last, after: END });
         match self.last {
             END => self.first = slot,

@@ -77,8 +77,8 @@ table! {
     /// `hyperexponential`: CV2, from 1 to 100, is the squared coefficient of variation. With 10, one
     /// message in twenty takes ten times the mean on average. `lognormal`: SIGMA, from 0 to 3, is
     /// the standard deviation of the natural logarithm of the cost. `pareto`: α is 1.5, so the most
-    /// expensive hundredth of the messages takes a fifth of the time. No message takes more than a
-    /// hundred times the mean. `empirical`: costs drawn at random from a file. The file has one
+    /// expensive hundredth of the messages takes a fifth of the time. The costs of `pareto` are cut
+    /// at a hundred times the mean. `empirical`: costs drawn at random from a file. The file has one
     /// number on each line, in any unit, because only its ratio to the mean of the file counts. A
     /// relative path starts at the working directory. Reading a message and serving it are two
     /// steps, and the cost of each is drawn separately.

@@ -161,7 +161,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         Some(paper.processed(at(&paper))),
     );
     line(
-        "full queue: wait at f = 1 / wait at that f",
+        "full queue: wait(f = 1) ÷ wait(that f)",
         &|d| d.dropping.delay_ratio(at(&d.dropping)),
         2,
         Some(paper.delay_ratio(at(&paper))),

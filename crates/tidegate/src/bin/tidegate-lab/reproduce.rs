@@ -83,8 +83,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let is_dirty = history.as_ref().is_some_and(History::is_dirty);
     if is_dirty && !args.quick {
         say(
-            "the sources or the scenarios have changes that are not committed, so the page will not be \
-             written; commit them first if you want to record these results",
+            "the sources or the scenarios have changes that are not committed, so reproduction.md and \
+             reproduction.json will not be written; commit the changes first if you want to record \
+             these results",
         );
     }
     let is_named = |row: &str| claims.all().any(|claim| claim.id == row);

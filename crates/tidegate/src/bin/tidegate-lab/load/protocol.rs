@@ -32,7 +32,7 @@ pub const ANSWER: Duration = Duration::from_secs(10);
 /// until all followers are ready.
 pub const PREPARATION: Duration = Duration::from_secs(60);
 
-/// Maximum number of words in a plan.
+/// Maximum number of words in the command of a plan.
 const WORDS_MAX: usize = 256;
 
 /// Maximum number of characters of a peer's text that are printed.
@@ -140,7 +140,11 @@ impl Message for FromLeader {
             .map_err(|_| "it is not a message of `tidegate-lab load lead`".to_owned())?;
         match &message {
             Self::Plan(plan) if plan.words.len() > WORDS_MAX => {
-                Err(format!("the plan has more than {WORDS_MAX} words"))
+                let count = plan.words.len();
+                Err(format!(
+                    "the command has {count} words, but the limit is {WORDS_MAX}; shorten the \
+                     command after `--`"
+                ))
             }
             _ => Ok(message),
         }
@@ -241,7 +245,7 @@ mod tests {
         let words = vec![String::new(); WORDS_MAX + 1];
         let plan = FromLeader::Plan(Plan { words, seed: 1, index: 0, of: 1 });
         let said = FromLeader::read(&serde_json::to_vec(&plan).unwrap()).unwrap_err();
-        assert!(said.contains("256 words"), "{said}");
+        assert!(said.contains("257 words, but the limit is 256"), "{said}");
     }
 
     #[test]

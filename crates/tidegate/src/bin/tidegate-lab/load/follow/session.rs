@@ -208,9 +208,11 @@ impl<'a> Session<'a> {
         };
         let (start, now) = (Timestamp::from_nanos(at_ns), calls.now());
         if start < now + LEAD {
-            let why = "the message `start` of the leader came too late for this start; run `load \
-                       lead` again";
-            return Err(Quit::Refuse(why.to_owned()));
+            let lead = LEAD.as_millis();
+            return Err(Quit::Refuse(format!(
+                "the message `start` of the leader came less than {lead} ms before the start that \
+                 it sets, or after it; run `load lead` again"
+            )));
         }
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
