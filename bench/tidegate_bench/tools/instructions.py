@@ -60,16 +60,18 @@ OPERATIONS = (
         )
         for backends, most in ((10, few), (1000, many))
     ),
-    Operation("proxy: reject an INVITE", ("message reject_invite",), 8_900),
-    Operation("proxy: reject it before ten full back ends", ("message full_invite",), 11_400),
-    Operation("proxy: reject it for its source's share", ("message share_invite",), 9_600),
-    Operation("proxy: drop one beyond a limit", ("message limit_invite",), 5_050, target=4_800),
-    Operation("proxy: drop one of a banned source", ("message banned_invite",), 620),
+    Operation("proxy: reject an INVITE", ("message reject_invite",), 8_800),
+    # A decision is remembered at a place that a hash of the request determines. So these counts change by up to 200 if
+    # the hash changes.
+    Operation("proxy: reject it before ten full back ends", ("message full_invite",), 11_550),
+    Operation("proxy: reject it for its source's share", ("message share_invite",), 9_800),
+    Operation("proxy: drop one beyond a limit", ("message limit_invite",), 4_900, target=4_800),
+    Operation("proxy: drop one of a banned source", ("message banned_invite",), 670),
     *(
         Operation(f"proxy, {mode}: {title}", (f"message {mode}_{name}",), most, target)
         for mode, requests in {
-            "stateless": ((22_200, 20_800), (14_150, 13_300)),
-            "transaction": ((26_700, 25_100), (16_450, 15_500)),
+            "stateless": ((21_900, 20_800), (14_150, 13_300)),
+            "transaction": ((26_300, 25_100), (16_350, 15_500)),
         }.items()
         for title, name, (most, target) in (
             ("forward an INVITE", "invite", requests[0]),
@@ -88,8 +90,8 @@ OPERATIONS = (
             ("100 times 100", "of_10000_in_100", 105_000_000),
         )
     ),
-    Operation("proxy, stateless: a call", call("stateless"), 74_000, target=69_500),
-    Operation("proxy, transaction: a call", call("transaction"), 82_400, target=65_000),
+    Operation("proxy, stateless: a call", call("stateless"), 73_500, target=69_500),
+    Operation("proxy, transaction: a call", call("transaction"), 81_700, target=65_000),
 )
 
 

@@ -438,11 +438,7 @@ impl<'a> Begun<'a> {
     }
 
     /// Reads at most `lines_max` header lines, finds the body and passes the message to `end`.
-    ///
-    /// The index has about a kilobyte. It is filled inside the returned value, which avoids a copy.
-    /// `message` has the place of this value only if it is the value of all returns. So this
-    /// function is not part of its caller, which returns early.
-    #[inline(never)]
+    #[inline(always)]
     fn index(
         self,
         lines_max: usize,

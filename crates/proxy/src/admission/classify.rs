@@ -117,32 +117,31 @@ pub(crate) fn read<'a>(
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
-    let (class, hashes) = match by_start {
-        Some(class) => (class, None),
-        None => {
-            let hashes = view.hashes(method, &scan);
-            let is_known = view.knows(now, method, &scan, &hashes, received);
-            (Class::of_request(method, is_known), Some(hashes))
-        }
+    let hashes = view.hashes(method, &scan);
+    let class = by_start.unwrap_or_else(|| {
+        let is_known = view.knows(now, method, &scan, &hashes, received);
+        Class::of_request(method, is_known)
+    });
+    let fingerprint = || Some(view.fingerprint(&scan, &hashes, &received.bytes));
+    let reading = |class, queue_class| {
+        let hashes = Some(hashes);
+        Reading { hashes, ..reading(class, queue_class) }
     };
-    let reading = |class, queue_class| Reading { hashes, ..reading(class, queue_class) };
     match class {
         // A CANCEL must not be served before its INVITE if the INVITE still waits. RFC 3261 §9.1:
         // both have the same Call-ID, topmost Via and CSeq number.
-        Class::Cancel if !view.has_served(now, &scan) => {
-            let cancels = Some(view.fingerprint(&scan, &received.bytes));
+        Class::Cancel if !view.has_served(now, &hashes) => {
+            let cancels = fingerprint();
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
         // In this class, an INVITE without a To-tag retransmits the request that began a call of
         // ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
-            let (bucket, fingerprint) =
-                (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));
+            let (bucket, fingerprint) = (Some(Bucket::Session), fingerprint());
             Ok(Reading { bucket, fingerprint, ..reading(class, QueueClass::of(class)) })
         }
         _ if class.is_new_work() => {
-            let (bucket, fingerprint) =
-                (class.bucket(), Some(view.fingerprint(&scan, &received.bytes)));
+            let (bucket, fingerprint) = (class.bucket(), fingerprint());
             let begins_call = is_invite && scan.to_tag.is_none();
             let read = reading(class, QueueClass::of(class));
             let may_offer = may_have_overload_control(scan.via);

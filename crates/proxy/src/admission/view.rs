@@ -1,7 +1,7 @@
 //! The view of a shard that classification uses. It shows whether a message belongs to known work.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};
-use tidegate_transaction::{Key, identity_of_branch, is_unique};
+use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{Received, Shedding, Timestamp, Transport};
 
 use crate::admission::kernel_shed::KernelShed;
@@ -104,13 +104,11 @@ impl View<'_> {
         }
     }
 
-    /// Returns the fingerprint of a scanned request. Only its retransmissions share it, and a
-    /// CANCEL shares it with its INVITE. A client may use one branch for all its requests, so the
-    /// fingerprint covers more than the branch. If the branch does not identify a transaction (RFC
-    /// 3261 §17.2.3), the fingerprint covers the whole topmost Via and the tags instead.
-    pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
-        let Scan { sent_by, call_id, .. } = *scan;
-        let branch = scan.branch.unwrap_or_default();
+    /// Returns the fingerprint of a scanned request with these hashes. Only its retransmissions share
+    /// it, and a CANCEL shares it with its INVITE. A client may use one branch for all its requests,
+    /// so the fingerprint covers more than the branch. If the branch does not identify a transaction
+    /// (RFC 3261 §17.2.3), the fingerprint covers the whole topmost Via and the tags instead.
+    pub(crate) fn fingerprint(&self, scan: &Scan<'_>, hashes: &RequestHashes, bytes: &[u8]) -> u64 {
         let number = scan.cseq.to_be_bytes();
         let ScanStart::Request { uri, .. } = scan.start else { return 0 };
         let name = match method_name(scan) {
@@ -118,17 +116,20 @@ impl View<'_> {
             name => name,
         };
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
-        if is_unique(branch) {
-            return hash(&[branch, sent_by, call_id, &number, name, uri]);
+        // The hashes are shorter than the branch and the Call-ID.
+        let call = hashes.call.to_be_bytes();
+        if let Some(identity) = hashes.identity {
+            return hash(&[&identity.to_be_bytes(), &call, &number, name, uri]);
         }
         let (from, to) = dialog_tags(bytes).unwrap_or_default();
-        hash(&[scan.via, call_id, &number, name, uri, from, to])
+        hash(&[scan.via, &call, &number, name, uri, from, to])
     }
 
     /// Returns the fingerprint of a request, or `None` if it is malformed.
     pub(crate) fn fingerprint_of(&self, bytes: &[u8]) -> Option<u64> {
         let scan = scan(bytes).ok()?;
-        Some(self.fingerprint(&scan, bytes))
+        let ScanStart::Request { method, .. } = scan.start else { return None };
+        Some(self.fingerprint(&scan, &self.hashes(method, &scan), bytes))
     }
 
     /// Returns the keyed hash of the challenge that a scanned request would answer.
@@ -137,12 +138,10 @@ impl View<'_> {
         challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
     }
 
-    /// Returns whether the request that a scanned CANCEL refers to has been served.
-    pub(crate) fn has_served(&self, now: Timestamp, cancel: &Scan<'_>) -> bool {
-        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
-        let branch = cancel.branch.unwrap_or_default();
-        let fingerprint = self.snapshot.keys.call.fingerprint(cancel.call_id);
-        match identity_of_branch(branch, cancel.sent_by, Method::Cancel, b"", hash) {
+    /// Returns whether the request has been served to which a CANCEL with these hashes refers.
+    pub(crate) fn has_served(&self, now: Timestamp, cancel: &RequestHashes) -> bool {
+        let RequestHashes { identity, call: fingerprint } = *cancel;
+        match identity {
             Some(identity) => {
                 let is_repeated = |call: &Call| call.has_branch(identity);
                 self.transactions.find_cancelled(identity).is_some()
@@ -172,7 +171,8 @@ impl View<'_> {
     ) -> bool {
         match method {
             Method::Cancel => {
-                self.has_served(now, scan) || has_token(now, self.snapshot, received, scan.call_id)
+                self.has_served(now, &self.hashes(method, scan))
+                    || has_token(now, self.snapshot, received, scan.call_id)
             }
             _ => self.knows(now, method, scan, &self.hashes(method, scan), received),
         }
