@@ -143,6 +143,9 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 /// Number of instructions that end the program with a sink.
 const SINK: u8 = 3;
 
+/// Number of networks that share a jump. Each has at most 9 instructions, and a branch reaches 255.
+const NEAR: usize = 28;
+
 /// Memory words for the shard and the hash. The words of the source address are stored before them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
@@ -289,8 +292,7 @@ impl Program {
         let over = self.jump_unless_new_work();
         let emergency = self.jump_if_emergency();
         self.store_source(family);
-        let spared: Vec<usize> =
-            spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
+        let spared = self.jumps_if_in_any(family, spared);
         self.hash_beginning(family, key);
         for &mark in marks {
             self.branch(IF_EQUAL, mark, 0, SINK);
@@ -353,7 +355,7 @@ impl Program {
             self.step(RECALL, SHARD);
             found.push(self.jump_if_any(shards));
         }
-        found.extend(networks.iter().filter_map(|network| self.jump_if_in(family, network)));
+        found.extend(self.jumps_if_in_any(family, networks));
         let others = self.jump();
         for jump in found {
             self.land(jump);
@@ -372,9 +374,27 @@ impl Program {
         self.jump()
     }
 
-    /// Adds a [jump](Self::jump) that is taken if the source is in a network. Returns `None` if no
-    /// source of this family can be in the network.
-    fn jump_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
+    /// Adds [jumps](Self::jump) of which one is taken if the source is in one of the networks.
+    /// [`NEAR`] networks share a jump, because a jump for each network would make the program longer
+    /// than older kernels accept.
+    fn jumps_if_in_any(&mut self, family: Family, networks: &[Network]) -> Vec<usize> {
+        let of_chunk = |chunk: &[Network]| {
+            let found: Vec<usize> =
+                chunk.iter().filter_map(|network| self.branch_if_in(family, network)).collect();
+            let others = self.jump();
+            for branch in found {
+                self.land_branch(branch);
+            }
+            let inside = self.jump();
+            self.land(others);
+            inside
+        };
+        networks.chunks(NEAR).map(of_chunk).collect()
+    }
+
+    /// Adds instructions that end with a branch to a [landing](Self::land_branch). It is taken if
+    /// the source is in a network. Returns `None` if no source of this family can be in the network.
+    fn branch_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
         let words = words_of(family, network.address.to_canonical())?;
         let mut bits = u32::from(network.prefix);
         let mut compared = Vec::new();
@@ -386,7 +406,10 @@ impl Program {
             bits = bits.saturating_sub(32);
         }
         let steps = |mask: u32| if mask == u32::MAX { 2 } else { 3 };
-        // Each word except the last jumps over the words after it, and over the jump.
+        if compared.is_empty() {
+            return Some(self.jump());
+        }
+        // If a word differs, the words after it are jumped over.
         let mut left: u8 = compared.iter().map(|&(_, mask)| steps(mask)).sum();
         for (word, mask) in compared {
             left -= steps(mask);
@@ -394,9 +417,9 @@ impl Program {
             if mask < u32::MAX {
                 self.step(AND, mask);
             }
-            self.branch(IF_EQUAL, words[word] & mask, 0, left + 1);
+            self.branch(IF_EQUAL, words[word] & mask, 0, left);
         }
-        Some(self.jump())
+        Some(self.0.len() - 1)
     }
 
     /// Adds instructions that end the program with the sink of the shard if `A` is below the
@@ -456,6 +479,16 @@ impl Program {
 
     fn land(&mut self, jump: usize) {
         self.0[jump].k = (self.0.len() - jump - 1) as u32;
+    }
+
+    /// Sets the target of a [jump](Self::jump), or of a branch that is taken if its condition holds,
+    /// to the next instruction. A branch reaches at most 255 instructions.
+    fn land_branch(&mut self, at: usize) {
+        if self.0[at].code == GO_ON as u16 {
+            self.land(at);
+        } else {
+            self.0[at].jt = (self.0.len() - at - 1) as u8;
+        }
     }
 
     /// Adds [`SINK`] instructions that end the program with the sink of the shard.

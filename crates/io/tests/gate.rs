@@ -161,6 +161,30 @@ fn the_share_does_not_apply_to_spared_networks() {
     }
 }
 
+/// Some networks of a long list share a jump in the program.
+#[test]
+fn a_network_is_spared_at_each_place_of_the_list() {
+    for (own, others) in
+        [("127.0.0.1", [10, 0, 0, 0].into()), ("::1", "2001:db8::".parse().unwrap())]
+    {
+        // A comparison with this prefix takes the largest number of instructions.
+        let prefix = |ip: IpAddr| if ip.is_ipv4() { 31 } else { 127 };
+        let network = |address: IpAddr| Network { address, prefix: prefix(address) };
+        let group = gated(own, 1, true);
+        let peer = peer(own);
+        for place in 0..=Shedding::SPARED_MAX {
+            let mut spared = vec![network(others); Shedding::SPARED_MAX];
+            if let Some(at_place) = spared.get_mut(place) {
+                *at_place = network(own.parse().unwrap());
+            }
+            group.gate().unwrap().set(&Shedding { spared, ..share(1.0) }).unwrap();
+            peer.send_to(b"INVITE sip:a", group.local()).unwrap();
+            let expected = usize::from(place < Shedding::SPARED_MAX);
+            assert_eq!(waiting_for(&group, 0).len(), expected, "{own} at {place}");
+        }
+    }
+}
+
 #[test]
 fn the_share_applies_only_to_heavy_networks() {
     for (ip, networks, is_heavy) in [
