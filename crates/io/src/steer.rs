@@ -14,7 +14,8 @@
 //! group, in the order of the shards. The program compares the source of each INVITE or REGISTER
 //! with the banned sources. If the share [applies](Shedding::applies) to the request, the program
 //! also hashes the source address and the beginning of the request, as [`Shedding::hash`] does. All
-//! other messages pass from any source, because they may end a call.
+//! other messages pass from any source, because they may end a call. INVITEs to an emergency service
+//! pass too, unless their source [floods](Shedding::unspared) with them.
 
 use std::net::IpAddr;
 
@@ -88,6 +89,8 @@ pub(crate) struct Share {
     pub(crate) heavy: Vec<Network>,
     /// Shards whose thresholds apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,
+    /// Networks whose INVITEs to an emergency service are shed like others.
+    pub(crate) unspared: Vec<Network>,
 }
 
 /// The filter of a sink. It keeps no bytes.
@@ -284,14 +287,15 @@ impl Program {
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
     /// request. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
-        let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted } = *share;
+        let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted, ref unspared } =
+            *share;
         if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_new_work();
-        let emergency = self.jump_if_emergency();
         self.store_source(family);
+        let emergency = self.jump_if_spared_emergency(family, unspared);
         let spared = self.jumps_if_in_any(family, spared);
         self.hash_beginning(family, key);
         for &mark in marks {
@@ -319,6 +323,18 @@ impl Program {
         self.land(emergency);
         self.land(over);
         self.step(RECALL, SHARD);
+    }
+
+    /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service, and its
+    /// source is not in one of the networks.
+    fn jump_if_spared_emergency(&mut self, family: Family, unspared: &[Network]) -> usize {
+        let emergency = self.jump_if_emergency();
+        let ordinary = self.jump();
+        self.land(emergency);
+        let spared = self.jump_unless_in_any(family, unspared, &[]);
+        let spared = spared.unwrap_or_else(|| self.jump());
+        self.land(ordinary);
+        spared
     }
 
     /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service.
