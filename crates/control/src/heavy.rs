@@ -26,10 +26,15 @@
 //!   source sends, or has sent in the last seconds. To drop its messages would not end the
 //!   overload. So a small source is not dropped even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
+//! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an emergency
+//!   service a second, copies included. Other emergency calls are not dropped, even if they come
+//!   from a heavy source. But those of such a flood would prevent all service, also for other
+//!   emergency calls. The limit must be exceeded by more than chance, even if the calls arrive at
+//!   random.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
 //! count as one source. If this joint source is heavy, or if there are too many heavy sources, no
-//! source is listed.
+//! source is listed as heavy. Floods with emergency calls are listed nevertheless.
 //!
 //! **Cold start.** The count begins with nothing known. **Known bias.** A source that forges the
 //! address of another makes that source heavy.
@@ -46,6 +51,10 @@ use crate::source_table::SourceTable;
 
 /// Time for which a source stays heavy after its rate was last above the limit.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
+
+/// Maximum rate of emergency calls of a source of weight 1, in messages a second. Above it a heavy
+/// source floods with them. Fifty callers behind one address would have to call in one second.
+const EMERGENCY_MAX_CPS: f64 = 50.0;
 
 /// The part of all arrivals from which on the total is enough: no source is heavy then, unless a
 /// buffer overflows. The missing part may be an estimate of a flood that has ended.
@@ -122,6 +131,8 @@ pub(crate) struct Heavy {
     max_min: MaxMin,
     /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<Demand>,
+    /// The heavy sources that flood with emergency calls, as last listed.
+    emergency_floods: Vec<HeavySource>,
 }
 
 /// Sums over all sources. Older messages count less.
@@ -161,6 +172,12 @@ impl Estimate {
     fn certain(&self) -> f64 {
         self.sum - DEVIATIONS * self.variance.sqrt()
     }
+
+    /// Returns a number that the expected number exceeds with some certainty. The true number varies
+    /// by chance around the expected number, like that of a Poisson process.
+    fn certain_mean(&self) -> f64 {
+        self.sum - DEVIATIONS * (self.variance + self.sum).sqrt()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -171,10 +188,14 @@ struct Account {
     all: Estimate,
     /// The messages of the source that are not repetitions of decided work.
     firsts: Estimate,
+    /// The calls of the source to an emergency service, copies included.
+    emergencies: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
     /// The source is heavy before this time.
     heavy_until: Timestamp,
+    /// The source floods with emergency calls before this time, as long as it is heavy.
+    floods_until: Timestamp,
     /// The highest rate that the source exceeded with some certainty since it became heavy, in
     /// messages a second. It fades. If nearly all messages of the source are dropped, the estimate
     /// falls although the source sends as much as before.
@@ -186,6 +207,7 @@ impl Account {
         let kept = faded(period - self.period);
         self.all.fade(kept);
         self.firsts.fade(kept);
+        self.emergencies.fade(kept);
         self.peak *= 0.5f64.powf((period - self.period) as f64 / PEAK_HALVES);
         self.period = period;
     }
@@ -230,6 +252,7 @@ impl Heavy {
             sums: Sums::default(),
             max_min: MaxMin::default(),
             demands: Vec::new(),
+            emergency_floods: Vec::new(),
         }
     }
 
@@ -261,8 +284,8 @@ impl Heavy {
     }
 
     /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if
-    /// it repeats decided work. The source counts as `weight` sources, at least 1. Returns whether
-    /// the source is heavy.
+    /// it repeats decided work, and `is_emergency` if it calls an emergency service. The source
+    /// counts as `weight` sources, at least 1. Returns whether the source is heavy.
     pub(crate) fn on_read(
         &mut self,
         now: Timestamp,
@@ -270,6 +293,7 @@ impl Heavy {
         weight: u32,
         arrived: Arrived,
         repeats: bool,
+        is_emergency: bool,
     ) -> bool {
         let Some(period) = self.advance(now) else { return false };
         let count = arrived.count();
@@ -285,6 +309,9 @@ impl Heavy {
         account.all.add(count);
         if !repeats {
             account.firsts.add(count);
+        }
+        if is_emergency {
+            account.emergencies.add(count);
         }
         account.heavy_until > now
     }
@@ -307,6 +334,7 @@ impl Heavy {
         heavy: &mut Vec<HeavySource>,
     ) {
         heavy.clear();
+        self.emergency_floods.clear();
         let Some(period) = self.advance(now) else { return };
         let seconds = self.observation.as_ref().map_or(1.0, |observation| observation.seconds(now));
         self.sources.sweep(|account| {
@@ -332,6 +360,16 @@ impl Heavy {
             account.peak = if account.heavy_until > now { demand.peak } else { 0.0 };
             if account.heavy_until > now {
                 are_all_known &= source.is_some();
+                let emergencies = &account.emergencies;
+                let max_cps = EMERGENCY_MAX_CPS * demand.weight;
+                if emergencies.certain_mean() / seconds > max_cps {
+                    account.floods_until = now + HEAVY_FOR;
+                }
+                if account.floods_until > now {
+                    let rate_cps = emergencies.sum / seconds;
+                    let flood = source.map(|source| HeavySource { source, rate_cps });
+                    self.emergency_floods.extend(flood);
+                }
                 heavy.extend(source.map(|source| HeavySource { source, rate_cps: demand.all }));
             }
         }
@@ -340,6 +378,13 @@ impl Heavy {
             heavy.clear();
         }
         heavy.sort_unstable_by_key(|heavy| heavy.source);
+        self.emergency_floods.sort_unstable_by(|a, b| b.rate_cps.total_cmp(&a.rate_cps));
+    }
+
+    /// Returns the heavy sources that flood with emergency calls, as they were last
+    /// [listed](Self::list), with the rates of these calls. The highest rate comes first.
+    pub(crate) fn emergency_floods(&self) -> &[HeavySource] {
+        &self.emergency_floods
     }
 
     /// Returns the limits above which a source is heavy. `seconds` is the observation time.

@@ -22,16 +22,23 @@ struct Sender {
     read: u32,
     arrived: Arrived,
     repeats: bool,
+    is_emergency: bool,
 }
 
 /// Returns a source of weight 1 of which every message is read.
 fn sends(source: u128, read: u32) -> Sender {
-    Sender { source, weight: 1, read, arrived: Arrived::ONE, repeats: false }
+    let arrived = Arrived::ONE;
+    Sender { source, weight: 1, read, arrived, repeats: false, is_emergency: false }
 }
 
 /// Returns a source that repeats decided work.
 fn repeats(source: u128, read: u32) -> Sender {
     Sender { repeats: true, ..sends(source, read) }
+}
+
+/// Returns a source that calls an emergency service.
+fn calls_for_help(source: u128, read: u32) -> Sender {
+    Sender { is_emergency: true, ..sends(source, read) }
 }
 
 /// Returns a source of which one in `per_read` messages that reach a buffer is read.
@@ -50,10 +57,10 @@ fn send(heavy: &mut Heavy, from_s: u64, senders: &[Sender], places: u32) {
     let mut placed = 0;
     for ms in 0..1000u32 {
         let now = at(1000 * from_s + u64::from(ms));
-        for &Sender { source, weight, read, arrived, repeats } in senders {
+        for &Sender { source, weight, read, arrived, repeats, is_emergency } in senders {
             let due = |ms: u32| u64::from(ms) * u64::from(read) / 1000;
             for _ in due(ms)..due(ms + 1) {
-                heavy.on_read(now, source, weight, arrived, repeats);
+                heavy.on_read(now, source, weight, arrived, repeats, is_emergency);
                 if !repeats && placed * 1000 < places * (ms + 1) {
                     placed += 1;
                     heavy.on_placed(now);
@@ -132,7 +139,7 @@ fn an_overflow_that_a_flood_causes_does_not_make_a_trunk_heavy() {
         send(heavy, from_s, &[trunk], 500);
         (0..20_000).for_each(|_| {
             let arrived = Arrived { per_read: 5.0, ..Arrived::ONE };
-            heavy.on_read(at(1000 * from_s + 999), 2, 1, arrived, false);
+            heavy.on_read(at(1000 * from_s + 999), 2, 1, arrived, false, false);
         });
     };
     for second in 0..3 {
@@ -164,7 +171,7 @@ fn a_source_that_floods_with_repetitions_is_heavy() {
         assert_eq!(sources(&mut heavy, 1000), [2], "{places}");
     }
     let is_heavy = |heavy: &mut Heavy, source: u128, ms: u64| {
-        heavy.on_read(at(ms), source, 1, Arrived::ONE, true)
+        heavy.on_read(at(ms), source, 1, Arrived::ONE, true, false)
     };
     let mut heavy = table(10);
     send(&mut heavy, 0, &[sends(1, 80), repeats(2, 20_000)], 100);
@@ -203,7 +210,7 @@ fn a_source_of_which_little_is_seen_stays_heavy() {
 fn chance_makes_no_source_heavy() {
     let mut heavy = table(10);
     send(&mut heavy, 0, &[sends(2, 9_000)], 0);
-    heavy.on_read(at(999), 1, 1, Arrived { per_read: 5.0, per_passing: 100.0 }, false);
+    heavy.on_read(at(999), 1, 1, Arrived { per_read: 5.0, per_passing: 100.0 }, false, false);
     assert_eq!(sources(&mut heavy, 1000), [2]);
 }
 
@@ -241,4 +248,88 @@ fn the_peak_of_a_heavy_source_fades() {
         sources(&mut heavy, 1000 * second + 1000);
     }
     assert_eq!(sources(&mut heavy, 16_000), [1, 2]);
+}
+
+/// Lists the heavy sources. Returns those that flood with emergency calls, with the rate of these.
+fn floods(heavy: &mut Heavy, at_ms: u64) -> Vec<(u128, f64)> {
+    list(heavy, at_ms);
+    let floods = heavy.emergency_floods().iter();
+    floods.map(|flood| (flood.source, flood.rate_cps.round())).collect()
+}
+
+#[test]
+fn only_heavy_sources_that_send_many_emergency_calls_flood_with_them() {
+    let user_of = |weight: u32, sender: Sender| Sender { weight, ..sender };
+    let copies = |sender: Sender| Sender { repeats: true, ..sender };
+    for (senders, places, expected) in [
+        (&[calls_for_help(1, 9_000), sends(2, 20)][..], 500, &[(1, 9_000.0)][..]),
+        // Copies of decided calls cost as much.
+        (&[copies(calls_for_help(1, 9_000)), sends(2, 20)], 20, &[(1, 9_000.0)]),
+        // Some callers for help share an address with a flood of other calls.
+        (&[sends(1, 9_000), calls_for_help(1, 40), sends(2, 20)], 500, &[]),
+        (&[sends(1, 9_000), calls_for_help(1, 100), sends(2, 20)], 500, &[(1, 100.0)]),
+        // The source stands for many users.
+        (&[user_of(10, calls_for_help(1, 9_000)), sends(2, 20)], 500, &[(1, 9_000.0)]),
+        (&[user_of(200, calls_for_help(1, 9_000)), sends(2, 20)], 500, &[]),
+        // The callers for help are not those that cause the overload.
+        (&[sends(1, 9_000), calls_for_help(2, 200)], 500, &[]),
+        (&[sends(1, 20), calls_for_help(77, 9_000)], 500, &[]),
+        // The one that floods most comes first. There are too many heavy sources to list.
+        (
+            &[
+                calls_for_help(1, 300),
+                calls_for_help(2, 600),
+                calls_for_help(3, 400),
+                calls_for_help(4, 500),
+            ],
+            100,
+            &[(2, 600.0), (4, 500.0), (3, 400.0), (1, 300.0)],
+        ),
+    ] {
+        let mut heavy = table(10);
+        send(&mut heavy, 0, senders, places);
+        assert_eq!(floods(&mut heavy, 1000), expected, "{senders:?}");
+    }
+}
+
+/// If a few messages of the first milliseconds were taken for a rate, the emergency calls of a trunk
+/// would be dropped because of a single one.
+#[test]
+fn a_few_emergency_calls_at_the_start_are_no_flood() {
+    let found = |calls: u32| {
+        let mut heavy = table(10);
+        for message in 0..1_000 {
+            heavy.on_read(at(5), 1, 1, Arrived::ONE, false, message < calls);
+        }
+        assert_eq!(sources(&mut heavy, 10), [1]);
+        !heavy.emergency_floods().is_empty()
+    };
+    assert_eq!([1, 4, 10].map(found), [false, false, true]);
+}
+
+/// A message that was read by chance represents many.
+#[test]
+fn chance_makes_no_flood_of_emergency_calls() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[sends(1, 9_000)], 100);
+    let arrived = Arrived { per_read: 1.0, per_passing: 1_000.0 };
+    heavy.on_read(at(999), 1, 1, arrived, false, true);
+    assert!(floods(&mut heavy, 1000).is_empty());
+}
+
+#[test]
+fn a_flood_of_emergency_calls_ends_two_seconds_after_the_last_excess() {
+    let mut heavy = table(10);
+    send(&mut heavy, 0, &[calls_for_help(1, 9_000)], 100);
+    assert!(!floods(&mut heavy, 1000).is_empty());
+    // The source floods with other calls from now on.
+    for (second, is_flood) in [(1, true), (2, true), (3, true), (4, false)] {
+        send(&mut heavy, second, &[sends(1, 9_000)], 100);
+        let is_found = !floods(&mut heavy, 1000 * second + 1000).is_empty();
+        assert_eq!(is_found, is_flood, "after {second} s");
+    }
+    assert_eq!(sources(&mut heavy, 5000), [1]);
+    heavy.set_counting(at(5000), false);
+    send(&mut heavy, 5, &[calls_for_help(1, 9_000)], 100);
+    assert!(floods(&mut heavy, 6000).is_empty(), "nothing is counted");
 }

@@ -70,7 +70,12 @@
 //! [heavy](crate::Gate::heavy_sources) source count as first packets: if a source floods with
 //! copies of many packets, no mark is hot, and only a larger `p` helps. A quarter of the work that
 //! can pass is always kept for the messages to which the share applies, however many exempt
-//! messages there are. The time spent on rejecting exempt messages does not change `p`.
+//! messages there are. The time spent on rejecting exempt messages does not change `p`. So a flood
+//! of exempt messages would not be dropped. For spared networks and other shards, the operator
+//! answers for this. But anybody can call an emergency service. So if a heavy source
+//! [floods](crate::Gate::emergency_floods) with such calls, they are not exempt: the share applies
+//! to them, and they count in `λ`. Behind the same address, a real emergency call passes with the
+//! probability `1 − p`.
 //!
 //! # When it trips
 //!

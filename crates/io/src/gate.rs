@@ -93,6 +93,9 @@ impl KernelGate {
     ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the
     ///   shards with the longest lists count as shards that name none. The share of a shard that
     ///   names none applies to all sources whose datagrams reach this shard.
+    /// - The [unspared](Shedding::unspared) networks of one shard are unspared at all shards. If the
+    ///   shards together have more than [`Shedding::UNSPARED_MAX`], the first ones of each shard
+    ///   apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -135,7 +138,9 @@ impl KernelGate {
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
         let thresholds = wishes.iter().map(Shedding::threshold).collect();
         let (heavy, untargeted) = targets(&wishes);
-        let share = Share { key, thresholds, marks: marks(&wishes), heavy, untargeted };
+        let unspared = in_turn(wishes.iter().map(Shedding::unspared), Shedding::UNSPARED_MAX);
+        let marks = marks(&wishes);
+        let share = Share { key, thresholds, marks, heavy, untargeted, unspared };
         let banned = distinct(wishes.iter().flat_map(Shedding::banned), Shedding::BANNED_MAX);
         let program = steer::program(self.0.layout, &share, spared, &banned);
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;

@@ -14,7 +14,8 @@
 //! group, in the order of the shards. The program compares the source of each INVITE or REGISTER
 //! with the banned sources. If the share [applies](Shedding::applies) to the request, the program
 //! also hashes the source address and the beginning of the request, as [`Shedding::hash`] does. All
-//! other messages pass from any source, because they may end a call.
+//! other messages pass from any source, because they may end a call. INVITEs to an emergency service
+//! pass too, unless their source [floods](Shedding::unspared) with them.
 
 use std::net::IpAddr;
 
@@ -88,6 +89,8 @@ pub(crate) struct Share {
     pub(crate) heavy: Vec<Network>,
     /// Shards whose thresholds apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,
+    /// Networks whose INVITEs to an emergency service are shed like others.
+    pub(crate) unspared: Vec<Network>,
 }
 
 /// The filter of a sink. It keeps no bytes.
@@ -142,6 +145,9 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 
 /// Number of instructions that end the program with a sink.
 const SINK: u8 = 3;
+
+/// Number of networks that share a jump. Each has at most 9 instructions, and a branch reaches 255.
+const NEAR: usize = 28;
 
 /// Memory words for the shard and the hash. The words of the source address are stored before them.
 const SHARD: u32 = 4;
@@ -281,16 +287,16 @@ impl Program {
     /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
     /// request. Otherwise they leave `A` unchanged.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
-        let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted } = *share;
+        let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted, ref unspared } =
+            *share;
         if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_new_work();
-        let emergency = self.jump_if_emergency();
         self.store_source(family);
-        let spared: Vec<usize> =
-            spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
+        let emergency = self.jump_if_spared_emergency(family, unspared);
+        let spared = self.jumps_if_in_any(family, spared);
         self.hash_beginning(family, key);
         for &mark in marks {
             self.branch(IF_EQUAL, mark, 0, SINK);
@@ -317,6 +323,18 @@ impl Program {
         self.land(emergency);
         self.land(over);
         self.step(RECALL, SHARD);
+    }
+
+    /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service, and its
+    /// source is not in one of the networks.
+    fn jump_if_spared_emergency(&mut self, family: Family, unspared: &[Network]) -> usize {
+        let emergency = self.jump_if_emergency();
+        let ordinary = self.jump();
+        self.land(emergency);
+        let spared = self.jump_unless_in_any(family, unspared, &[]);
+        let spared = spared.unwrap_or_else(|| self.jump());
+        self.land(ordinary);
+        spared
     }
 
     /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service.
@@ -353,7 +371,7 @@ impl Program {
             self.step(RECALL, SHARD);
             found.push(self.jump_if_any(shards));
         }
-        found.extend(networks.iter().filter_map(|network| self.jump_if_in(family, network)));
+        found.extend(self.jumps_if_in_any(family, networks));
         let others = self.jump();
         for jump in found {
             self.land(jump);
@@ -372,9 +390,27 @@ impl Program {
         self.jump()
     }
 
-    /// Adds a [jump](Self::jump) that is taken if the source is in a network. Returns `None` if no
-    /// source of this family can be in the network.
-    fn jump_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
+    /// Adds [jumps](Self::jump) of which one is taken if the source is in one of the networks.
+    /// [`NEAR`] networks share a jump, because a jump for each network would make the program longer
+    /// than older kernels accept.
+    fn jumps_if_in_any(&mut self, family: Family, networks: &[Network]) -> Vec<usize> {
+        let of_chunk = |chunk: &[Network]| {
+            let found: Vec<usize> =
+                chunk.iter().filter_map(|network| self.branch_if_in(family, network)).collect();
+            let others = self.jump();
+            for branch in found {
+                self.land_branch(branch);
+            }
+            let inside = self.jump();
+            self.land(others);
+            inside
+        };
+        networks.chunks(NEAR).map(of_chunk).collect()
+    }
+
+    /// Adds instructions that end with a branch to a [landing](Self::land_branch). It is taken if
+    /// the source is in a network. Returns `None` if no source of this family can be in the network.
+    fn branch_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
         let words = words_of(family, network.address.to_canonical())?;
         let mut bits = u32::from(network.prefix);
         let mut compared = Vec::new();
@@ -386,7 +422,10 @@ impl Program {
             bits = bits.saturating_sub(32);
         }
         let steps = |mask: u32| if mask == u32::MAX { 2 } else { 3 };
-        // Each word except the last jumps over the words after it, and over the jump.
+        if compared.is_empty() {
+            return Some(self.jump());
+        }
+        // If a word differs, the words after it are jumped over.
         let mut left: u8 = compared.iter().map(|&(_, mask)| steps(mask)).sum();
         for (word, mask) in compared {
             left -= steps(mask);
@@ -394,9 +433,9 @@ impl Program {
             if mask < u32::MAX {
                 self.step(AND, mask);
             }
-            self.branch(IF_EQUAL, words[word] & mask, 0, left + 1);
+            self.branch(IF_EQUAL, words[word] & mask, 0, left);
         }
-        Some(self.jump())
+        Some(self.0.len() - 1)
     }
 
     /// Adds instructions that end the program with the sink of the shard if `A` is below the
@@ -456,6 +495,16 @@ impl Program {
 
     fn land(&mut self, jump: usize) {
         self.0[jump].k = (self.0.len() - jump - 1) as u32;
+    }
+
+    /// Sets the target of a [jump](Self::jump), or of a branch that is taken if its condition holds,
+    /// to the next instruction. A branch reaches at most 255 instructions.
+    fn land_branch(&mut self, at: usize) {
+        if self.0[at].code == GO_ON as u16 {
+            self.land(at);
+        } else {
+            self.0[at].jt = (self.0.len() - at - 1) as u8;
+        }
     }
 
     /// Adds [`SINK`] instructions that end the program with the sink of the shard.

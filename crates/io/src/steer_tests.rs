@@ -72,6 +72,12 @@ fn the_longest_program_fits_into_the_option_memory_of_older_kernels() {
                     })
                     .collect(),
                 untargeted: (1..shards).collect(),
+                unspared: (0..Shedding::UNSPARED_MAX as u32)
+                    .map(|number| Network {
+                        address: address(family, 3_000 + number),
+                        prefix: if family == Family::V4 { 32 } else { 64 },
+                    })
+                    .collect(),
             };
             size(&program(layout, &share, &spared, &banned))
         };

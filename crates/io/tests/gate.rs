@@ -161,6 +161,30 @@ fn the_share_does_not_apply_to_spared_networks() {
     }
 }
 
+/// Some networks of a long list share a jump in the program.
+#[test]
+fn a_network_is_spared_at_each_place_of_the_list() {
+    for (own, others) in
+        [("127.0.0.1", [10, 0, 0, 0].into()), ("::1", "2001:db8::".parse().unwrap())]
+    {
+        // A comparison with this prefix takes the largest number of instructions.
+        let prefix = |ip: IpAddr| if ip.is_ipv4() { 31 } else { 127 };
+        let network = |address: IpAddr| Network { address, prefix: prefix(address) };
+        let group = gated(own, 1, true);
+        let peer = peer(own);
+        for place in 0..=Shedding::SPARED_MAX {
+            let mut spared = vec![network(others); Shedding::SPARED_MAX];
+            if let Some(at_place) = spared.get_mut(place) {
+                *at_place = network(own.parse().unwrap());
+            }
+            group.gate().unwrap().set(&Shedding { spared, ..share(1.0) }).unwrap();
+            peer.send_to(b"INVITE sip:a", group.local()).unwrap();
+            let expected = usize::from(place < Shedding::SPARED_MAX);
+            assert_eq!(waiting_for(&group, 0).len(), expected, "{own} at {place}");
+        }
+    }
+}
+
 #[test]
 fn the_share_applies_only_to_heavy_networks() {
     for (ip, networks, is_heavy) in [
@@ -189,6 +213,47 @@ fn the_share_applies_only_to_heavy_networks() {
             (expected, 40 - expected as u64),
             "{ip} {networks:?}"
         );
+    }
+}
+
+/// A mark applies to these calls too, even if the share is 0.
+#[test]
+fn emergency_calls_are_dropped_only_from_networks_that_flood_with_them() {
+    const SOS: &[u8] = b"INVITE urn:service:sos SIP/2.0\r\n";
+    for (ip, networks, is_dropped) in [
+        ("127.0.0.1", &[("127.0.0.1", 32)][..], true),
+        ("127.0.0.1", &[("192.0.2.1", 32), ("127.0.0.0", 8), ("192.0.2.2", 32)], true),
+        ("127.0.0.1", &[("127.0.0.2", 32), ("::1", 128)], false),
+        ("127.0.0.1", &[("::", 64)], false),
+        ("::1", &[("2001:db8::", 64), ("::", 64)], true),
+        ("::1", &[("2001:db8::", 64)], false),
+        ("::1", &[("127.0.0.1", 32)], false),
+    ] {
+        let network =
+            |&(address, prefix): &(&str, u8)| Network { address: address.parse().unwrap(), prefix };
+        let unspared: Vec<Network> = networks.iter().map(network).collect();
+        let mark = Shedding::NONE.hash(ip.parse().unwrap(), SOS);
+        for own in [share(1.0), Shedding { marks: vec![mark], ..Shedding::NONE }] {
+            let group = gated(ip, 2, true);
+            let gate = group.gate().unwrap();
+            // One shard finds the flood, and the ports of its source are spread over both.
+            gate.set(&own).unwrap();
+            gate.set_of(1, &Shedding { unspared: unspared.clone(), ..own.clone() }).unwrap();
+            for _ in 0..20 {
+                peer(ip).send_to(SOS, group.local()).unwrap();
+            }
+            let waiting = waiting_for(&group, 0).len() + waiting_for(&group, 1).len();
+            assert_eq!(waiting, if is_dropped { 0 } else { 20 }, "{ip} {networks:?} {own:?}");
+            assert_eq!(gate.filtered(), 20 - waiting as u64);
+            // A spared network stays spared, and other INVITEs are dropped as before.
+            let spared = vec![Network { address: ip.parse().unwrap(), prefix: 8 }];
+            gate.set(&Shedding { unspared: unspared.clone(), spared, ..own }).unwrap();
+            peer(ip).send_to(SOS, group.local()).unwrap();
+            assert_eq!(waiting_for(&group, 0).len() + waiting_for(&group, 1).len(), 1);
+            gate.set(&Shedding { unspared: unspared.clone(), ..share(1.0) }).unwrap();
+            peer(ip).send_to(b"INVITE sip:a", group.local()).unwrap();
+            assert_eq!(waiting_for(&group, 0).len() + waiting_for(&group, 1).len(), 0);
+        }
     }
 }
 
@@ -237,8 +302,9 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
     let heavy: Vec<Network> = (0..Shedding::HEAVY_MAX as u32)
         .map(|n| Network { address: nth(2_000 + n), prefix: 64 })
         .collect();
+    let unspared = heavy[..Shedding::UNSPARED_MAX].to_vec();
     gate.set_of(0, &Shedding { heavy: heavy.clone(), ..share(0.5) }).unwrap();
-    gate.set_of(1, &Shedding { banned, spared, heavy, ..share(0.6) }).unwrap();
+    gate.set_of(1, &Shedding { banned, spared, heavy, unspared, ..share(0.6) }).unwrap();
 }
 
 #[test]

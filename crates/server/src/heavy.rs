@@ -49,13 +49,15 @@ pub(crate) struct HeavySources {
     /// The rate of each source, in messages a second. The shards read different messages of a
     /// source, so the rate is the sum of their estimates.
     rates_cps: BTreeMap<u128, f64>,
+    /// The rate of the emergency calls of each source that floods with them.
+    emergencies_cps: BTreeMap<u128, f64>,
     pub(crate) target: Target,
 }
 
 impl HeavySources {
     /// Returns the heavy sources of these shards.
     pub(crate) fn of(shards: &[ShardCounters]) -> Self {
-        let mut rates_cps: BTreeMap<u128, f64> = BTreeMap::new();
+        let [mut rates_cps, mut emergencies_cps] = [const { BTreeMap::new() }; 2];
         let mut target = Target::Nothing;
         for shard in shards {
             let heavy = shard.proxy.heavy.get();
@@ -64,24 +66,35 @@ impl HeavySources {
                 _ if heavy.is_empty() => Target::All,
                 _ => Target::Heavy,
             });
-            for source in heavy {
-                *rates_cps.entry(source.source).or_default() += source.rate_cps;
+            let floods = shard.proxy.emergency_floods.get();
+            for (rates, sources) in [(&mut rates_cps, heavy), (&mut emergencies_cps, floods)] {
+                for source in sources {
+                    *rates.entry(source.source).or_default() += source.rate_cps;
+                }
             }
         }
-        Self { rates_cps, target }
+        Self { rates_cps, emergencies_cps, target }
     }
 
     /// Returns the sources with their rates, as JSON.
     pub(crate) fn to_json(&self) -> Value {
-        let of =
-            |(source, cps): (&u128, &f64)| json!({ "source": written(*source), "rate_cps": cps });
-        self.rates_cps.iter().map(of).collect()
+        as_json(&self.rates_cps)
+    }
+
+    /// Returns the sources that flood with emergency calls and the rates of these calls, as JSON.
+    pub(crate) fn emergency_floods(&self) -> Value {
+        as_json(&self.emergencies_cps)
     }
 
     /// Returns the sources as a text, in ascending order.
     pub(crate) fn written(&self) -> String {
         self.rates_cps.keys().map(|source| written(*source)).collect::<Vec<_>>().join(", ")
     }
+}
+
+fn as_json(rates_cps: &BTreeMap<u128, f64>) -> Value {
+    let of = |(source, cps): (&u128, &f64)| json!({ "source": written(*source), "rate_cps": cps });
+    rates_cps.iter().map(of).collect()
 }
 
 /// Adds two metrics: the number of heavy sources, and whether the kernel drops INVITEs and
@@ -114,7 +127,14 @@ mod tests {
 
     #[test]
     fn the_heavy_sources_of_all_shards_are_shown_with_the_sum_of_their_rates() {
-        let heavy = HeavySources::of(&[shard(0.5, [7, 8]), shard(0.0, []), shard(0.9, [8])]);
+        let shards = [shard(0.5, [7, 8]), shard(0.0, []), shard(0.9, [8])];
+        let flood = HeavySource { source: source_of([192, 0, 2, 7].into()), rate_cps: 60.0 };
+        for shard in &shards[1..] {
+            shard.proxy.emergency_floods.publish(true, || vec![flood]);
+        }
+        let heavy = HeavySources::of(&shards);
+        let floods = json!([{ "source": "192.0.2.7", "rate_cps": 120.0 }]);
+        assert_eq!(heavy.emergency_floods(), floods);
         let expected = json!([
             { "source": "192.0.2.7", "rate_cps": 150.0 },
             { "source": "192.0.2.8", "rate_cps": 300.0 },

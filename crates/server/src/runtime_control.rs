@@ -289,6 +289,7 @@ impl RuntimeControl {
             "orders": given,
             "kernel_drops": heavy.target.name(),
             "heavy_sources": heavy.to_json(),
+            "emergency_floods": heavy.emergency_floods(),
             "shards": shards.collect::<Value>(),
         })
     }

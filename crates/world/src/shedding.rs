@@ -19,8 +19,8 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with one
-    /// of [`PREFIXES`](Self::PREFIXES), also to in-dialog requests, but not to calls to an
-    /// [emergency service](Self::EMERGENCY).
+    /// of [`PREFIXES`](Self::PREFIXES), also to in-dialog requests. It applies to calls to an
+    /// [emergency service](Self::EMERGENCY) only if they come from [`unspared`](Self::unspared).
     pub share: f64,
     /// Hashes whose datagrams are dropped, whatever the share is. The exceptions from the share are
     /// exceptions here too. Only the first [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver
@@ -40,6 +40,11 @@ pub struct Shedding {
     /// datagrams from these networks. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX), it
     /// applies to all sources.
     pub heavy: Vec<Network>,
+    /// Networks of heavy sources that flood with calls to an emergency service. The share and the
+    /// hashes apply to such calls from these networks as to other calls. Only the first
+    /// [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks count. A driver that combines the networks of
+    /// several cores takes the first ones of each.
+    pub unspared: Vec<Network>,
 }
 
 /// A network of sources.
@@ -78,6 +83,7 @@ impl Shedding {
         banned: Vec::new(),
         spared: Vec::new(),
         heavy: Vec::new(),
+        unspared: Vec::new(),
     };
 
     /// Maximum number of hashes whose datagrams are dropped.
@@ -92,11 +98,15 @@ impl Shedding {
     /// Maximum number of networks in [`heavy`](Self::heavy).
     pub const HEAVY_MAX: usize = 12;
 
+    /// Maximum number of networks in [`unspared`](Self::unspared).
+    pub const UNSPARED_MAX: usize = 4;
+
     /// The beginnings of the datagrams that may be dropped.
     pub const PREFIXES: [[u8; 4]; 2] = [*b"INVI", *b"REGI"];
 
     /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of an INVITE to an emergency service, in
-    /// lower case: ` urn:service:sos` (RFC 5031 §4.2). The share does not apply to such an INVITE.
+    /// lower case: ` urn:service:sos` (RFC 5031 §4.2). The share does not apply to such an INVITE,
+    /// unless its source is [unspared](Self::unspared).
     pub const EMERGENCY: [u32; 4] = [
         u32::from_be_bytes(*b" urn"),
         u32::from_be_bytes(*b":ser"),
@@ -165,6 +175,12 @@ impl Shedding {
         if self.heavy.len() > Self::HEAVY_MAX { &[] } else { &self.heavy }
     }
 
+    /// Returns the networks that flood with calls to an emergency service: the first
+    /// [`UNSPARED_MAX`](Self::UNSPARED_MAX).
+    pub fn unspared(&self) -> &[Network] {
+        &self.unspared[..self.unspared.len().min(Self::UNSPARED_MAX)]
+    }
+
     /// Returns whether a datagram with this content from `source` is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !Self::may_be_dropped(bytes) {
@@ -210,7 +226,9 @@ impl Shedding {
     /// Returns whether [`marks`](Self::marks) apply to a datagram with this content from `source`.
     /// The share applies to the same datagrams if their source is [heavy](Self::is_heavy).
     pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        Self::may_be_dropped(bytes) && !is_emergency(bytes) && !contain(self.spared(), source)
+        Self::may_be_dropped(bytes)
+            && !contain(self.spared(), source)
+            && (!Self::is_emergency(bytes) || contain(self.unspared(), source))
     }
 
     /// Returns whether a datagram with this content is of a kind that may be dropped: whether it
@@ -218,20 +236,21 @@ impl Shedding {
     pub fn may_be_dropped(bytes: &[u8]) -> bool {
         bytes.first_chunk().is_some_and(|start| Self::PREFIXES.contains(start))
     }
+
+    /// Returns whether a datagram that [may be dropped](Self::may_be_dropped) calls an [emergency
+    /// service](Self::EMERGENCY).
+    pub fn is_emergency(bytes: &[u8]) -> bool {
+        let words = bytes.get(Self::EMERGENCY_AT..).unwrap_or_default().as_chunks::<4>().0;
+        words.len() >= Self::EMERGENCY.len()
+            && words
+                .iter()
+                .zip(Self::EMERGENCY)
+                .all(|(word, expected)| u32::from_be_bytes(*word) | Self::CASE == expected)
+    }
 }
 
 fn contain(networks: &[Network], ip: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(ip))
-}
-
-/// Returns whether an INVITE calls an emergency service.
-fn is_emergency(bytes: &[u8]) -> bool {
-    let words = bytes.get(Shedding::EMERGENCY_AT..).unwrap_or_default().as_chunks::<4>().0;
-    words.len() >= Shedding::EMERGENCY.len()
-        && words
-            .iter()
-            .zip(Shedding::EMERGENCY)
-            .all(|(word, expected)| u32::from_be_bytes(*word) | Shedding::CASE == expected)
 }
 
 #[cfg(test)]
@@ -264,6 +283,28 @@ mod tests {
         assert!(share(1.0).drops(SOURCE, b"INVITE urn:service:so"), "cut off");
         let banned = Shedding { banned: vec![SOURCE], ..share(1.0) };
         assert!(banned.drops(SOURCE, invite("urn:service:sos").as_bytes()));
+    }
+
+    #[test]
+    fn emergency_calls_of_a_source_that_floods_with_them_are_dropped_like_others() {
+        let sos = b"INVITE urn:service:sos SIP/2.0\r\n";
+        let [flooding, other]: [IpAddr; 2] = [[192, 0, 2, 1].into(), [192, 0, 2, 2].into()];
+        let network = |address| Network { address, prefix: 32 };
+        let unspared = vec![network(flooding)];
+        let drops = |shedding: &Shedding| [flooding, other].map(|from| shedding.drops(from, sos));
+        let all = Shedding { unspared: unspared.clone(), ..share(1.0) };
+        assert_eq!(drops(&all), [true, false]);
+        assert_eq!(drops(&Shedding { unspared: unspared.clone(), ..share(0.0) }), [false, false]);
+        let marks = [flooding, other].map(|from| Shedding::NONE.hash(from, sos)).to_vec();
+        let marked = Shedding { marks, unspared: unspared.clone(), ..Shedding::NONE };
+        assert_eq!(drops(&marked), [true, false]);
+        let of_other = Shedding { heavy: vec![network(other)], ..all.clone() };
+        assert_eq!(drops(&of_other), [false, false], "the share does not apply to the source");
+        let spared = Shedding { spared: unspared, ..all.clone() };
+        assert_eq!(drops(&spared), [false, false], "a spared network stays spared");
+        let nth = |n: u8| network([192, 0, 2, n].into());
+        let many = Shedding { unspared: (3..7).chain([1]).map(nth).collect(), ..all };
+        assert_eq!(drops(&many), [false, false], "there is room for four");
     }
 
     #[test]

@@ -20,9 +20,9 @@ impl Gate {
     }
 
     /// Counts a message that could have been dropped before it was read, whether it is served or
-    /// not. It represents the messages `arrived`. `repeats` is true if it repeats decided work. The
-    /// source counts as `weight` sources, at least 1. Returns whether the source is
-    /// [heavy](Self::heavy_sources).
+    /// not. It represents the messages `arrived`. `repeats` is true if it repeats decided work, and
+    /// `is_emergency` if it calls an emergency service. The source counts as `weight` sources, at
+    /// least 1. Returns whether the source is [heavy](Self::heavy_sources).
     pub fn on_droppable(
         &mut self,
         now: Timestamp,
@@ -30,9 +30,11 @@ impl Gate {
         weight: u32,
         arrived: Arrived,
         repeats: bool,
+        is_emergency: bool,
     ) -> bool {
         let heavy = self.sources.heavy_mut();
-        heavy.is_some_and(|heavy| heavy.on_read(now, source, weight, arrived, repeats))
+        heavy
+            .is_some_and(|heavy| heavy.on_read(now, source, weight, arrived, repeats, is_emergency))
     }
 
     /// Counts a message that could have been dropped before it was read, and that is served: new work
@@ -57,5 +59,12 @@ impl Gate {
             Some(counted) => counted.list(now, max, is_spared, heavy),
             None => heavy.clear(),
         }
+    }
+
+    /// Returns the heavy sources that flood with emergency calls, as they were when the [heavy
+    /// sources](Self::heavy_sources) were last listed, even if none was listed then. Their
+    /// `rate_cps` is the rate of the emergency calls, and the highest rate comes first.
+    pub fn emergency_floods(&self) -> &[HeavySource] {
+        self.sources.heavy().map_or(&[], |heavy| heavy.emergency_floods())
     }
 }

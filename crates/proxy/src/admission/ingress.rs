@@ -14,8 +14,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Backlog, Ban, Bucket, Decide, Gate, HeavySource, Ladder, Reason, Recalled, Release, Ticket,
-    Values,
+    Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Recalled, Release, Ticket, Values,
 };
 use tidegate_world::{
     Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
@@ -34,8 +33,8 @@ use super::upstream::UpstreamPeers;
 use super::view::View;
 use super::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
+use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
-use crate::observe::views::Views;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::{Overload, Queueing};
@@ -157,16 +156,16 @@ impl Ingress {
         self.watchman.banned(now, banned);
     }
 
-    /// Lists the heavy sources in `shedding`. Its share then applies only to them. Publishes them
-    /// in `views`.
+    /// Lists the heavy sources in `shedding`. Its share then applies only to them. Also lists those
+    /// that flood with emergency calls. Publishes both in `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
         ladder: &Ladder,
         shedding: &mut Shedding,
-        views: &Views<HeavySource>,
+        counters: &Counters,
     ) {
-        self.watchman.heavy(now, &mut self.gate, ladder, shedding, views);
+        self.watchman.heavy(now, &mut self.gate, ladder, shedding, counters);
     }
 
     /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.

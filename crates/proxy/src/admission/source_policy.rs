@@ -12,7 +12,7 @@ use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
 use crate::network::{PREFIXES, canonical, network_of, networks_of, source_of};
-use crate::observe::views::Views;
+use crate::observe::counters::Counters;
 use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sources};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
@@ -172,15 +172,17 @@ impl SourcePolicy {
 
     /// Lists the heavy sources in `shedding`. Its share then applies only to them. The gate
     /// determines the heavy sources. Lists none if nothing is dropped, or if dropping only their
-    /// messages has not helped. While the last list is recent, it does not change. Publishes a new
-    /// list in `views`. The gate counts the messages of the sources only while `ladder` is alert.
+    /// messages has not helped. Also lists the heavy sources that flood with emergency calls, even
+    /// if nothing is dropped yet: without this list, the ladder would not drop these calls. While the
+    /// last lists are recent, they do not change. Publishes new lists in `counters`. The gate counts
+    /// the messages of the sources only while `ladder` is alert.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
         gate: &mut Gate,
         ladder: &Ladder,
         shedding: &mut Shedding,
-        views: &Views<HeavySource>,
+        counters: &Counters,
     ) {
         if gate.set_counts_droppable(now, ladder.is_alert()) {
             self.heavy_due = now + HEAVY_AFTER;
@@ -188,10 +190,18 @@ impl SourcePolicy {
         let is_due = now >= self.heavy_due;
         if !gate.counts_droppable() {
             self.heavy.clear();
+            shedding.unspared.clear();
+            counters.emergency_floods.publish(false, Vec::new);
         } else if is_due {
             self.heavy_due = now + HEAVY_EVERY;
             let spared = |source| shedding.spares(network_of(source).addr());
             gate.heavy_sources(now, Shedding::HEAVY_MAX, spared, &mut self.heavy);
+            let floods = gate.emergency_floods().iter().take(Shedding::UNSPARED_MAX);
+            shedding.unspared.clear();
+            shedding.unspared.extend(floods.clone().map(|flood| network(network_of(flood.source))));
+            counters
+                .emergency_floods
+                .publish(!shedding.unspared.is_empty(), || floods.copied().collect());
         }
         let is_targeted = ladder.may_target(now) && shedding.has_share();
         if is_targeted && !is_due && !shedding.heavy.is_empty() {
@@ -200,7 +210,7 @@ impl SourcePolicy {
         let heavy = if is_targeted { &self.heavy[..] } else { &[] };
         shedding.heavy.clear();
         shedding.heavy.extend(heavy.iter().map(|heavy| network(network_of(heavy.source))));
-        views.publish(!heavy.is_empty(), || heavy.to_vec());
+        counters.heavy.publish(!heavy.is_empty(), || heavy.to_vec());
     }
 
     /// Tells the other shards which banned sources have shown in this shard that they receive

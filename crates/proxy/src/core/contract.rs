@@ -201,7 +201,7 @@ impl Proxy {
             return;
         };
         kernel_shed.fill(shedding);
-        ingress.heavy(now, kernel_shed.ladder(), shedding, &counters.heavy);
+        ingress.heavy(now, kernel_shed.ladder(), shedding, counters);
         kernel_shed.set_targeted(!shedding.heavy.is_empty());
         ingress.set_pads(kernel_shed.ladder().pads());
         counters.overload.publish_ladder(kernel_shed.ladder());

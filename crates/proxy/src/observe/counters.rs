@@ -132,6 +132,9 @@ pub struct Counters {
     pub upstream: Views<UpstreamView>,
     /// The heavy sources. If there are any, the share of drops applies only to their messages.
     pub heavy: Views<HeavySource>,
+    /// The heavy sources that flood with emergency calls, with the rates of these calls. The share
+    /// of drops applies to these calls too.
+    pub emergency_floods: Views<HeavySource>,
 }
 
 /// A counter for each reason of a reply.

@@ -8,7 +8,7 @@ use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::{Per, Scheme};
 use tidegate_proxy::{Disposal, Excess, Settings, SourceLimit, network_of};
-use tidegate_world::{Core, Load, Shedding};
+use tidegate_world::{Core, Load, Network, Shedding};
 
 const TRUSTED: &str = "203.0.113.7:5060";
 const STRANGER: &str = "203.0.113.66:5060";
@@ -84,9 +84,8 @@ fn the_kernel_drops_only_invites_of_the_source_that_floods() {
     assert_eq!(flood.heavy.len(), 1);
 }
 
-/// Returns the heavy sources after each of ten periods of 100 ms. In each of them the caller sends
-/// one INVITE, and a stranger the messages that `flood` returns. For each of these that the kernel
-/// does not drop, ten others overflow the buffer.
+/// Returns the heavy sources after each period of [`shedding_beside`]. CALLER sends one INVITE in
+/// each period.
 fn heavy_in_a_flood(
     share: f64,
     adjust: impl FnOnce(&mut Settings),
@@ -95,13 +94,27 @@ fn heavy_in_a_flood(
     heavy_beside(|period| vec![invite(&format!("call-{period}"))], share, adjust, flood)
 }
 
-/// Does the same as [`heavy_in_a_flood`], and CALLER sends the messages `known` in each period.
+/// Returns the heavy sources after each period of [`shedding_beside`].
 fn heavy_beside(
     known: impl Fn(u32) -> Vec<String>,
     share: f64,
     adjust: impl FnOnce(&mut Settings),
     flood: impl Fn(u32) -> Vec<String>,
 ) -> Vec<Vec<IpAddr>> {
+    let addresses = |shedding: Shedding| shedding.heavy.iter().map(|net| net.address).collect();
+    shedding_beside(10, known, share, adjust, flood).into_iter().map(addresses).collect()
+}
+
+/// Returns the shedding after each period of 100 ms. In each of them CALLER sends the messages
+/// `known`, and a stranger the messages that `flood` returns. For each of these that the kernel
+/// does not drop, ten others overflow the buffer.
+fn shedding_beside(
+    periods: u32,
+    known: impl Fn(u32) -> Vec<String>,
+    share: f64,
+    adjust: impl FnOnce(&mut Settings),
+    flood: impl Fn(u32) -> Vec<String>,
+) -> Vec<Shedding> {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.overload.gate.law = law(&[]);
         settings.overload.gate.sources.fair = true;
@@ -135,9 +148,9 @@ fn heavy_beside(
         load.busy += Duration::from_millis(90);
         load.cpu += Duration::from_millis(45);
         script.proxy.on_load(script.now, load);
-        script.proxy.poll_shedding().heavy.iter().map(|network| network.address).collect()
+        script.proxy.poll_shedding().clone()
     };
-    (0..10).map(period).collect()
+    (0..periods).map(period).collect()
 }
 
 /// The kernel may drop the INVITEs of all sources until enough messages have been counted.
@@ -162,6 +175,49 @@ fn any_messages_that_begin_like_an_invite_make_their_source_heavy() {
             (0..400).map(message).collect()
         };
         assert_only_the_stranger_is_heavy(&heavy_in_a_flood(1.0, |_| {}, flood));
+    }
+}
+
+/// A stranger must not be able to fill the buffer with calls that the kernel never drops.
+#[test]
+fn a_flood_of_emergency_calls_is_dropped_and_those_of_others_are_not() {
+    let sos = |call: &str| request("INVITE", "urn:service:sos", call, 1, "");
+    let known =
+        |period: u32| vec![invite(&format!("call-{period}")), sos(&format!("sos-{period}"))];
+    let flood = |period: u32| (0..400).map(|call| sos(&format!("{period}-{call}"))).collect();
+    let shedding = shedding_beside(10, known, 1.0, |_| {}, flood).pop().unwrap();
+    let addresses = |networks: &[Network]| -> Vec<IpAddr> {
+        networks.iter().map(|network| network.address).collect()
+    };
+    let stranger = [address(STRANGER).ip()];
+    assert_eq!([&shedding.heavy, &shedding.unspared].map(|of| addresses(of)), [&stranger[..]; 2]);
+    let dropped = |from: &str| {
+        let drops = |n: &u32| shedding.drops(address(from).ip(), sos(&n.to_string()).as_bytes());
+        (0..100).filter(drops).count()
+    };
+    assert!(dropped(STRANGER) > 50, "{}", shedding.share);
+    assert_eq!(dropped(CALLER), 0);
+    let ends = |period: u32| if period < 10 { flood(period) } else { Vec::new() };
+    let after = shedding_beside(60, known, 1.0, |_| {}, ends);
+    assert!(!after[9].unspared.is_empty() && after[59].unspared.is_empty(), "the flood has ended");
+    let never_ban = |settings: &mut Settings| {
+        let spared = format!("{}/32", address(STRANGER).ip()).parse().unwrap();
+        settings.overload.sources.never_ban = vec![spared];
+    };
+    let spared = shedding_beside(10, known, 1.0, never_ban, flood).pop().unwrap();
+    assert!(spared.unspared.is_empty(), "a spared network stays spared");
+}
+
+/// Callers for help are not dropped because others behind their address flood.
+#[test]
+fn emergency_calls_behind_the_address_of_another_flood_are_spared() {
+    let flood = |period: u32| {
+        let sos = request("INVITE", "urn:service:sos", &format!("sos-{period}"), 1, "");
+        (0..400).map(|call| invite(&format!("{period}-{call}"))).chain([sos]).collect()
+    };
+    let known = |period: u32| vec![invite(&format!("call-{period}"))];
+    for shedding in shedding_beside(10, known, 1.0, |_| {}, flood) {
+        assert!(shedding.unspared.is_empty(), "{shedding:?}");
     }
 }
 

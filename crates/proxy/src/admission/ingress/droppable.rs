@@ -5,7 +5,7 @@
 //! retransmission, malformed, above a limit or from a banned source.
 
 use tidegate_control::{Arrived, Recalled};
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::Ingress;
 use crate::admission::kernel_shed::is_droppable;
@@ -91,6 +91,7 @@ impl Ingress {
         }
         let weight = self.watchman.weight_in_shares(&received.flow, &view.snapshot.addresses);
         let source = source_of(received.flow.remote.ip());
-        self.gate.on_droppable(now, source, weight, arrived, repeats)
+        let is_emergency = Shedding::is_emergency(&received.bytes);
+        self.gate.on_droppable(now, source, weight, arrived, repeats, is_emergency)
     }
 }

@@ -72,10 +72,14 @@ fn heavy(overload: &Value) -> String {
     }
     .to_owned();
     let row = |heavy: &Value| vec![text(&heavy["source"]), rate(&heavy["rate_cps"]) + "/s"];
-    let mut rows = items(&overload["heavy_sources"]).map(row).peekable();
-    if rows.peek().is_some() {
-        out += "\n";
-        out += &table(&["heavy source", "sent"], &[0], rows);
+    let lists =
+        [("heavy source", "heavy_sources"), ("flood of emergency calls", "emergency_floods")];
+    for (head, key) in lists {
+        let mut rows = items(&overload[key]).map(row).peekable();
+        if rows.peek().is_some() {
+            out += "\n";
+            out += &table(&[head, "sent"], &[0], rows);
+        }
     }
     out + "\n"
 }
@@ -235,6 +239,11 @@ mod tests {
             let source = json!({ "source": "192.0.2.7", "rate_cps": 9012.5 });
             heavy(&json!({ "kernel_drops": target, "heavy_sources": [source] }))
         };
+        let flood = json!([{ "source": "192.0.2.8", "rate_cps": 60.5 }]);
+        let of_flood = heavy(&json!({ "kernel_drops": "all", "emergency_floods": flood }));
+        for part in ["\nflood of emergency calls ", "\n192.0.2.8 ", " 60.5/s\n"] {
+            assert!(of_flood.contains(part), "{of_flood}");
+        }
         let of_heavy = shown("heavy");
         let drops = "the kernel drops INVITEs and REGISTERs of";
         assert!(of_heavy.starts_with(&format!("{drops} heavy sources only\n")), "{of_heavy}");
