@@ -11,10 +11,18 @@ class Flood:
     """One running flood of INVITEs. It acknowledges the rejections."""
 
     def __init__(
-        self, stage: Stage, target: str, rate: int, seconds: float, profile: str, host: str = LOCALHOST
+        self,
+        stage: Stage,
+        target: str,
+        rate: int,
+        seconds: float,
+        profile: str,
+        host: str = LOCALHOST,
+        uri: str | None = None,
     ) -> None:
         command = [built("examples/flood", profile), "--target", target]
         command += ["--rate", str(rate), "--seconds", str(seconds), "--bind", host]
+        command += ["--uri", uri] if uri else []
         self._process = stage.start("flood", command)
 
     def finish(self, patience_s: float) -> dict[str, float]:

@@ -3,11 +3,12 @@
 Tidegate stands in front of answerers on this machine. Nothing is emulated. From one loopback address 100,000 INVITEs/s
 are sent, and each 503 is acknowledged. Calls come from another address. They count if they are set up within 500 ms.
 `default` has the default overload control: the law `tide`, fair shares, and the disposal `auto`. `default, limit` also
-has a limit on the address of the flood, whose excess is rejected. `default, unshared`
-has no fair shares, so the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and
-reject by 503, or drop in Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none, so
-that only the limit or the ban protects the calls. `limit` limits the address of the flood, and rejects or drops its
-excess. `ban` has `ban_above_cps`, and the kernel drops the INVITEs of a banned address.
+has a limit on the address of the flood, whose excess is rejected. In `default, emergency` the flood consists of calls
+to `urn:service:sos`, which the kernel does not drop as long as they are few. `default, unshared` has no fair shares, so
+the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and reject by 503, or drop in
+Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none, so that only the limit or the
+ban protects the calls. `limit` limits the address of the flood, and rejects or drops its excess. `ban` has
+`ban_above_cps`, and the kernel drops the INVITEs of a banned address.
 Each variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost
 for the server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can
 reject, the socket that all INVITEs share overflows.
@@ -45,6 +46,8 @@ rate_cps = 50
 UNSHARED = "[overload.sources]\nfair = false\n"
 SILENT = replace(LAW, disposal="drop")
 DEFAULT = Variant("tide", disposal="auto")
+# In this variant the flood consists of emergency calls (RFC 5031).
+EMERGENCY = "default, emergency"
 # The law, and tables below it.
 VARIANTS = {
     "off": (LAW, UNSHARED),
@@ -54,6 +57,7 @@ VARIANTS = {
     "limit, drop": (LAW, UNSHARED + LIMIT + 'then = "drop"\n'),
     "ban": (LAW, UNSHARED + "ban_above_cps = 5000\n"),
     "default": (DEFAULT, ""),
+    EMERGENCY: (DEFAULT, ""),
     "default, unshared": (DEFAULT, UNSHARED),
     "default, limit": (DEFAULT, LIMIT),
 }
@@ -72,7 +76,8 @@ def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> 
         callee = tidegate.callee(stage, "uas", profile)
         law, tables = VARIANTS[name]
         edge = tidegate.start(stage, [callee.port], profile, queue_max=1024, tables=law.tables() + tables)
-        flood = Flood(stage, edge.address, options.rate, seconds, profile, FLOODER)
+        uri = "urn:service:sos" if name == EMERGENCY else None
+        flood = Flood(stage, edge.address, options.rate, seconds, profile, FLOODER, uri)
         time.sleep(LEAD_S)
         busy: list[int] = []
         # The CPU time of the server while the flood is steady. The calls need little beside it.
@@ -171,6 +176,8 @@ class Show(Demonstration):
         self.expect(
             kept.minimum >= DEFAULT_KEPT_MIN, f"with the default at least {kept.minimum:.1%} of them in each run"
         )
+        emergency = spread(EMERGENCY).minimum
+        self.expect(emergency >= DEFAULT_KEPT_MIN, f"with a flood of emergency calls at least {emergency:.1%}")
         self.expect(kept.minimum > alike.maximum, f"without fair shares at most {alike.maximum:.1%}")
         effects = {"fair": "by_share", "limit, refuse": "by_limit", "limit, drop": "by_limit", "ban": "banned"}
         for name, column in effects.items():

@@ -4,7 +4,8 @@
 //! server that rejects calls, and also the example `refuse`, which always sends the same text. It
 //! does not retransmit an INVITE without a response.
 //!
-//! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]`
+//! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]
+//! [--uri URI]`
 //!
 //! At the end it prints the numbers of its messages and of its losses, its delay, and its CPU time.
 
@@ -20,7 +21,7 @@ use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop,
 use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str =
-    "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP]";
+    "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP] [--uri URI]";
 
 /// Number of INVITEs sent in one turn, as many as fit into one batch.
 const BURST: usize = 64;
@@ -57,12 +58,14 @@ struct Arguments {
     seconds: f64,
     /// The address it sends from.
     bind: IpAddr,
+    /// The URI that it calls, or `None` for a user at the target.
+    uri: Option<String>,
 }
 
 impl Arguments {
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let (mut target, mut rate_cps, mut seconds) = (None, None, None);
-        let mut bind = Ipv4Addr::LOCALHOST.into();
+        let (mut bind, mut uri) = (Ipv4Addr::LOCALHOST.into(), None);
         while let Some(word) = words.next() {
             let value = words.next()?;
             match word.as_str() {
@@ -70,6 +73,7 @@ impl Arguments {
                 "--rate" => rate_cps = value.parse().ok(),
                 "--seconds" => seconds = value.parse().ok(),
                 "--bind" => bind = value.parse().ok()?,
+                "--uri" => uri = Some(value),
                 _ => return None,
             }
         }
@@ -79,6 +83,7 @@ impl Arguments {
             rate_cps: rate_cps.filter(positive)?,
             seconds: seconds.filter(positive)?,
             bind,
+            uri,
         })
     }
 }
@@ -137,13 +142,14 @@ struct Flooder {
 impl Flooder {
     fn new(arguments: &Arguments, flow: Flow, start: Timestamp, stop: Stop, pool: Pool) -> Self {
         let (local, target) = (flow.local, flow.remote);
+        let uri = arguments.uri.clone().unwrap_or_else(|| format!("sip:service@{target}"));
         let gap = "#".repeat(DIGITS);
         let invite = format!(
-            "INVITE sip:service@{target} SIP/2.0\r\n\
+            "INVITE {uri} SIP/2.0\r\n\
              Via: SIP/2.0/UDP {local};rport;branch=z9hG4bK{gap}\r\n\
              Max-Forwards: 70\r\n\
              From: <sip:caller@{local}>;tag=flood\r\n\
-             To: <sip:service@{target}>\r\n\
+             To: <{uri}>\r\n\
              Call-ID: {gap}\r\n\
              CSeq: 1 INVITE\r\n\
              Contact: <sip:caller@{local}>\r\n\
@@ -154,7 +160,7 @@ impl Flooder {
         Self {
             gaps: invite.match_indices(&gap).map(|(at, _)| at).collect(),
             invite: invite.into_bytes(),
-            ack: format!("ACK sip:service@{target} SIP/2.0\r\n"),
+            ack: format!("ACK {uri} SIP/2.0\r\n"),
             flow,
             start,
             interval: Duration::from_secs_f64(1.0 / arguments.rate_cps),
