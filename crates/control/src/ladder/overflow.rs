@@ -45,7 +45,8 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second at the rise: that of the last period, or the mean if it is higher.
+    /// The overflow a second before the rise: the mean, or that of the last period or of a period
+    /// up to the full effect of the rise if one of these is higher.
     before: f64,
     /// Number of periods since the rise took full effect.
     settled: usize,
@@ -66,10 +67,13 @@ impl Overflow {
             self.lost_per_read += LOAD_WEIGHT * (lost_per_read - self.lost_per_read);
         }
         self.inevitable *= (-seconds / FORGET_S).exp();
-        if let Some(attempt) = &mut self.attempt
-            && now.since(attempt.since) > settles
-        {
-            attempt.settled += 1;
+        if let Some(attempt) = &mut self.attempt {
+            if now.since(attempt.since) > settles {
+                attempt.settled += 1;
+            } else {
+                // Messages that arrived before the rise still overflow.
+                attempt.before = attempt.before.max(overflow);
+            }
         }
         let mean = self.mean();
         let attempt = self.attempt.take_if(|attempt| attempt.settled == COMPARED);
@@ -142,5 +146,8 @@ mod tests {
         let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
         let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
         assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
+        // A flood begins.
+        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0];
+        assert_eq!(preventable(&begins, 3), 900.0);
     }
 }
