@@ -220,6 +220,9 @@ fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     // A copy of the request gets the same response.
     let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
     assert_eq!(again.header("To"), answer.header("To"));
+    // Both responses have the sequence of their call.
+    assert_ne!(again.batching.sequence, 0);
+    assert_eq!(again.batching.sequence, answer.batching.sequence);
     assert_eq!(scene.counters.replied_for(430, ReplyReason::FlowGone).get(), 1);
     assert_eq!(scene.counters.retransmissions.get(), 1);
 }
