@@ -199,10 +199,13 @@ fn process<'a>(
     // without a transaction instead of being rejected.
     // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is
     // forwarded". No transaction has matched, so the first copy of a pending request was forwarded
-    // without one.
+    // without one. If the first copy could not be sent, it was rejected. The function `forward` then
+    // sends the same response to this copy.
     let transaction = Transaction { identity: request.identity, method: request.method };
+    let calls = &step.routing.calls;
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
-        || step.routing.calls.is_pending(step.now, hop.call, transaction);
+        || calls.is_pending(step.now, hop.call, transaction)
+        || has_transaction && calls.unsent_reason(hop.call, transaction).is_some();
     step.routing.tiering.note(hop.tier);
     // A request arrives only once on a stream. If it leaves as a datagram, the proxy has to
     // retransmit it. A final response also arrives only once on a stream. If it leaves as a

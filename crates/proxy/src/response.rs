@@ -264,6 +264,7 @@ pub(crate) fn reject_unsent(
     let cause = Cause { reason, text: reason.doc(), pool };
     step.counters().count_reply(status, reason);
     step.output.record_rejection(snapshot, now, remote, &failure.quote, status, &cause);
+    step.output.send_for(passage.call_id);
     step.output.send(Transmit::new(back, bytes));
     Some(())
 }

@@ -220,8 +220,35 @@ fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     // A copy of the request gets the same response.
     let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
     assert_eq!(again.header("To"), answer.header("To"));
+    // Both responses have the sequence of their call.
+    assert_ne!(again.batching.sequence, 0);
+    assert_eq!(again.batching.sequence, answer.batching.sequence);
     assert_eq!(scene.counters.replied_for(430, ReplyReason::FlowGone).get(), 1);
     assert_eq!(scene.counters.retransmissions.get(), 1);
+}
+
+/// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
+/// always result in the same response if the requests are identical." A copy of a request that was
+/// forwarded without a transaction must not get one, although there is room for it meanwhile.
+#[test]
+fn a_copy_of_an_unsent_request_gets_the_same_response_although_there_is_room_again() {
+    let one_place = |settings: &mut Settings| settings.transactions_max = 1;
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = Scene::with(Transport::Tcp, Mode::Transaction, backends, one_place);
+    let (phone, backend, forwarded) = called(&mut scene);
+    // RFC 6026 §8.7: the transaction of the answered INVITE keeps the only place for 64*T1.
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.pass(Duration::from_secs(31));
+    scene.close(phone, CloseCause::Ended);
+    let bye = bye(forwarded.header("Record-Route"), "TCP");
+    let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!(number, 1);
+    // The place becomes free.
+    scene.pass(Duration::from_secs(2));
+    let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!(again.header("To"), answer.header("To"));
+    assert_eq!(scene.counters.replied_for(430, ReplyReason::FlowGone).get(), 1);
+    assert_eq!(scene.counters.responses_resent.get(), 1);
 }
 
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to

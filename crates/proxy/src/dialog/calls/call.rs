@@ -296,7 +296,12 @@ impl Call {
     /// Returns the reason why the request of this transaction could not be sent, if we have rejected
     /// it for such a reason.
     pub(super) fn unsent_reason(&self, transaction: Transaction) -> Option<UnsentReason> {
-        let is_it = |&reason: &UnsentReason| self.closed.contains(&transaction.unsent_mark(reason));
+        // A client may use one branch for several requests. Then they differ only in their methods,
+        // and so in their marks.
+        let is_it = |&reason: &UnsentReason| {
+            let marks = [transaction.mark(), transaction.unsent_mark(reason)];
+            self.closed.windows(2).any(|pair| pair == marks)
+        };
         UnsentReason::ALL.into_iter().find(is_it)
     }
 

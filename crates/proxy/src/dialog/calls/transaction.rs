@@ -35,8 +35,9 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
-    /// Returns a number that the list of finished transactions has in addition if the request could
-    /// not be sent for this reason. It is larger than every [mark](Self::mark) of this identity.
+    /// Returns a number that the list of finished transactions has in addition, directly after the
+    /// [mark](Self::mark), if the request could not be sent for this reason. It is larger than every
+    /// mark of this identity.
     pub(super) fn unsent_mark(self, reason: UnsentReason) -> u64 {
         self.identity.wrapping_add(Self::MARKS - 1 - reason as u64)
     }

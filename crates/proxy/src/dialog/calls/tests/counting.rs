@@ -44,6 +44,24 @@ fn a_request_that_could_not_be_sent_counts_nothing_and_is_remembered() {
     assert_eq!(reasons, [Some(UnsentReason::BackedUp), None]);
 }
 
+/// RFC 3261 §17.2.3: a request matches a transaction only if "the method of the request matches the
+/// one that created the transaction".
+#[test]
+fn an_unsent_request_says_nothing_about_another_method_with_its_branch() {
+    let mut t = Table::new(10);
+    let call = t.established(7);
+    let [invite, bye] = [Method::Invite, Method::Bye].map(|method| transaction(method, 100));
+    let reasons = |t: &Table| [invite, bye].map(|of| t.calls.unsent_reason(call, of));
+    t.request(call, Method::Invite, 100);
+    t.calls.on_unsent(t.now, call, invite, UnsentReason::Failed);
+    assert_eq!(reasons(&t), [Some(UnsentReason::Failed), None]);
+    // The BYE is sent, and its copies get no rejection.
+    t.request(call, Method::Bye, 100);
+    t.response(call, Method::Bye, 100, 200);
+    assert!(t.calls.has_ended(call, bye));
+    assert_eq!(reasons(&t), [Some(UnsentReason::Failed), None]);
+}
+
 // 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
 // retransmitted BYE, and loses a count at each re-INVITE.
 #[test]
