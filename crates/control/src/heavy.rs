@@ -27,10 +27,11 @@
 //!   overload. So a small source is not dropped even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
 //! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an emergency
-//!   service a second, copies included. Other emergency calls are not dropped, even if they come
-//!   from a heavy source. But those of such a flood would prevent all service, also for other
+//!   service a second over UDP, copies included. Other emergency calls are not dropped, even if they
+//!   come from a heavy source. But those of such a flood would prevent all service, also for other
 //!   emergency calls. The limit must be exceeded by more than chance, even if the calls arrive at
-//!   random.
+//!   random. Calls on streams do not count and are not dropped, because nobody can open a connection
+//!   from the address of another.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
 //! count as one source. If this joint source is heavy, or if there are too many heavy sources, no
@@ -188,7 +189,7 @@ struct Account {
     all: Estimate,
     /// The messages of the source that are not repetitions of decided work.
     firsts: Estimate,
-    /// The calls of the source to an emergency service, copies included.
+    /// The datagrams of the source that call an emergency service, copies included.
     emergencies: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
@@ -284,8 +285,9 @@ impl Heavy {
     }
 
     /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if
-    /// it repeats decided work, and `is_emergency` if it calls an emergency service. The source
-    /// counts as `weight` sources, at least 1. Returns whether the source is heavy.
+    /// it repeats decided work, and `is_emergency` if it is a datagram that calls an emergency
+    /// service. The source counts as `weight` sources, at least 1. Returns whether the source is
+    /// heavy.
     pub(crate) fn on_read(
         &mut self,
         now: Timestamp,

@@ -91,8 +91,9 @@ impl KernelShed {
         shedding: &Shedding,
     ) -> Droppable {
         let source = received.flow.remote.ip();
-        let is_datagram = received.flow.transport == Transport::Udp;
-        let may_be_marked = shedding.applies(source, &received.bytes);
+        let transport = received.flow.transport;
+        let is_datagram = transport == Transport::Udp;
+        let may_be_marked = shedding.applies(transport, source, &received.bytes);
         let is_subject = may_be_marked && shedding.is_heavy(source);
         // If very many copies of a request are read, the kernel can drop them, even if it drops
         // nothing else.
