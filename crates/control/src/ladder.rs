@@ -73,9 +73,10 @@
 //! messages there are. The time spent on rejecting exempt messages does not change `p`. So a flood
 //! of exempt messages would not be dropped. For spared networks and other shards, the operator
 //! answers for this. But anybody can call an emergency service. So if a heavy source
-//! [floods](crate::Gate::emergency_floods) with such calls over UDP, those over UDP are not exempt:
-//! the share applies to them, and they count in `λ`. Behind the same address, a real emergency call
-//! over UDP passes with the probability `1 − p`, and one on a stream always passes.
+//! [floods](crate::Gate::emergency_floods) with such calls over UDP, so that they would be more than
+//! a quarter of the messages that are read, those over UDP are not exempt: the share applies to them,
+//! and they count in `λ`. Behind the same address, a real emergency call over UDP passes with the
+//! probability `1 − p`, and one on a stream always passes.
 //!
 //! # When it trips
 //!
