@@ -118,14 +118,23 @@ pub struct Arrived {
     /// It is 0 for a message that arrived earlier and would be dropped now, because those that are
     /// not dropped represent it.
     pub per_passing: f64,
+    /// True if messages of all sources are dropped alike. Then `per_passing` does not count when
+    /// sources are compared with each other: if few messages are read, chance would decide which
+    /// sources seem to send much.
+    pub drops_all: bool,
 }
 
 impl Arrived {
     /// A message that represents no others.
-    pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0 };
+    pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0, drops_all: false };
 
     fn count(self) -> f64 {
         self.per_read * self.per_passing
+    }
+
+    /// Returns the same without the drops that hit the messages of all sources alike.
+    fn compared(self) -> Self {
+        if self.drops_all { Self { per_passing: 1.0, ..self } } else { self }
     }
 }
 
@@ -196,7 +205,8 @@ struct Account {
     all: Estimate,
     /// The messages of the source that are not repetitions of decided work.
     firsts: Estimate,
-    /// The datagrams of the source that call an emergency service, copies included.
+    /// The datagrams of the source that call an emergency service, copies included, and also those
+    /// that are dropped while those of all sources are dropped alike.
     emergencies: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
@@ -305,10 +315,11 @@ impl Heavy {
         is_emergency: bool,
     ) -> bool {
         let Some(period) = self.advance(now) else { return false };
-        let count = arrived.count();
+        let compared = arrived.compared();
+        let count = compared.count();
         self.sums.read += 1.0;
         self.sums.arrived += count;
-        self.sums.kept += arrived.per_passing;
+        self.sums.kept += compared.per_passing;
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
         if slot != SourceTable::<Account>::SHARED {
@@ -320,7 +331,8 @@ impl Heavy {
             account.firsts.add(count);
         }
         if is_emergency {
-            account.emergencies.add(count);
+            // The limit on them does not depend on other sources.
+            account.emergencies.add(arrived.count());
         }
         account.heavy_until > now
     }

@@ -210,7 +210,14 @@ fn a_source_of_which_little_is_seen_stays_heavy() {
 fn chance_makes_no_source_heavy() {
     let mut heavy = table(10);
     send(&mut heavy, 0, &[sends(2, 9_000)], 0);
-    heavy.on_read(at(999), 1, 1, Arrived { per_read: 5.0, per_passing: 100.0 }, false, false);
+    heavy.on_read(
+        at(999),
+        1,
+        1,
+        Arrived { per_read: 5.0, per_passing: 100.0, ..Arrived::ONE },
+        false,
+        false,
+    );
     assert_eq!(sources(&mut heavy, 1000), [2]);
 }
 
@@ -333,12 +340,36 @@ fn a_few_emergency_calls_at_the_start_are_no_flood() {
     assert_eq!([(1_000, 10), (1_000, 270), (1_000, 300)].map(found), [false, false, true]);
 }
 
+/// Of 1,200 emergency calls a second, 60 are read. The limit does not depend on what others send, so
+/// it must be compared with the 1,200.
+#[test]
+fn emergency_calls_that_are_dropped_like_those_of_all_sources_count() {
+    for (per_passing, expected) in [(1.0, &[][..]), (20.0, &[(1u128, 1_200.0)])] {
+        let mut heavy = table(10);
+        let arrived = Arrived { per_passing, drops_all: true, ..Arrived::ONE };
+        let flood = Sender { arrived, ..calls_for_help(1, 60) };
+        send(&mut heavy, 0, &[flood, sends(2, 20)], 40);
+        let found = floods(&mut heavy, 1000);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.0 == expected.0 && (found.1 / expected.1 - 1.0).abs() < 0.1, "{found:?}");
+        }
+        // For the comparison with the other source only the messages count that are read.
+        let listed = list(&mut heavy, 1000);
+        let is_read = |heavy: &HeavySource| (heavy.rate_cps - 60.0).abs() < 6.0;
+        assert!(
+            matches!(&listed[..], [heavy] if heavy.source == 1 && is_read(heavy)),
+            "{listed:?}"
+        );
+    }
+}
+
 /// A message that was read by chance represents many.
 #[test]
 fn chance_makes_no_flood_of_emergency_calls() {
     let mut heavy = table(10);
     send(&mut heavy, 0, &[sends(1, 9_000)], 100);
-    let arrived = Arrived { per_read: 1.0, per_passing: 1_000.0 };
+    let arrived = Arrived { per_passing: 1_000.0, ..Arrived::ONE };
     heavy.on_read(at(999), 1, 1, arrived, false, true);
     assert!(floods(&mut heavy, 1000).is_empty());
 }
