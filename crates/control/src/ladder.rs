@@ -94,7 +94,8 @@
 //! read, but at least three quarters of those that were served, or all of them if the others send
 //! less than a fiftieth of the messages. This limit always grows slowly. If more than half of the
 //! period was idle, the usual limit applies instead. If the others alone send too much in three
-//! periods in a row, the share applies to all sources for ten seconds.
+//! periods in a row, the share applies to all sources for ten seconds. Their messages that the share
+//! never drops do not count for this.
 //!
 //! An overflow that does not become smaller when `p` rises has another cause. The ladder compares
 //! the mean of three periods, because a process that cannot run for some milliseconds overflows in

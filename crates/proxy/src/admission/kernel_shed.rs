@@ -35,6 +35,8 @@ struct Counts {
     /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
     /// count as fresh or late instead.
     repeated: Counter,
+    /// Messages that would not be dropped even if the share applied to all sources.
+    spared: Counter,
 }
 
 /// A droppable message that was read.
@@ -43,6 +45,8 @@ pub(crate) struct Droppable {
     is_datagram: bool,
     /// True if the share of drops applies to the message.
     is_subject: bool,
+    /// True if the message would not be dropped even if the share applied to all sources.
+    is_spared: bool,
     /// The mark, if marks matter now.
     mark: Option<u32>,
     /// True if no earlier copy of the message was dropped recently.
@@ -116,15 +120,17 @@ impl KernelShed {
                 arrived.drops_all = shedding.heavy().is_empty();
             }
         }
-        Droppable { is_datagram, is_subject, mark, is_fresh, is_late, arrived }
+        let is_spared = !may_be_marked;
+        Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, is_late, arrived }
     }
 
     /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
     /// its source is not heavy. Then it says nothing about the number of callers.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
-        let Droppable { is_datagram, is_subject, mark, is_fresh, .. } = *droppable;
+        let Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, .. } = *droppable;
         self.counts.all.add(1);
         self.counts.datagrams.add(u64::from(is_datagram));
+        self.counts.spared.add(u64::from(is_spared));
         if let Some(mark) = mark {
             self.ladder.record_mark(mark, is_subject && is_fresh && !is_repeated);
         }
@@ -178,6 +184,7 @@ impl KernelShed {
             fresh: self.counts.fresh.get(),
             late: self.counts.late.get(),
             repeated: self.counts.repeated.get(),
+            spared: self.counts.spared.get(),
             overflow: load.overflow,
             occupied: signals.processor.occupied,
             cpu: load.cpu,
