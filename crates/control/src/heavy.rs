@@ -27,10 +27,13 @@
 //!   overload. So a small source is not dropped even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
 //! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an emergency
-//!   service a second, copies included. Other emergency calls are not dropped, even if they come
-//!   from a heavy source. But those of such a flood would prevent all service, also for other
-//!   emergency calls. The limit must be exceeded by more than chance, even if the calls arrive at
-//!   random.
+//!   service a second over UDP, copies included, and also more than a quarter of the messages that
+//!   are read. Other emergency calls are not dropped, even if they come from a heavy source. But
+//!   those of such a flood would prevent all service, also for other emergency calls. The limit must
+//!   be exceeded by more than chance, even if the calls arrive at random. It depends on what is read,
+//!   and not on all that arrives: otherwise a flood of other messages would raise it. So a few
+//!   datagrams with a forged address are no flood. Calls on streams do not count and are not dropped,
+//!   because nobody can open a connection from the address of another.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
 //! count as one source. If this joint source is heavy, or if there are too many heavy sources, no
@@ -52,9 +55,14 @@ use crate::source_table::SourceTable;
 /// Time for which a source stays heavy after its rate was last above the limit.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
 
-/// Maximum rate of emergency calls of a source of weight 1, in messages a second. Above it a heavy
-/// source floods with them. Fifty callers behind one address would have to call in one second.
+/// Rate of emergency calls of a source of weight 1, in messages a second. Up to this rate a source
+/// does not flood with them. Copies count: a caller without an answer sends an INVITE seven times
+/// (RFC 3261 §17.1.1.2). So seven new callers a second may reach this rate.
 const EMERGENCY_MAX_CPS: f64 = 50.0;
+
+/// The part of all messages that are read up to which the emergency calls of a source are no flood.
+/// They leave room for the others.
+const EMERGENCY_MAX_PART: f64 = 0.25;
 
 /// The part of all arrivals from which on the total is enough: no source is heavy then, unless a
 /// buffer overflows. The missing part may be an estimate of a flood that has ended.
@@ -110,14 +118,23 @@ pub struct Arrived {
     /// It is 0 for a message that arrived earlier and would be dropped now, because those that are
     /// not dropped represent it.
     pub per_passing: f64,
+    /// True if messages of all sources are dropped alike. Then `per_passing` does not count when
+    /// sources are compared with each other: if few messages are read, chance would decide which
+    /// sources seem to send much.
+    pub drops_all: bool,
 }
 
 impl Arrived {
     /// A message that represents no others.
-    pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0 };
+    pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0, drops_all: false };
 
     fn count(self) -> f64 {
         self.per_read * self.per_passing
+    }
+
+    /// Returns the same without the drops that hit the messages of all sources alike.
+    fn compared(self) -> Self {
+        if self.drops_all { Self { per_passing: 1.0, ..self } } else { self }
     }
 }
 
@@ -188,7 +205,8 @@ struct Account {
     all: Estimate,
     /// The messages of the source that are not repetitions of decided work.
     firsts: Estimate,
-    /// The calls of the source to an emergency service, copies included.
+    /// The datagrams of the source that call an emergency service, copies included, and also those
+    /// that are dropped while those of all sources are dropped alike.
     emergencies: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
@@ -284,8 +302,9 @@ impl Heavy {
     }
 
     /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if
-    /// it repeats decided work, and `is_emergency` if it calls an emergency service. The source
-    /// counts as `weight` sources, at least 1. Returns whether the source is heavy.
+    /// it repeats decided work, and `is_emergency` if it is a datagram that calls an emergency
+    /// service. The source counts as `weight` sources, at least 1. Returns whether the source is
+    /// heavy.
     pub(crate) fn on_read(
         &mut self,
         now: Timestamp,
@@ -296,10 +315,11 @@ impl Heavy {
         is_emergency: bool,
     ) -> bool {
         let Some(period) = self.advance(now) else { return false };
-        let count = arrived.count();
+        let compared = arrived.compared();
+        let count = compared.count();
         self.sums.read += 1.0;
         self.sums.arrived += count;
-        self.sums.kept += arrived.per_passing;
+        self.sums.kept += compared.per_passing;
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
         if slot != SourceTable::<Account>::SHARED {
@@ -311,7 +331,8 @@ impl Heavy {
             account.firsts.add(count);
         }
         if is_emergency {
-            account.emergencies.add(count);
+            // The limit on them does not depend on other sources.
+            account.emergencies.add(arrived.count());
         }
         account.heavy_until > now
     }
@@ -352,6 +373,7 @@ impl Heavy {
             peak: (account.all.certain() / seconds).max(account.peak),
         }));
         let limits = self.limits(&demands, seconds);
+        let read_cps = self.sums.read / seconds;
         let mut are_all_known = true;
         for ((source, account), demand) in self.sources.iter_mut().zip(demands.drain(..)) {
             if limits.are_exceeded(&demand) && !source.is_some_and(&is_spared) {
@@ -361,7 +383,8 @@ impl Heavy {
             if account.heavy_until > now {
                 are_all_known &= source.is_some();
                 let emergencies = &account.emergencies;
-                let max_cps = EMERGENCY_MAX_CPS * demand.weight;
+                let max_cps =
+                    (EMERGENCY_MAX_CPS * demand.weight).max(EMERGENCY_MAX_PART * read_cps);
                 if emergencies.certain_mean() / seconds > max_cps {
                     account.floods_until = now + HEAVY_FOR;
                 }

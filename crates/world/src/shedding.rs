@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::Transport;
+
 /// The datagrams to drop before the core reads them. This is the cheapest way to shed, but also the
 /// least precise: senders get no response, and only the beginning and the source of a datagram are
 /// examined.
@@ -41,9 +43,10 @@ pub struct Shedding {
     /// applies to all sources.
     pub heavy: Vec<Network>,
     /// Networks of heavy sources that flood with calls to an emergency service. The share and the
-    /// hashes apply to such calls from these networks as to other calls. Only the first
-    /// [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks count. A driver that combines the networks of
-    /// several cores takes the first ones of each.
+    /// hashes apply to datagrams with such calls from these networks as to other calls. They do not
+    /// apply to such calls on streams, because nobody can forge the source of a connection. Only the
+    /// first [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks count. A driver that combines the networks
+    /// of several cores takes the first ones of each.
     pub unspared: Vec<Network>,
 }
 
@@ -189,13 +192,13 @@ impl Shedding {
         if self.banned().any(|banned| banned == source.to_canonical()) {
             return true;
         }
-        self.thins(source, bytes)
+        self.thins(Transport::Udp, source, bytes)
     }
 
-    /// Returns whether the share drops a datagram with this content from `source`. Unlike
-    /// [`drops`](Self::drops), this does not depend on bans.
-    pub fn thins(&self, source: IpAddr, bytes: &[u8]) -> bool {
-        if !self.has_share() || !self.applies(source, bytes) {
+    /// Returns whether the share drops a message with this content from `source`. Unlike
+    /// [`drops`](Self::drops), this does not depend on bans, and the message may come on a stream.
+    pub fn thins(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
+        if !self.has_share() || !self.applies(transport, source, bytes) {
             return false;
         }
         let mark = self.hash(source, bytes);
@@ -223,12 +226,18 @@ impl Shedding {
         &self.marks[..self.marks.len().min(Self::MARKS_MAX)]
     }
 
-    /// Returns whether [`marks`](Self::marks) apply to a datagram with this content from `source`.
-    /// The share applies to the same datagrams if their source is [heavy](Self::is_heavy).
-    pub fn applies(&self, source: IpAddr, bytes: &[u8]) -> bool {
+    /// Returns whether [`marks`](Self::marks) apply to a message with this content from `source`.
+    /// The share applies to the same messages if their source is [heavy](Self::is_heavy).
+    pub fn applies(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
         Self::may_be_dropped(bytes)
             && !contain(self.spared(), source)
-            && (!Self::is_emergency(bytes) || contain(self.unspared(), source))
+            && !(Self::is_emergency(bytes) && self.spares_emergency(transport, source))
+    }
+
+    /// Returns whether the share and the marks do not apply to calls from `source` to an [emergency
+    /// service](Self::EMERGENCY).
+    fn spares_emergency(&self, transport: Transport, source: IpAddr) -> bool {
+        transport != Transport::Udp || !contain(self.unspared(), source)
     }
 
     /// Returns whether a datagram with this content is of a kind that may be dropped: whether it
@@ -305,6 +314,23 @@ mod tests {
         let nth = |n: u8| network([192, 0, 2, n].into());
         let many = Shedding { unspared: (3..7).chain([1]).map(nth).collect(), ..all };
         assert_eq!(drops(&many), [false, false], "there is room for four");
+    }
+
+    /// Anybody can send a datagram from a forged address, but nobody can open a connection from one.
+    #[test]
+    fn emergency_calls_on_streams_are_not_dropped_because_of_datagrams() {
+        let [sos, other] =
+            [&b"INVITE urn:service:sos SIP/2.0\r\n"[..], b"INVITE sip:a SIP/2.0\r\n"];
+        let unspared = vec![Network { address: SOURCE, prefix: 32 }];
+        let marks = [sos, other].map(|bytes| Shedding::NONE.hash(SOURCE, bytes)).to_vec();
+        let marked = Shedding { marks, unspared: unspared.clone(), ..Shedding::NONE };
+        for shedding in [Shedding { unspared, ..share(1.0) }, marked] {
+            let thins = |transport, bytes| shedding.thins(transport, SOURCE, bytes);
+            assert!(thins(Transport::Udp, sos));
+            for transport in [Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss] {
+                assert!(!thins(transport, sos) && thins(transport, other), "{transport:?}");
+            }
+        }
     }
 
     #[test]

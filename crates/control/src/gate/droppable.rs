@@ -21,8 +21,8 @@ impl Gate {
 
     /// Counts a message that could have been dropped before it was read, whether it is served or
     /// not. It represents the messages `arrived`. `repeats` is true if it repeats decided work, and
-    /// `is_emergency` if it calls an emergency service. The source counts as `weight` sources, at
-    /// least 1. Returns whether the source is [heavy](Self::heavy_sources).
+    /// `is_emergency` if it is a datagram that calls an emergency service. The source counts as
+    /// `weight` sources, at least 1. Returns whether the source is [heavy](Self::heavy_sources).
     pub fn on_droppable(
         &mut self,
         now: Timestamp,

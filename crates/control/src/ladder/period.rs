@@ -27,6 +27,9 @@ pub struct Tally {
     /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
     /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
     pub repeated: u64,
+    /// The messages in `asked` that would not be dropped even if the share applied to all sources:
+    /// those of spared networks, and emergency calls.
+    pub spared: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
     /// Messages in `asked` that were served.
@@ -58,6 +61,7 @@ pub(super) struct Period {
     pub(super) fresh: f64,
     pub(super) late: f64,
     pub(super) repeated: f64,
+    pub(super) spared: f64,
     pub(super) taken: f64,
     pub(super) filtered: f64,
     pub(super) overflow: f64,
@@ -89,6 +93,7 @@ impl Period {
             fresh: rate(since(|t| t.fresh)),
             late: rate(since(|t| t.late)),
             repeated: rate(since(|t| t.repeated)),
+            spared: rate(since(|t| t.spared)),
             taken: rate(since(|t| t.taken)),
             filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),

@@ -72,7 +72,7 @@ impl Target {
     /// Makes the share apply to all sources for a time, if the messages of the others alone were
     /// too many in several periods in a row. They are too many if they exceed the `can_pass`
     /// messages a second that can be served or rejected, or if they are the majority and buffers
-    /// overflow.
+    /// overflow. Spared messages do not count, because the share cannot drop them.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
@@ -80,7 +80,7 @@ impl Target {
         overflows: bool,
         can_pass: f64,
     ) {
-        let others = period.others();
+        let others = (period.others() - period.spared).max(0.0);
         let is_most = others > period.asked - others;
         let fails = self.is_heavy_only && (others > can_pass || overflows && is_most);
         self.failed = if fails { self.failed + 1 } else { 0 };

@@ -8,6 +8,8 @@ use super::*;
 struct Counts {
     /// Messages of sources to which the share does not apply.
     others: u64,
+    /// Those of `others` that are never dropped.
+    spared: u64,
     /// Copies that heavy sources send.
     repeated: u64,
     taken: u64,
@@ -15,7 +17,8 @@ struct Counts {
     busy_ms: u64,
 }
 
-const FLOOD: Counts = Counts { others: 100, repeated: 0, taken: 100, overflow: 0, busy_ms: 95 };
+const FLOOD: Counts =
+    Counts { others: 100, spared: 0, repeated: 0, taken: 100, overflow: 0, busy_ms: 95 };
 
 fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
@@ -29,12 +32,13 @@ fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder
     let mut tally = Tally::default();
     ladder.on_reading(at(0), tally);
     for (counts, number) in periods.into_iter().zip(1..) {
-        let Counts { others, repeated, taken, overflow, busy_ms } = counts;
+        let Counts { others, spared, repeated, taken, overflow, busy_ms } = counts;
         tally.messages += 1_000;
         tally.asked += 1_000;
         tally.datagrams += 1_000;
         tally.fresh += 1_000 - others - repeated;
         tally.repeated += repeated;
+        tally.spared += spared;
         tally.taken += taken;
         tally.overflow += overflow;
         let busy = Duration::from_millis(busy_ms);
@@ -102,6 +106,16 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
     assert!(after(true, periods).may_target(at(500)));
     assert!(!after(true, periods.into_iter().chain([others])).may_target(at(600)));
     assert!(after(false, [others; 10]).may_target(at(1_000)));
+}
+
+/// Nobody would gain if the share applied to all sources for the sake of messages that it spares.
+#[test]
+fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
+    let flood = Counts { others: 800, overflow: 500, ..FLOOD };
+    for (spared, may_target) in [(0, false), (200, false), (400, true), (800, true)] {
+        let ladder = after(true, [Counts { spared, ..flood }; 10]);
+        assert_eq!(ladder.may_target(at(1_000)), may_target, "{spared}");
+    }
 }
 
 /// Each message of the flood comes three times.

@@ -35,6 +35,8 @@ struct Counts {
     /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
     /// count as fresh or late instead.
     repeated: Counter,
+    /// Messages that would not be dropped even if the share applied to all sources.
+    spared: Counter,
 }
 
 /// A droppable message that was read.
@@ -43,6 +45,8 @@ pub(crate) struct Droppable {
     is_datagram: bool,
     /// True if the share of drops applies to the message.
     is_subject: bool,
+    /// True if the message would not be dropped even if the share applied to all sources.
+    is_spared: bool,
     /// The mark, if marks matter now.
     mark: Option<u32>,
     /// True if no earlier copy of the message was dropped recently.
@@ -91,8 +95,9 @@ impl KernelShed {
         shedding: &Shedding,
     ) -> Droppable {
         let source = received.flow.remote.ip();
-        let is_datagram = received.flow.transport == Transport::Udp;
-        let may_be_marked = shedding.applies(source, &received.bytes);
+        let transport = received.flow.transport;
+        let is_datagram = transport == Transport::Udp;
+        let may_be_marked = shedding.applies(transport, source, &received.bytes);
         let is_subject = may_be_marked && shedding.is_heavy(source);
         // If very many copies of a request are read, the kernel can drop them, even if it drops
         // nothing else.
@@ -108,23 +113,24 @@ impl KernelShed {
         let mut arrived = Arrived::ONE;
         if is_datagram {
             arrived.per_read = self.ladder.arrived_per_read();
-            // While the share applies to all sources, the messages of all are dropped alike. If few
-            // of them are read, chance would decide which sources seem to send much.
-            if is_subject && !shedding.heavy().is_empty() {
+            if is_subject {
                 let is_dropped = mark.is_some_and(|mark| u64::from(mark) < shedding.threshold());
                 let passing = 1.0 - self.ladder.share();
                 arrived.per_passing = if is_dropped { 0.0 } else { 1.0 / passing };
+                arrived.drops_all = shedding.heavy().is_empty();
             }
         }
-        Droppable { is_datagram, is_subject, mark, is_fresh, is_late, arrived }
+        let is_spared = !may_be_marked;
+        Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, is_late, arrived }
     }
 
     /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
     /// its source is not heavy. Then it says nothing about the number of callers.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
-        let Droppable { is_datagram, is_subject, mark, is_fresh, .. } = *droppable;
+        let Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, .. } = *droppable;
         self.counts.all.add(1);
         self.counts.datagrams.add(u64::from(is_datagram));
+        self.counts.spared.add(u64::from(is_spared));
         if let Some(mark) = mark {
             self.ladder.record_mark(mark, is_subject && is_fresh && !is_repeated);
         }
@@ -178,6 +184,7 @@ impl KernelShed {
             fresh: self.counts.fresh.get(),
             late: self.counts.late.get(),
             repeated: self.counts.repeated.get(),
+            spared: self.counts.spared.get(),
             overflow: load.overflow,
             occupied: signals.processor.occupied,
             cpu: load.cpu,
@@ -212,5 +219,53 @@ impl KernelShed {
 
     pub(crate) fn ladder(&self) -> &Ladder {
         &self.ladder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tidegate_world::{Flow, Network, Pool};
+
+    use super::*;
+
+    /// Otherwise a flood of emergency calls would seem to end as soon as most of it is dropped.
+    #[test]
+    fn a_message_that_passes_the_share_represents_those_that_are_dropped() {
+        let overload = Overload { disposal: Disposal::Kernel, ..Overload::default() };
+        let mut kernel_shed = KernelShed::new(&overload, true).unwrap();
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        let mut tally = Tally::default();
+        for period in 0..5 {
+            kernel_shed.ladder.on_reading(at(100 * period), tally);
+            for count in [&mut tally.messages, &mut tally.asked, &mut tally.datagrams] {
+                *count += 1_000;
+            }
+            tally.fresh += 1_000;
+            tally.overflow += 1_000;
+        }
+        let [flooding, other]: [SocketAddr; 2] =
+            ["192.0.2.1:5060", "192.0.2.2:5060"].map(|a| a.parse().unwrap());
+        let network = Network { address: flooding.ip(), prefix: 32 };
+        let mut shedding = Shedding { unspared: vec![network], ..Shedding::NONE };
+        kernel_shed.fill(&mut shedding);
+        assert!(shedding.share > 0.1 && shedding.share < 1.0, "{}", shedding.share);
+        let pool = Pool::new();
+        let arrived = |remote: SocketAddr, number: u32, shedding: &Shedding| {
+            let text = format!("INVITE urn:service:sos SIP/2.0\r\nVia: {number:026}\r\n");
+            let flow = Flow::udp(other, remote);
+            let received = Received::new(at(500), flow, pool.copy(text.as_bytes()));
+            kernel_shed.examine(at(500), &received, shedding).arrived
+        };
+        let sent = |shedding: &Shedding| -> f64 {
+            (0..1_000).map(|number| arrived(flooding, number, shedding).per_passing).sum()
+        };
+        assert!((sent(&shedding) / 1_000.0 - 1.0).abs() < 0.2, "{}", sent(&shedding));
+        assert!(arrived(flooding, 0, &shedding).drops_all);
+        let passes = arrived(other, 0, &shedding);
+        assert!(!passes.drops_all && passes.per_passing == 1.0, "it is spared: {passes:?}");
+        shedding.heavy = vec![network];
+        assert!(!arrived(flooding, 0, &shedding).drops_all);
     }
 }

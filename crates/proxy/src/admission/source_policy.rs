@@ -196,12 +196,10 @@ impl SourcePolicy {
             self.heavy_due = now + HEAVY_EVERY;
             let spared = |source| shedding.spares(network_of(source).addr());
             gate.heavy_sources(now, Shedding::HEAVY_MAX, spared, &mut self.heavy);
-            let floods = gate.emergency_floods().iter().take(Shedding::UNSPARED_MAX);
-            shedding.unspared.clear();
-            shedding.unspared.extend(floods.clone().map(|flood| network(network_of(flood.source))));
-            counters
-                .emergency_floods
-                .publish(!shedding.unspared.is_empty(), || floods.copied().collect());
+            let floods = gate.emergency_floods();
+            let floods = &floods[..floods.len().min(Shedding::UNSPARED_MAX)];
+            set_unspared(&mut shedding.unspared, floods);
+            counters.emergency_floods.publish(!floods.is_empty(), || floods.to_vec());
         }
         let is_targeted = ladder.may_target(now) && shedding.has_share();
         if is_targeted && !is_due && !shedding.heavy.is_empty() {
@@ -407,6 +405,18 @@ impl SourcePolicy {
     }
 }
 
+/// Lists the networks of these floods in `unspared`. If it already contains the same networks, it keeps
+/// their order: the measured rates vary, and the kernel gets a new program for each change.
+fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
+    let of = |flood: &HeavySource| network(network_of(flood.source));
+    let is_same =
+        unspared.len() == floods.len() && floods.iter().all(|flood| unspared.contains(&of(flood)));
+    if !is_same {
+        unspared.clear();
+        unspared.extend(floods.iter().map(of));
+    }
+}
+
 fn network(net: IpNet) -> Network {
     Network { address: net.addr(), prefix: net.prefix_len() }
 }
@@ -435,6 +445,35 @@ mod tests {
         let source = source_of([192, 0, 2, number].into());
         let (until, cause) = (at(until_ms), BanCause::Rate);
         Ban { source, until, cause, rate: 500, is_proven: false }
+    }
+
+    /// Otherwise two floods of about the same rate would change the kernel's program every 100 ms.
+    #[test]
+    fn the_networks_of_emergency_floods_keep_their_order_while_they_are_the_same() {
+        let mut unspared = Vec::new();
+        let mut set = |numbers: &[u8]| -> Vec<IpAddr> {
+            let flood = |number: &u8| {
+                let source = source_of([192, 0, 2, *number].into());
+                HeavySource { source, rate_cps: 100.0 }
+            };
+            let floods: Vec<HeavySource> = numbers.iter().map(flood).collect();
+            set_unspared(&mut unspared, &floods);
+            unspared.iter().map(|network| network.address).collect()
+        };
+        let addresses = |numbers: &[u8]| -> Vec<IpAddr> {
+            numbers.iter().map(|number| [192, 0, 2, *number].into()).collect()
+        };
+        for (numbers, expected) in [
+            (&[2, 1][..], &[2, 1][..]),
+            (&[1, 2], &[2, 1]),
+            (&[1, 2, 3], &[1, 2, 3]),
+            (&[3, 1, 2], &[1, 2, 3]),
+            (&[3, 1, 4], &[3, 1, 4]),
+            (&[4], &[4]),
+            (&[], &[]),
+        ] {
+            assert_eq!(set(numbers), addresses(expected), "{numbers:?}");
+        }
     }
 
     /// A reading is taken every 2 ms, and a list may have a thousand bans.

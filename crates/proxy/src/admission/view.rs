@@ -39,10 +39,11 @@ impl View<'_> {
     /// §17.1.2.2), so INVITEs within a call are spared. A To-tag alone does not show that there is
     /// a call, because anybody can write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
-        let is_subject = received.flow.transport != Transport::Udp && received.handoffs == 0;
+        let transport = received.flow.transport;
+        let is_subject = transport != Transport::Udp && received.handoffs == 0;
         is_subject
             && self.kernel_shed.is_some()
-            && self.shedding.thins(received.flow.remote.ip(), &received.bytes)
+            && self.shedding.thins(transport, received.flow.remote.ip(), &received.bytes)
             && scan(&received.bytes)
                 .is_ok_and(|scan| scan.to_tag.is_none() || !self.verifies(now, received))
     }

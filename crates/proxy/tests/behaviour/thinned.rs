@@ -89,6 +89,46 @@ fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
     }
 }
 
+/// A stranger can forge the address of a trunk over UDP, but cannot open a connection from it.
+#[test]
+fn a_flood_of_emergency_datagrams_does_not_drop_emergency_calls_in_streams() {
+    let fair = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
+    let mut scene = Scene::with(Disposal::Auto, fair);
+    let sos = |call: &str| request("INVITE", "urn:service:sos", call, 1, "");
+    for period in 0..20 {
+        for call in 0..20 {
+            scene.script.send(CALLER, &sos(&format!("{period}-{call}")));
+        }
+        scene.pass(Duration::from_millis(90));
+    }
+    let shedding = scene.script.proxy.poll_shedding().clone();
+    let caller = address(CALLER).ip();
+    assert!(shedding.unspared.iter().any(|network| network.address == caller), "{shedding:?}");
+    let calls: Vec<String> = (0..50).map(|call| sos(&format!("sos-{call}"))).collect();
+    assert!(calls.iter().any(|call| shedding.drops(caller, call.as_bytes())), "{shedding:?}");
+    let before = scene.thinned();
+    assert!(calls.iter().all(|call| scene.send(call) > 0), "each call is answered");
+    assert_eq!(scene.thinned(), before);
+    // Other INVITEs in the stream are dropped like those over UDP.
+    (0..50).for_each(|call| _ = scene.send(&invite(&format!("other-{call}"))));
+    assert!(scene.thinned() > before);
+}
+
+/// If these calls counted, the emergency calls of a trunk over UDP would be dropped because of them.
+#[test]
+fn emergency_calls_in_streams_are_no_flood() {
+    let fair = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
+    let mut scene = Scene::with(Disposal::Auto, fair);
+    for period in 0..20 {
+        for call in 0..20 {
+            let text = request("INVITE", "urn:service:sos", &format!("{period}-{call}"), 1, "");
+            assert!(scene.send(&text) > 0);
+        }
+        scene.pass(Duration::from_millis(90));
+        assert!(scene.script.proxy.poll_shedding().unspared.is_empty());
+    }
+}
+
 #[test]
 fn the_source_of_a_flood_in_a_stream_is_banned_although_most_invites_are_dropped() {
     let ban = Duration::from_secs(60);

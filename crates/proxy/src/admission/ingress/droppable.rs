@@ -5,7 +5,7 @@
 //! retransmission, malformed, above a limit or from a banned source.
 
 use tidegate_control::{Arrived, Recalled};
-use tidegate_world::{Received, Shedding, Timestamp};
+use tidegate_world::{Received, Shedding, Timestamp, Transport};
 
 use super::Ingress;
 use crate::admission::kernel_shed::is_droppable;
@@ -91,7 +91,10 @@ impl Ingress {
         }
         let weight = self.watchman.weight_in_shares(&received.flow, &view.snapshot.addresses);
         let source = source_of(received.flow.remote.ip());
-        let is_emergency = Shedding::is_emergency(&received.bytes);
+        // Emergency calls on a stream are never dropped for a flood of them, so they are no part of
+        // one.
+        let is_emergency =
+            received.flow.transport == Transport::Udp && Shedding::is_emergency(&received.bytes);
         self.gate.on_droppable(now, source, weight, arrived, repeats, is_emergency)
     }
 }

@@ -60,13 +60,17 @@ fn last_second(overload: &Value) -> String {
     table(&heads, &[1, 8], rows) + note_on_drops(calls)
 }
 
-/// Formats the sources whose INVITEs and REGISTERs the kernel drops, with an empty line at the end.
-/// Returns an empty text if it drops none.
+/// Formats the sources whose INVITEs and REGISTERs the kernel drops, and those whose emergency calls
+/// it does not spare, with an empty line at the end. Returns an empty text if there are none.
 fn heavy(overload: &Value) -> String {
     let mut out = match overload["kernel_drops"].as_str() {
         Some("heavy") => "the kernel drops INVITEs and REGISTERs of heavy sources only\n",
         Some("all") => {
             "the kernel drops INVITEs and REGISTERs of all sources that it does not spare\n"
+        }
+        // While the share is 0, the kernel drops only requests of which it gets too many copies.
+        _ if items(&overload["emergency_floods"]).next().is_some() => {
+            "the kernel may drop emergency calls of the sources that flood with them\n"
         }
         _ => return String::new(),
     }
@@ -240,9 +244,12 @@ mod tests {
             heavy(&json!({ "kernel_drops": target, "heavy_sources": [source] }))
         };
         let flood = json!([{ "source": "192.0.2.8", "rate_cps": 60.5 }]);
-        let of_flood = heavy(&json!({ "kernel_drops": "all", "emergency_floods": flood }));
-        for part in ["\nflood of emergency calls ", "\n192.0.2.8 ", " 60.5/s\n"] {
-            assert!(of_flood.contains(part), "{of_flood}");
+        for (target, start) in [("all", "the kernel drops "), ("nothing", "the kernel may drop ")] {
+            let of_flood = heavy(&json!({ "kernel_drops": target, "emergency_floods": flood }));
+            assert!(of_flood.starts_with(start), "{of_flood}");
+            for part in ["\nflood of emergency calls ", "\n192.0.2.8 ", " 60.5/s\n"] {
+                assert!(of_flood.contains(part), "{of_flood}");
+            }
         }
         let of_heavy = shown("heavy");
         let drops = "the kernel drops INVITEs and REGISTERs of";
