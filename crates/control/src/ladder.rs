@@ -168,6 +168,7 @@ mod dropped;
 mod hot;
 mod overflow;
 mod period;
+mod rung;
 mod target;
 
 use std::time::Duration;
@@ -181,6 +182,7 @@ use hot::Hot;
 use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
+pub use rung::{LadderSettings, Rung};
 use target::Target;
 
 /// The part of the budget to use while messages are dropped. The rest is a margin. With this
@@ -235,49 +237,6 @@ const LOAD_WEIGHT: f64 = 0.3;
 
 /// Weight of the newest period in the cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
-
-/// The parameters of a ladder.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LadderSettings {
-    /// The share of the processor that rejecting may take, between 0 and 1. The default is 0.08.
-    pub budget: f64,
-    /// Time between two decisions. The default is 100 ms.
-    pub period: Duration,
-    /// True if the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
-    pub pads: bool,
-    /// True if the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
-    pub thins: bool,
-}
-
-impl Default for LadderSettings {
-    fn default() -> Self {
-        Self { budget: 0.08, period: Duration::from_millis(100), pads: false, thins: true }
-    }
-}
-
-/// The treatment of new work that is not admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rung {
-    /// All work that is not admitted is answered.
-    #[default]
-    Reject,
-    /// All work that is not admitted is answered, and these answers are padded to a few lengths.
-    Pad,
-    /// A share of the datagrams is dropped before they are read. The rest of the work that is not
-    /// admitted is answered.
-    Thin,
-}
-
-impl Rung {
-    /// Returns the name in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reject => "reject",
-            Self::Pad => "pad",
-            Self::Thin => "thin",
-        }
-    }
-}
 
 /// A selector of the cheapest treatment of work that is not admitted.
 #[derive(Clone, Debug)]

@@ -146,6 +146,18 @@ fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
     (phone, backend, forwarded)
 }
 
+/// Sets up a call of a phone whose connection then ends. Returns the connection of the back end, and
+/// the BYE of the back end.
+fn gone(scene: &mut Scene) -> (Flow, String) {
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(phone, CloseCause::Ended);
+    (backend, bye(forwarded.header("Record-Route"), "TCP"))
+}
+
 fn bye(route: &str, transport: &str) -> String {
     format!(
         "BYE sip:alice@192.168.1.2:5060;transport=tcp SIP/2.0\r\n\
@@ -187,13 +199,8 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
 fn a_request_to_a_flow_that_is_gone_gets_430() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut scene = Scene::new(Transport::Tcp, mode);
-        let phone = scene.accept(2, PHONE);
-        scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
-        let (backend, sent) = scene.open();
-        let (_, forwarded) = only(sent, "INVITE");
-        scene.offer(backend, &forwarded.answer("200 OK"));
-        scene.close(phone, CloseCause::Ended);
-        let mut sent = scene.offer(backend, &bye(forwarded.header("Record-Route"), "TCP"));
+        let (backend, bye) = gone(&mut scene);
+        let mut sent = scene.offer(backend, &bye);
         sent.extend(scene.pass(Duration::ZERO));
         let (number, answer) = only(sent, "SIP/2.0 430");
         assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
@@ -208,13 +215,7 @@ fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     let no_room = |settings: &mut Settings| settings.transactions_max = 0;
     let backends = [BACKEND_A, BACKEND_B];
     let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, no_room);
-    let phone = scene.accept(2, PHONE);
-    scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
-    scene.offer(backend, &forwarded.answer("200 OK"));
-    scene.close(phone, CloseCause::Ended);
-    let bye = bye(forwarded.header("Record-Route"), "TCP");
+    let (backend, bye) = gone(&mut scene);
     let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
     assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
     // A copy of the request gets the same response.

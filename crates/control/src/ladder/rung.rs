@@ -1,0 +1,46 @@
+//! The rungs of a ladder, and its parameters.
+
+use std::time::Duration;
+
+/// The parameters of a ladder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LadderSettings {
+    /// The share of the processor that rejecting may take, between 0 and 1. The default is 0.08.
+    pub budget: f64,
+    /// Time between two decisions. The default is 100 ms.
+    pub period: Duration,
+    /// True if the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
+    pub pads: bool,
+    /// True if the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
+    pub thins: bool,
+}
+
+impl Default for LadderSettings {
+    fn default() -> Self {
+        Self { budget: 0.08, period: Duration::from_millis(100), pads: false, thins: true }
+    }
+}
+
+/// The treatment of new work that is not admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rung {
+    /// All work that is not admitted is answered.
+    #[default]
+    Reject,
+    /// All work that is not admitted is answered, and these answers are padded to a few lengths.
+    Pad,
+    /// A share of the datagrams is dropped before they are read. The rest of the work that is not
+    /// admitted is answered.
+    Thin,
+}
+
+impl Rung {
+    /// Returns the name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Pad => "pad",
+            Self::Thin => "thin",
+        }
+    }
+}

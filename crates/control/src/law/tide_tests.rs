@@ -1,0 +1,231 @@
+//! Tests of the law `tide`.
+
+use super::super::bench::Bench;
+use super::*;
+
+/// Runs `count` ticks of 10 ms with this occupancy. In each tick `taken` calls are taken and
+/// `refused` calls are rejected.
+fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, refused: u64) {
+    for _ in 0..count {
+        bench.pass(TICK, occupancy);
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += taken + refused;
+        flow.taken += taken;
+        flow.refused += refused;
+        bench.tick();
+    }
+}
+
+fn window(bench: &Bench) -> f64 {
+    match bench.allowance() {
+        Allowance::Window(size) => size,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_admits_everything_until_there_is_evidence() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    // Other work shows nothing.
+    ticks(&mut bench, 50, 1.0, 0, 0);
+    assert_eq!(bench.allowance(), Allowance::Open);
+    ticks(&mut bench, 19, 0.5, 1, 0);
+    assert_eq!(bench.allowance(), Allowance::Open);
+    ticks(&mut bench, 2, 0.5, 1, 0);
+    assert!(matches!(bench.allowance(), Allowance::Window(_)));
+    // The server makes no progress while calls wait.
+    bench.signals.in_progress[Bucket::Session as usize] = 3;
+    ticks(&mut bench, 1000, 1.0, 0, 5);
+    assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
+}
+
+#[test]
+fn waiting_calls_that_are_not_taken_are_evidence_too() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    bench.signals.in_progress[Bucket::Session as usize] = 3;
+    ticks(&mut bench, 11, 1.0, 0, 0);
+    assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
+}
+
+#[test]
+fn a_stall_at_the_start_is_no_more_evidence_than_a_tick() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..9 {
+        bench.pass(Duration::from_millis(100), 1.0);
+        bench.signals.flow_mut(Bucket::Session).taken += 1;
+        bench.tick();
+    }
+    assert_eq!(bench.allowance(), Allowance::Open);
+}
+
+#[test]
+fn a_pause_shrinks_the_window_only_after_its_calls_have_arrived() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 300, 0.5, 10, 0);
+    bench.pass(Duration::from_millis(100), 1.0);
+    bench.signals.flow_mut(Bucket::Session).taken += 1;
+    bench.tick();
+    assert!((window(&bench) - 320.0).abs() < 10.0, "{}", window(&bench));
+    ticks(&mut bench, 1, 1.0, 20, 0);
+    assert!(window(&bench) < 240.0, "{}", window(&bench));
+}
+
+#[test]
+fn the_window_is_what_the_server_takes_in_the_wait() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    // 1,000 calls/s occupy half of the time, so the capacity is 2,000 calls/s.
+    ticks(&mut bench, 300, 0.5, 10, 0);
+    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    // Now 2,000 calls/s are taken and 8,000 are rejected.
+    ticks(&mut bench, 10, 1.0, 20, 80);
+    assert!((window(&bench) - 160.0).abs() < 5.0, "{}", window(&bench));
+    ticks(&mut bench, 10, 1.0, 20, 80);
+    assert!((window(&bench) - 100.0).abs() < 5.0, "{}", window(&bench));
+    assert!(!bench.law.is_at_rest());
+    // In this hundredth of a second the processor is idle for half of the time, so there is
+    // room.
+    ticks(&mut bench, 1, 0.5, 10, 0);
+    assert!((window(&bench) - 320.0).abs() < 20.0, "{}", window(&bench));
+    assert!(bench.law.is_at_rest());
+}
+
+/// Only registrations arrive: 1,000/s are taken, and 3,000/s are rejected.
+#[test]
+fn rejected_registrations_shorten_the_wait_too() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..300 {
+        bench.pass(TICK, 1.0);
+        let flow = bench.signals.flow_mut(Bucket::Single);
+        flow.offered += 40;
+        flow.taken += 10;
+        flow.refused += 30;
+        bench.tick();
+    }
+    assert!(!bench.law.is_at_rest());
+    let Allowance::Window(size) = bench.control.admit(Bucket::Single) else { panic!() };
+    assert!((size - 50.0).abs() < 1.0, "{size}");
+}
+
+#[test]
+fn other_work_and_rest_do_not_shrink_the_window() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 300, 0.5, 10, 0);
+    ticks(&mut bench, 1000, 0.9, 0, 0);
+    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    ticks(&mut bench, 100_000, 0.001, 0, 0);
+    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+}
+
+/// A night with few calls must not make the window large: each call takes 0.5 ms, for any time
+/// between two calls.
+#[test]
+fn rests_between_calls_do_not_enlarge_the_window() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..1000 {
+        bench.pass(Duration::from_secs(10), 0.0);
+        assert!(bench.law.is_at_rest());
+        bench.law.on_wake(bench.now, &bench.signals);
+        bench.arrival();
+        ticks(&mut bench, 1, 0.05, 1, 0);
+    }
+    ticks(&mut bench, 1, 1.0, 20, 0);
+    // The occupied time of the last tick does not count yet.
+    assert!((window(&bench) - 336.0).abs() < 2.0, "{}", window(&bench));
+}
+
+#[test]
+fn a_longer_stall_counts_less() {
+    for (length_ms, counted_s) in [(50, 0.05), (100, 0.1), (200, 0.05), (5000, 0.002)] {
+        assert!((step_s(Duration::from_millis(length_ms)) - counted_s).abs() < 1e-9);
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 300, 0.5, 10, 0);
+        bench.pass(Duration::from_millis(length_ms), 1.0);
+        bench.signals.flow_mut(Bucket::Session).taken += 1;
+        bench.tick();
+        ticks(&mut bench, 1, 0.5, 10, 0);
+        // 2,000 calls/s for 0.2 s of occupied time, and eleven calls in the stall.
+        let kept = (-counted_s / FORGET_S).exp();
+        let rate = (400.0 * kept + 11.0) / (0.2 * kept + counted_s);
+        assert!((window(&bench) - 0.16 * rate).abs() < 9.0, "{} {length_ms}", window(&bench));
+    }
+}
+
+#[test]
+fn a_standing_lag_takes_from_the_wait_and_a_single_one_does_not() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 100, 1.0, 10, 0);
+    bench.signals.queue.lag = Duration::from_millis(90);
+    ticks(&mut bench, 9, 1.0, 10, 0);
+    assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+    ticks(&mut bench, 1, 1.0, 10, 0);
+    assert!((window(&bench) - 70.0).abs() < 1.0, "{}", window(&bench));
+    bench.signals.queue.lag = Duration::from_millis(500);
+    ticks(&mut bench, 10, 1.0, 10, 0);
+    assert!((window(&bench) - 40.0).abs() < 1.0, "{}", window(&bench));
+    assert_eq!(bench.control.queue.wait_max, None);
+    // The kernel drops what does not fit.
+    bench.signals.socket_fill = 1.0;
+    ticks(&mut bench, 1, 1.0, 10, 0);
+    assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(700)));
+}
+
+#[test]
+fn requests_that_stand_alone_have_their_own_window() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..100 {
+        bench.signals.flow_mut(Bucket::Single).taken += 100;
+        ticks(&mut bench, 1, 1.0, 10, 0);
+    }
+    assert!((window(&bench) - 160.0).abs() < 1.0);
+    let single = bench.control.admit(Bucket::Single);
+    assert!(matches!(single, Allowance::Window(size) if (size - 1600.0).abs() < 10.0));
+}
+
+#[test]
+fn it_ignores_events_before_it_began() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    bench.signals.flow_mut(Bucket::Session).taken = 1_000_000;
+    bench.signals.flow_mut(Bucket::Session).offered = 3_000_000;
+    bench.signals.flow_mut(Bucket::Session).refused = 2_000_000;
+    bench.law.on_begin(bench.now, &bench.signals);
+    ticks(&mut bench, 1, 1.0, 0, 0);
+    assert_eq!(bench.allowance(), Allowance::Open);
+    ticks(&mut bench, 100, 1.0, 10, 0);
+    assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+}
+
+/// If the law began cold, it would admit the whole flood until it has measured the rate again.
+#[test]
+fn other_parameters_keep_the_measurements() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 300, 1.0, 20, 80);
+    assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+    assert!(bench.law.adjust(&ENTRY.values(&[("wait_min", 0.06)]).unwrap()));
+    ticks(&mut bench, 1, 1.0, 20, 80);
+    assert!((window(&bench) - 120.0).abs() < 1.0, "{}", window(&bench));
+    let long = ENTRY.values(&[("wait_max", 0.2), ("stale", 0.4)]).unwrap();
+    assert!(bench.law.adjust(&long));
+    ticks(&mut bench, 30, 1.0, 20, 80);
+    assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+    ticks(&mut bench, 1, 0.0, 0, 0);
+    assert!((window(&bench) - 400.0).abs() < 1.0, "{}", window(&bench));
+}
+
+#[test]
+fn calls_become_too_old_only_in_a_long_overload() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    // A short overload: four of five calls are rejected.
+    ticks(&mut bench, 5, 1.0, 20, 80);
+    assert_eq!(bench.control.queue.wait_max, None);
+    ticks(&mut bench, 20, 1.0, 20, 80);
+    assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(150)));
+    ticks(&mut bench, 1, 0.5, 10, 0);
+    assert_eq!(bench.control.queue.wait_max, None);
+}
+
+#[test]
+fn waits_are_in_order() {
+    assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());
+    assert!(ENTRY.values(&[("stale", 0.1)]).is_err());
+    assert!(ENTRY.values(&[("wait_min", 0.16), ("stale", 0.16)]).is_ok());
+}
