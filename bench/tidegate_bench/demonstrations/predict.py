@@ -4,7 +4,7 @@ Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 
 calibrate --quota 0.2` measures the costs of messages under this condition. scenarios/predict.toml is run in simulated
 time with these costs and this quota. The same loads, as multiples of the predicted capacity, are offered to the real
 Tidegate. The output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted
-p99 of the set-up delay to the real one. The aim, with each law and without control, is an error of at most .05 of the
+p99 of the set-up delay to the real one. The aim, with both laws and without control, is an error of at most .05 of the
 capacity for the goodput, and a factor of at most 1.3 for the p99, at each load. The server without control must also
 collapse where the laws do not.
 """

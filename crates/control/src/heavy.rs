@@ -331,7 +331,7 @@ impl Heavy {
             account.firsts.add(count);
         }
         if is_emergency {
-            // The limit on them does not depend on other sources.
+            // The limit on them does not depend on the messages of others that are not read.
             account.emergencies.add(arrived.count());
         }
         account.heavy_until > now

@@ -340,8 +340,8 @@ fn a_few_emergency_calls_at_the_start_are_no_flood() {
     assert_eq!([(1_000, 10), (1_000, 270), (1_000, 300)].map(found), [false, false, true]);
 }
 
-/// Of 1,200 emergency calls a second, 60 are read. The limit does not depend on what others send, so
-/// it must be compared with the 1,200.
+/// Of 1,200 emergency calls a second, 60 are read. The limit does not depend on the messages of
+/// others that are not read, so it must be compared with the 1,200.
 #[test]
 fn emergency_calls_that_are_dropped_like_those_of_all_sources_count() {
     for (per_passing, expected) in [(1.0, &[][..]), (20.0, &[(1u128, 1_200.0)])] {
@@ -354,7 +354,7 @@ fn emergency_calls_that_are_dropped_like_those_of_all_sources_count() {
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.0 == expected.0 && (found.1 / expected.1 - 1.0).abs() < 0.1, "{found:?}");
         }
-        // For the comparison with the other source only the messages count that are read.
+        // In the comparison with the other source, only messages that are read count.
         let listed = list(&mut heavy, 1000);
         let is_read = |heavy: &HeavySource| (heavy.rate_cps - 60.0).abs() < 6.0;
         assert!(

@@ -73,10 +73,10 @@
 //! messages there are. The time spent on rejecting exempt messages does not change `p`. So a flood
 //! of exempt messages would not be dropped. For spared networks and other shards, the operator
 //! answers for this. But anybody can call an emergency service. So if a heavy source
-//! [floods](crate::Gate::emergency_floods) with such calls over UDP, so that they would be more than
-//! a quarter of the messages that are read, those over UDP are not exempt: the share applies to them,
-//! and they count in `λ`. Behind the same address, a real emergency call over UDP passes with the
-//! probability `1 − p`, and one on a stream always passes.
+//! [floods](crate::Gate::emergency_floods) with such calls over UDP, these are not exempt: the share
+//! applies to them, and they count in `λ`. A flood means that the source sends more of them than a
+//! quarter of the messages that are read. Behind the same address, a real emergency call over UDP
+//! passes with the probability `1 − p`, and one on a stream always passes.
 //!
 //! # When it trips
 //!
@@ -94,8 +94,8 @@
 //! read, but at least three quarters of those that were served, or all of them if the others send
 //! less than a fiftieth of the messages. This limit always grows slowly. If more than half of the
 //! period was idle, the usual limit applies instead. If the others alone send too much in three
-//! periods in a row, the share applies to all sources for ten seconds. Their messages that the share
-//! never drops do not count for this.
+//! periods in a row, the share applies to all sources for ten seconds. Messages of the others that
+//! the share never drops do not count for this.
 //!
 //! An overflow that does not become smaller when `p` rises has another cause. The ladder compares
 //! the mean of three periods, because a process that cannot run for some milliseconds overflows in

@@ -45,8 +45,8 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second before the rise: the mean, or that of the last period or of a period
-    /// up to the full effect of the rise if one of these is higher.
+    /// The overflow a second before the rise. It is the highest of these values: the mean, that of
+    /// the last period, and that of each period until the rise takes full effect.
     before: f64,
     /// Number of periods since the rise took full effect.
     settled: usize,

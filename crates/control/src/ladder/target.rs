@@ -17,8 +17,9 @@ const BACK_IF_TARGETED: f64 = 0.5;
 /// The part of the messages that were served that may pass at least, with [`BACK_IF_TARGETED`].
 const PASSING_PER_SERVED: f64 = 0.75;
 
-/// The part of the messages that were read below which the others are few. Then all messages that
-/// were served may pass: to end the overflow sooner is worth less than the calls of the heavy sources.
+/// The others are few if they send less than this part of the messages that were read. Then all
+/// messages that were served may pass: to end the overflow sooner is worth less than the calls of
+/// the heavy sources.
 const FEW: f64 = 0.02;
 
 /// The idle part of a period above which an overflow comes from a standstill and not from a flood. It

@@ -8,7 +8,7 @@ use super::*;
 struct Counts {
     /// Messages of sources to which the share does not apply.
     others: u64,
-    /// Those of `others` that are never dropped.
+    /// The messages among `others` that are never dropped.
     spared: u64,
     /// Copies that heavy sources send.
     repeated: u64,
@@ -108,7 +108,7 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
     assert!(after(false, [others; 10]).may_target(at(1_000)));
 }
 
-/// Nobody would gain if the share applied to all sources for the sake of messages that it spares.
+/// A share for all sources would not drop these messages either.
 #[test]
 fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
     let flood = Counts { others: 800, overflow: 500, ..FLOOD };
