@@ -12,8 +12,8 @@ use super::period::Period;
 /// work is dropped.
 const REMAINS: f64 = 0.8;
 
-/// Number of periods whose mean overflow is compared with the overflow before a change. The overflow
-/// in a single period depends on when the process could run.
+/// Number of periods whose mean overflow is compared before and after a change. The overflow in a
+/// single period depends on when the process could run.
 const COMPARED: usize = 3;
 
 /// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
@@ -45,9 +45,11 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second before the rise. It is the highest of these values: the mean, that of
-    /// the last period, and that of each period until the rise takes full effect.
+    /// The highest mean overflow a second from the rise until it takes full effect.
     before: f64,
+    /// The higher one of the first two mean overflows a second that contain only periods after the
+    /// rise took full effect. If there is an overflow in every second period, these two differ.
+    after: f64,
     /// Number of periods since the rise took full effect.
     settled: usize,
 }
@@ -67,18 +69,22 @@ impl Overflow {
             self.lost_per_read += LOAD_WEIGHT * (lost_per_read - self.lost_per_read);
         }
         self.inevitable *= (-seconds / FORGET_S).exp();
+        let mean = self.mean();
         if let Some(attempt) = &mut self.attempt {
             if now.since(attempt.since) > settles {
                 attempt.settled += 1;
+                if attempt.settled >= COMPARED {
+                    attempt.after = attempt.after.max(mean);
+                }
             } else {
                 // Messages that arrived before the rise still overflow.
-                attempt.before = attempt.before.max(overflow);
+                attempt.before = attempt.before.max(mean);
             }
         }
-        let mean = self.mean();
-        let attempt = self.attempt.take_if(|attempt| attempt.settled == COMPARED);
-        if attempt.is_some_and(|attempt| mean >= REMAINS * attempt.before) {
-            self.inevitable = self.inevitable.max(MARGIN * mean);
+        let attempt = self.attempt.take_if(|attempt| attempt.settled > COMPARED);
+        if attempt.is_some_and(|attempt| attempt.after >= REMAINS * attempt.before) {
+            let largest = self.recent.into_iter().fold(0.0, f64::max);
+            self.inevitable = self.inevitable.max(MARGIN * largest);
         }
         (overflow - self.inevitable).max(0.0)
     }
@@ -95,8 +101,8 @@ impl Overflow {
 
     /// Records that more work is dropped because of the overflow in the current period.
     pub(super) fn on_raised(&mut self, now: Timestamp) {
-        let before = self.mean().max(self.recent[COMPARED - 1]);
-        self.attempt.get_or_insert(Attempt { since: now, before, settled: 0 });
+        let before = self.mean();
+        self.attempt.get_or_insert(Attempt { since: now, before, after: 0.0, settled: 0 });
     }
 
     /// Returns the mean of the recent periods.
@@ -132,10 +138,10 @@ mod tests {
     #[test]
     fn an_overflow_that_remains_is_ignored() {
         // In the two periods after the rise, messages are read that arrived before it.
-        let steady = [1000.0; 10];
-        assert_eq!(preventable(&steady[..9], 5), 1000.0);
+        let steady = [1000.0; 11];
+        assert_eq!(preventable(&steady[..10], 5), 1000.0);
         assert_eq!(preventable(&steady, 5), 0.0);
-        let falls = [[1000.0; 5].as_slice(), &[700.0; 5]].concat();
+        let falls = [[1000.0; 5].as_slice(), &[700.0; 6]].concat();
         assert_eq!(preventable(&falls, 5), 700.0);
     }
 
@@ -144,10 +150,10 @@ mod tests {
     fn one_period_does_not_show_whether_dropping_helps() {
         // It becomes smaller, but it is low in the period before the rise, and high after it.
         let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
-        let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
-        assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
+        let after = [900.0, 900.0, 1200.0, 0.0, 500.0, 400.0];
+        assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 400.0);
         // A flood begins.
-        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0];
+        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0, 900.0];
         assert_eq!(preventable(&begins, 3), 900.0);
     }
 }

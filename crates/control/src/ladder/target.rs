@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::LOAD_WEIGHT;
 use super::period::Period;
+use super::{LEFT, LOAD_WEIGHT};
 
 /// The part of the messages that were read that may pass after an overflow.
 const BACK: f64 = 0.9;
@@ -71,9 +71,10 @@ impl Target {
     }
 
     /// Makes the share apply to all sources for a time, if the messages of the others alone were
-    /// too many in several periods in a row. They are too many if they exceed the `can_pass`
-    /// messages a second that can be served or rejected, or if they are the majority and buffers
-    /// overflow. Spared messages do not count, because the share cannot drop them.
+    /// too many in several periods in a row. `can_pass` is the number of messages a second that can
+    /// be served or rejected. The others are too many if they exceed the part of `can_pass` that
+    /// spared messages leave, or if buffers overflow and they are more than the messages of heavy
+    /// sources. Spared messages themselves do not count, because the share cannot drop them.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
@@ -82,8 +83,9 @@ impl Target {
         can_pass: f64,
     ) {
         let others = (period.others() - period.spared).max(0.0);
-        let is_most = others > period.asked - others;
-        let fails = self.is_heavy_only && (others > can_pass || overflows && is_most);
+        let left = (can_pass - period.spared).max(LEFT * can_pass);
+        let is_most = others > period.asked - period.others();
+        let fails = self.is_heavy_only && (others > left || overflows && is_most);
         self.failed = if fails { self.failed + 1 } else { 0 };
         if self.failed >= FAILED_MAX {
             (self.failed, self.all_until) = (0, now + ALL_FOR);

@@ -112,7 +112,7 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
 #[test]
 fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
     let flood = Counts { others: 800, overflow: 500, ..FLOOD };
-    for (spared, may_target) in [(0, false), (200, false), (400, true), (800, true)] {
+    for (spared, may_target) in [(0, false), (400, false), (600, true), (800, true)] {
         let ladder = after(true, [Counts { spared, ..flood }; 10]);
         assert_eq!(ladder.may_target(at(1_000)), may_target, "{spared}");
     }
@@ -125,5 +125,23 @@ fn copies_of_a_flood_are_not_messages_of_the_others() {
     for periods in 1..30 {
         let ladder = after(true, vec![flood; periods]);
         assert!(ladder.may_target(at(100 * periods as u64)), "after {periods} periods");
+    }
+}
+
+/// Spared messages take a part of what can be served.
+#[test]
+fn messages_that_are_never_dropped_leave_less_room_for_the_others() {
+    let tally = Tally::default();
+    let none = Period::between(&tally, &tally, Duration::from_millis(100));
+    // 400 messages a second are spared, 400 come from sources that are not heavy, and 500 from heavy
+    // ones.
+    let period = Period { asked: 1_300.0, fresh: 500.0, spared: 400.0, ..none };
+    for (can_pass, may_target) in [(900.0, true), (700.0, false)] {
+        let mut target = Target::new();
+        target.set(true);
+        for _ in 0..FAILED_MAX {
+            target.judge(at(0), &period, false, can_pass);
+        }
+        assert_eq!(target.may_be_heavy_only(at(0)), may_target, "{can_pass}");
     }
 }
