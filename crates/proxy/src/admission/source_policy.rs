@@ -196,10 +196,10 @@ impl SourcePolicy {
             self.heavy_due = now + HEAVY_EVERY;
             let spared = |source| shedding.spares(network_of(source).addr());
             gate.heavy_sources(now, Shedding::HEAVY_MAX, spared, &mut self.heavy);
-            let floods = gate.emergency_floods();
-            let floods = &floods[..floods.len().min(Shedding::UNSPARED_MAX)];
-            set_unspared(&mut shedding.unspared, floods);
-            counters.emergency_floods.publish(!floods.is_empty(), || floods.to_vec());
+            let mut floods = gate.emergency_floods().to_vec();
+            set_unspared(&mut shedding.unspared, &floods);
+            floods.retain(|flood| shedding.unspared.contains(&network(network_of(flood.source))));
+            counters.emergency_floods.publish(!floods.is_empty(), || floods);
         }
         let is_targeted = ladder.may_target(now) && shedding.has_share();
         if is_targeted && !is_due && !shedding.heavy.is_empty() {
@@ -405,15 +405,16 @@ impl SourcePolicy {
     }
 }
 
-/// Lists the networks of these floods in `unspared`. If it already contains the same networks, it keeps
-/// their order: the measured rates vary, and the kernel gets a new program for each change.
+/// Lists the networks of these floods in `unspared`, and leaves out the last ones if there are too
+/// many. Networks that are already listed keep their places: the measured rates vary, and the kernel
+/// gets a new program for each change.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
     let of = |flood: &HeavySource| network(network_of(flood.source));
-    let is_same =
-        unspared.len() == floods.len() && floods.iter().all(|flood| unspared.contains(&of(flood)));
-    if !is_same {
-        unspared.clear();
-        unspared.extend(floods.iter().map(of));
+    unspared.retain(|network| floods.iter().any(|flood| of(flood) == *network));
+    for new in floods.iter().map(of) {
+        if unspared.len() < Shedding::UNSPARED_MAX && !unspared.contains(&new) {
+            unspared.push(new);
+        }
     }
 }
 
@@ -449,7 +450,7 @@ mod tests {
 
     /// Otherwise two floods of about the same rate would change the kernel's program every 100 ms.
     #[test]
-    fn the_networks_of_emergency_floods_keep_their_order_while_they_are_the_same() {
+    fn the_networks_of_emergency_floods_keep_their_places() {
         let mut unspared = Vec::new();
         let mut set = |numbers: &[u8]| -> Vec<IpAddr> {
             let flood = |number: &u8| {
@@ -466,9 +467,12 @@ mod tests {
         for (numbers, expected) in [
             (&[2, 1][..], &[2, 1][..]),
             (&[1, 2], &[2, 1]),
-            (&[1, 2, 3], &[1, 2, 3]),
-            (&[3, 1, 2], &[1, 2, 3]),
-            (&[3, 1, 4], &[3, 1, 4]),
+            (&[1, 2, 3], &[2, 1, 3]),
+            (&[3, 1, 4], &[1, 3, 4]),
+            // There is room for four networks, whichever of the others sends more at the moment.
+            (&[7, 6, 5, 4, 3, 1], &[1, 3, 4, 7]),
+            (&[5, 1, 6, 3, 7, 4], &[1, 3, 4, 7]),
+            (&[5, 1, 6, 3, 4], &[1, 3, 4, 5]),
             (&[4], &[4]),
             (&[], &[]),
         ] {
