@@ -1,18 +1,18 @@
-//! The receive buffers of an emulated server: one, or one for new work and one for all other
-//! datagrams.
+//! The receive buffers of an emulated server: a single buffer, or one for requests for new work and
+//! one for all other datagrams.
 
 use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before new work while both kinds wait. It is the
-/// default limit of a turn of the real driver.
+/// Number of ordinary datagrams, which are not requests for new work, that are taken before such
+/// requests while both kinds wait. The real driver has this default limit for a turn.
 const ORDINARY: usize = 256;
-/// Number of requests for new work that are taken after [`ORDINARY`] datagrams. It is the default
-/// limit of a turn of the real driver.
+/// Number of requests for new work that are taken after [`ORDINARY`] other datagrams. The real
+/// driver has this default limit for a turn.
 const NEW_WORK: usize = 64;
 
-/// The buffers of datagrams between arrival and offer.
+/// The buffers in which datagrams wait from their arrival until they are offered to the core.
 #[derive(Debug)]
 pub(super) struct Buffers {
     ordinary: Buffer,
@@ -38,7 +38,8 @@ impl Buffers {
         buffer.push(at, received)
     }
 
-    /// Returns whether a datagram with these bytes goes to the same buffer as new work.
+    /// Returns whether a datagram with these bytes goes to the same buffer as requests for new
+    /// work.
     pub(super) fn is_beside_new_work(&self, bytes: &[u8]) -> bool {
         !self.split || Shedding::may_be_dropped(bytes)
     }
