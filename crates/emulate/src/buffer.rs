@@ -50,7 +50,6 @@ impl Buffer {
         self.earliest().is_some_and(|at| at <= now)
     }
 
-    /// Takes the first datagram.
     pub(super) fn pop(&mut self) -> Option<Received> {
         if self.moved == 0 {
             self.moved = self.datagrams.len();
@@ -75,7 +74,6 @@ impl Buffer {
         datagrams.max(bytes.min(1.0))
     }
 
-    /// Returns the number of datagrams.
     pub(super) fn len(&self) -> usize {
         self.datagrams.len()
     }

@@ -83,7 +83,6 @@ impl Buffers {
         self.ordinary.fill().max(self.new_work.fill())
     }
 
-    /// Returns the number of datagrams in both buffers.
     pub(super) fn len(&self) -> usize {
         self.ordinary.len() + self.new_work.len()
     }

@@ -19,7 +19,6 @@ impl<T> Held<T> {
         Self { outputs: Calendar::new(), in_order, last: Timestamp::ZERO }
     }
 
-    /// Holds `output` until `release`.
     pub(super) fn push(&mut self, release: Timestamp, output: T) {
         let release = if self.in_order { release.max(self.last) } else { release };
         self.last = self.last.max(release);

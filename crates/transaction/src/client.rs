@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Stops retransmissions. The transaction continues to wait for responses.
+    /// Stops the retransmissions of the request. The transaction continues to wait for responses.
     pub fn hush(self) -> Self {
         match self {
             Self::Invite(InviteClient::Calling { give_up, .. }) => {

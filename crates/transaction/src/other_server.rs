@@ -1,5 +1,5 @@
-//! The server transaction of a request other than INVITE: RFC 3261 §17.2.2, figure 8, with the
-//! responses that RFC 4320 §4 still allows.
+//! The server transaction of a request other than INVITE: RFC 3261 §17.2.2, figure 8, restricted to
+//! the responses that RFC 4320 §4 allows.
 
 use tidegate_world::Timestamp;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Counter;
 
-/// New work leaves 1/4 of each queue, and of the memory for all queues, to other messages.
+/// Requests that begin new work may not use the last 1/4 of each queue of waiting messages, and of
+/// the memory for all queues.
 const KEPT_PART: usize = 4;
 
 /// The limits of a [`ConnectionTable`](crate::ConnectionTable).
@@ -69,8 +70,8 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Returns the limits on the messages that wait, as they apply to a request that begins new
-    /// work.
+    /// Returns these limits with the lower limits on waiting messages that apply to requests that
+    /// begin new work.
     pub(crate) fn for_new_work(&self) -> Self {
         let part = |max: usize| max - max / KEPT_PART;
         Self {
@@ -95,9 +96,10 @@ pub struct ConnectionCounters {
     /// reached.
     pub excess: Counter,
     /// Connections closed because of [`idle`](ConnectionLimits::idle) or
-    /// [`first`](ConnectionLimits::first), unless a message had begun. They are counted at their end.
+    /// [`first`](ConnectionLimits::first), unless a message had begun to arrive. A connection is
+    /// counted when it ends.
     pub idle: Counter,
-    /// Idle connections evicted because others had to be opened.
+    /// Idle connections that were closed to make room for others.
     pub evicted: Counter,
     /// Connections closed because of [`stall`](ConnectionLimits::stall).
     pub stalled: Counter,
