@@ -45,7 +45,6 @@ impl Buffer {
         self.datagrams.front().map(|(at, _)| *at)
     }
 
-    /// Returns whether a datagram has arrived by `now`.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
         self.earliest().is_some_and(|at| at <= now)
     }

@@ -31,7 +31,8 @@ impl Buffers {
         Self { ordinary, new_work, split, turn: (0, 0) }
     }
 
-    /// Keeps a datagram that arrived at `at`. If its buffer is full, drops it and returns `false`.
+    /// Keeps a datagram that arrived at `at`. If the buffer for the datagram is full, drops the
+    /// datagram and returns `false`.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
         let is_new_work = self.split && self.is_beside_new_work(&received.bytes);
         let buffer = if is_new_work { &mut self.new_work } else { &mut self.ordinary };
@@ -54,7 +55,6 @@ impl Buffers {
         self.ordinary.waits(now) || self.new_work.waits(now)
     }
 
-    /// Takes the next datagram that has arrived by `now`.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
         let [ordinary, new_work] = [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now));
         let buffer = match (ordinary, new_work) {

@@ -25,7 +25,6 @@ impl<T> Held<T> {
         self.outputs.push(release, output);
     }
 
-    /// Takes the next output, if its time of release is not after `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
         self.outputs.pop_by(now).map(|(_, output)| output)
     }

@@ -133,9 +133,9 @@ pub struct Host<C> {
     /// Upper bound on the number of offered messages in the queues of the core. Messages that a
     /// timer or another input has created are not counted.
     kept: usize,
-    /// The latest time that the core was given.
+    /// The latest `now` that the core got.
     told: Timestamp,
-    /// The time that the model has reached.
+    /// The latest time to which the model was advanced.
     reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,

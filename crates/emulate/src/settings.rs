@@ -76,7 +76,7 @@ impl Disturbance {
     /// No disturbance.
     pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
 
-    /// Returns the factor for costs at the time `at` after the start.
+    /// Returns the factor by which costs are multiplied at the time `at` after the start.
     pub fn cost_factor(&self, at: Duration) -> f64 {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
@@ -87,8 +87,8 @@ impl Disturbance {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
 
-    /// Returns the completion of work that begins at `begins` and takes `work` of the time that
-    /// other programs leave.
+    /// Returns the time at which work is complete that begins at `begins` and takes `work` of the
+    /// time that other programs leave.
     pub(super) fn completion(&self, begins: Timestamp, work: Duration) -> Timestamp {
         let Some((period, stolen)) = self.stolen else { return begins + work };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -23,7 +23,6 @@ impl Share {
         self.burst >= BURST
     }
 
-    /// Records an offer that took `cost`.
     pub(super) fn offered(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_add(nanos(cost));
         if self.lead_ns > 0 {
@@ -31,7 +30,6 @@ impl Share {
         }
     }
 
-    /// Records a service that took `cost`.
     pub(super) fn served(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_sub(nanos(cost));
         if self.lead_ns <= 0 {

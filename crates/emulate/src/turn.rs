@@ -16,9 +16,7 @@ const QUANTUM: Duration = Duration::from_micros(500);
 pub(super) struct Turn {
     /// Maximum number of datagrams that the server reads in a turn.
     batch: usize,
-    /// Number of datagrams read in this turn.
     read: usize,
-    /// Start of this turn.
     began: Timestamp,
     /// Time at which service ends, or `None` while the server reads.
     serves_until: Option<Timestamp>,

@@ -4,7 +4,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Arrival, Firing, InviteClient, OtherClient, Timing};
 
-/// A client transaction. RFC 3261 §17.1.
+/// A client transaction of any method (RFC 3261 §17.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The transaction of an INVITE.

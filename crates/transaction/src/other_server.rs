@@ -15,6 +15,8 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 /// unreliable transport, such as UDP, before the amount of time it takes a client transaction's
 /// Timer E to be reset to T2".
 ///
+/// A letter on an arrow names the timer that fires.
+///
 /// ```text
 ///  Trying ──100──► Proceeding ──200-699──► Completed ──J──► Terminated
 ///     └──200-699 as from Proceeding

@@ -8,9 +8,10 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
-/// Time for which a connection may be backed up before it takes no more new work. In a busy turn of
-/// its shard, a core can hand out more than a window of bytes before the driver sends any. So a
-/// connection may be backed up for a few turns although its peer reads everything at once.
+/// Time for which a connection may be [backed up](ConnectionState::BackedUp) before it takes no
+/// more new work. In a busy turn of its shard, a core can hand out more than a window of bytes
+/// before the driver sends any. So a connection may be backed up for a few turns although its peer
+/// reads everything at once.
 pub(crate) const NEW_WORK_WAIT: Duration = Duration::from_millis(100);
 
 /// The key by which a request finds a connection: the transport and both addresses.
@@ -135,7 +136,6 @@ impl Connection {
         self.waiting_bytes
     }
 
-    /// Returns whether the queue of the connection has room for a message of this length.
     pub(crate) fn has_room(&self, bytes: usize, limits: &ConnectionLimits) -> bool {
         self.waiting.len() < limits.waiting_max
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
@@ -149,7 +149,6 @@ impl Connection {
         is_backed_up && now >= self.blocked_since + NEW_WORK_WAIT
     }
 
-    /// Appends a message to the queue of the connection.
     pub(crate) fn push(&mut self, transmit: Transmit) {
         self.waiting_bytes += transmit.bytes.len();
         self.waiting.push_back(transmit);

@@ -29,8 +29,8 @@ pub struct ConnectionLimits {
     /// Time limit for opening a connection.
     pub connect: Duration,
     /// Time within which a message must arrive on a connection after it was accepted. A keep-alive
-    /// does not count as a message. Otherwise strangers could hold all permitted connections with
-    /// one ping an hour on each.
+    /// does not count as a message, because otherwise strangers could hold all permitted
+    /// connections with one ping an hour on each.
     pub first: Duration,
     /// Time without messages and keep-alives in either direction after which a connection is
     /// closed.
@@ -114,7 +114,7 @@ pub struct ConnectionCounters {
     pub returned: Counter,
     /// Unsent messages that were reported to the core.
     pub unsent: Counter,
-    /// Bytes that wait for connections now.
+    /// Bytes that now wait to be sent on connections.
     pub waiting_bytes: Counter,
     /// Pings that got no pong because the connection was backed up or was being closed.
     pub pongs_saved: Counter,

@@ -17,7 +17,6 @@ pub(crate) struct Recency {
 }
 
 impl Recency {
-    /// Adds a connection that was last used at `now`.
     pub(crate) fn add(&mut self, now: Timestamp, id: ConnectionId) {
         self.places.insert(id, now);
         self.order.insert((now, id));

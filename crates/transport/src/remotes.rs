@@ -24,7 +24,6 @@ impl Remotes {
         true
     }
 
-    /// Subtracts one connection with this remote address.
     pub(crate) fn forget(&mut self, remote: SocketAddr) {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -35,7 +34,6 @@ impl Remotes {
         }
     }
 
-    /// Returns whether all counts are zero.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.is_empty()

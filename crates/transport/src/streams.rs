@@ -14,7 +14,7 @@ use crate::connections::ConnectionTable;
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::unsent::{Unsent, WhyUnsent, cause_of};
 
-/// A ping and its answer (RFC 5626 §4.4.1).
+/// A ping, which is answered with a [`PONG`] (RFC 5626 §4.4.1).
 const PING: &[u8] = b"\r\n\r\n";
 const PONG: &[u8] = b"\r\n";
 

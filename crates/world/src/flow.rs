@@ -146,17 +146,16 @@ impl ConnectionId {
         ((self.0.get() - 1) / 2 % any.count as u32) as u16
     }
 
-    /// Returns the name after this one in a process with one shard. The next name of an opened
-    /// connection is for an opened one, and the same applies to accepted connections. After the
-    /// last of about 2^31 names, the first is used again.
+    /// Returns the next name with the same parity (odd or even) in a process with one shard. After
+    /// the last of about 2^31 names, the first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
         self.next_of(ShardIndex::ALONE)
     }
 
-    /// Returns the name after this one in `shard`. The next name of an opened connection is for an
-    /// opened one, and the same applies to accepted connections. After the last of about 2^31
-    /// names, divided by the number of shards, the first is used again.
+    /// Returns the next name with the same parity (odd or even) that belongs to `shard`. There are
+    /// about 2^31 such names, divided by the number of shards. After the last name, the first is
+    /// used again.
     #[must_use]
     pub const fn next_of(self, shard: ShardIndex) -> Self {
         match self.0.checked_add(2 * shard.count as u32) {
@@ -216,8 +215,8 @@ pub struct Connect {
     pub id: ConnectionId,
     /// The transport of the connection, which is not UDP.
     pub transport: Transport,
-    /// The listener for which the connection is opened. The driver uses the IP address of the
-    /// listener, and the operating system chooses the port.
+    /// The address of the listener for which the connection is opened. The driver uses the IP
+    /// address of the listener, and the operating system chooses the port.
     pub local: SocketAddr,
     /// The address of the peer.
     pub remote: SocketAddr,
@@ -238,8 +237,8 @@ pub enum CloseCause {
     Refused,
     /// The network or the host is unreachable.
     Unreachable,
-    /// The peer did not answer, did not complete a handshake or a message, or did not read, in
-    /// time.
+    /// The peer did not answer in time, did not complete a handshake or a message in time, or did
+    /// not read in time.
     TimedOut,
     /// The TLS handshake failed, or the identity of the peer cannot be verified.
     Insecure,

@@ -65,7 +65,7 @@ pub struct Batching {
 /// reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Nothing listens at the port (ICMP port unreachable, or a refused connection).
+    /// Nothing listens at the destination port (ICMP port unreachable, or a refused connection).
     Refused,
     /// The network or the host is unreachable.
     Unreachable,

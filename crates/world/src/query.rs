@@ -28,7 +28,7 @@ impl fmt::Debug for QueryId {
     }
 }
 
-/// A query of a core to a slow service, which the driver answers.
+/// A query of a core to a slow service, such as the DNS.
 ///
 /// The driver answers a query at any later time, and at most once. So the core limits the amount of
 /// work that waits for answers, and the time for which this work waits.
@@ -135,8 +135,8 @@ pub struct NaptrRecord {
     /// Preference of the record among those of the same order. Records with a lower number should
     /// be used first.
     pub preference: u16,
-    /// Meaning of the replacement, at most [`NAME_MAX`] bytes: `s` if it is the name of SRV
-    /// records.
+    /// Flags that define the use of the replacement, at most [`NAME_MAX`] bytes: `s` if the
+    /// replacement is the name of SRV records.
     pub flags: Arc<str>,
     /// Service and protocol, such as `SIP+D2U`. At most [`NAME_MAX`] bytes.
     pub service: Arc<str>,

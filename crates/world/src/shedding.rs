@@ -221,7 +221,7 @@ impl Shedding {
         self.heavy().is_empty() || contain(self.heavy(), source)
     }
 
-    /// Returns whether some datagrams are dropped because of their hashes.
+    /// Returns whether the share or the marks drop any datagrams.
     pub fn has_share(&self) -> bool {
         self.threshold() > 0 || !self.marks.is_empty()
     }

@@ -29,7 +29,7 @@ pub enum Purpose {
     Ring,
     /// Choice of the calls that the called party ends, and the times at which it ends them.
     HangUp,
-    /// States of bursty arrivals, and their lengths.
+    /// States of a bursty arrival process, and their durations.
     Modulation,
     /// Times of the steps of a modelled processor.
     Service,
@@ -48,7 +48,7 @@ pub enum Purpose {
     ShadowThrottle,
     /// Random ranks of new work without a fingerprint, by which a shadow law would decide.
     ShadowRank,
-    /// Back ends that a balancing policy compares.
+    /// Choice of the back ends that a balancing policy compares.
     Balance,
     /// Outcomes and times of name resolution.
     Resolution,

@@ -114,9 +114,8 @@ impl ConnectionTable {
     }
 
     /// Closes one connection if the limit on opened connections is nearly reached: an unused
-    /// connection for responses or, if there is none, the least recently used opened connection. A
-    /// connection that was used within [`yields_after`](crate::ConnectionLimits::yields_after) is
-    /// not closed.
+    /// connection for responses or, if there is none, the least recently used opened connection,
+    /// unless it was used within [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
         let spare = (self.limits.opened_max / SPARE_PART).max(1);
         if self.recency.len() + 1 + spare <= self.limits.opened_max {
@@ -148,8 +147,8 @@ impl ConnectionTable {
         id.is_some()
     }
 
-    /// Adds a connection that the driver has accepted. If there are too many, tells the driver to
-    /// close it.
+    /// Adds a connection that the driver has accepted. If there are too many accepted connections,
+    /// tells the driver to close this one.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         let free = self.limits.accepted_max.saturating_sub(accepted);

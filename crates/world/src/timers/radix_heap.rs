@@ -53,7 +53,7 @@ impl<K: Copy> RadixHeap<K> {
         self.len == 0
     }
 
-    /// Advances an empty heap to `first`. No timer may fire earlier.
+    /// Advances the time of an empty heap to `first`, the time of the first timer that will be set.
     pub(super) fn advance_to(&mut self, first: Timestamp) {
         self.last = first.as_nanos();
     }
@@ -120,8 +120,9 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Advances to the time of the next timer. The times of the other timers of its bucket now
-    /// differ from this time only in lower bits, so these timers move to lower buckets.
+    /// Advances the time of the heap to that of the next timer. The other timers of this timer's
+    /// bucket move to lower buckets, because their times now differ from the new time only in lower
+    /// bits.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
@@ -165,9 +166,9 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Shrinks the bucket after it has `held` a number of timers, so that a peak does not keep
-    /// memory forever. A bucket with more than twice the target capacity is shrunk to the target:
-    /// twice the number `held`, but at least twice [`ROOM_MIN`].
+    /// Shrinks the bucket, which has just held `held` timers, if its capacity is more than twice
+    /// the target. The target is twice `held`, but at least twice [`ROOM_MIN`]. Otherwise the
+    /// bucket would keep the memory of a peak forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {
