@@ -1,15 +1,15 @@
-//! A receive buffer.
+//! A receive buffer of an emulated socket.
 
 use std::collections::VecDeque;
 
 use tidegate_world::{Received, Timestamp};
 
-/// A FIFO queue of limited size.
+/// A FIFO queue of datagrams, with a limited size.
 #[derive(Debug)]
 pub(super) struct Buffer {
     datagrams: VecDeque<(Timestamp, Received)>,
     max: usize,
-    /// Limit on the bytes, counted as Linux charges them, or `None` without a limit.
+    /// Limit on the bytes in the buffer, counted as Linux charges them, or `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
     /// Number of datagrams at the front that belong to the queue of the reader. The kernel moves
@@ -45,12 +45,10 @@ impl Buffer {
         self.datagrams.front().map(|(at, _)| *at)
     }
 
-    /// Returns whether a datagram has arrived by `now`.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
         self.earliest().is_some_and(|at| at <= now)
     }
 
-    /// Takes the first datagram.
     pub(super) fn pop(&mut self) -> Option<Received> {
         if self.moved == 0 {
             self.moved = self.datagrams.len();
@@ -67,7 +65,7 @@ impl Buffer {
         Some(received)
     }
 
-    /// Returns the part of the buffer that is filled, 0 to 1: of bytes or of datagrams, whichever
+    /// Returns the part of the buffer that is filled, 0 to 1: the bytes or the datagrams, whichever
     /// is nearer to its limit.
     pub(super) fn fill(&self) -> f32 {
         let datagrams = self.datagrams.len() as f32 / self.max as f32;
@@ -75,7 +73,6 @@ impl Buffer {
         datagrams.max(bytes.min(1.0))
     }
 
-    /// Returns the number of datagrams.
     pub(super) fn len(&self) -> usize {
         self.datagrams.len()
     }

@@ -1,18 +1,18 @@
-//! The receive buffers of an emulated server: one, or one for new work and one for all other
-//! datagrams.
+//! The receive buffers of an emulated server: a single buffer, or one for requests for new work and
+//! one for all other datagrams.
 
 use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams that are taken before new work while both kinds wait. It is the
-/// default limit of a turn of the real driver.
+/// Number of ordinary datagrams, which are not requests for new work, that are taken before such
+/// requests while both kinds wait. The real driver has this default limit for a turn.
 const ORDINARY: usize = 256;
-/// Number of requests for new work that are taken after [`ORDINARY`] datagrams. It is the default
-/// limit of a turn of the real driver.
+/// Number of requests for new work that are taken after [`ORDINARY`] other datagrams. The real
+/// driver has this default limit for a turn.
 const NEW_WORK: usize = 64;
 
-/// The buffers of datagrams between arrival and offer.
+/// The buffers in which datagrams wait from their arrival until they are offered to the core.
 #[derive(Debug)]
 pub(super) struct Buffers {
     ordinary: Buffer,
@@ -31,14 +31,16 @@ impl Buffers {
         Self { ordinary, new_work, split, turn: (0, 0) }
     }
 
-    /// Keeps a datagram that arrived at `at`. If its buffer is full, drops it and returns `false`.
+    /// Keeps a datagram that arrived at `at`. If the buffer for the datagram is full, drops the
+    /// datagram and returns `false`.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
         let is_new_work = self.split && self.is_beside_new_work(&received.bytes);
         let buffer = if is_new_work { &mut self.new_work } else { &mut self.ordinary };
         buffer.push(at, received)
     }
 
-    /// Returns whether a datagram with these bytes goes to the same buffer as new work.
+    /// Returns whether a datagram with these bytes goes to the same buffer as requests for new
+    /// work.
     pub(super) fn is_beside_new_work(&self, bytes: &[u8]) -> bool {
         !self.split || Shedding::may_be_dropped(bytes)
     }
@@ -53,7 +55,6 @@ impl Buffers {
         self.ordinary.waits(now) || self.new_work.waits(now)
     }
 
-    /// Takes the next datagram that has arrived by `now`.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
         let [ordinary, new_work] = [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now));
         let buffer = match (ordinary, new_work) {
@@ -82,7 +83,6 @@ impl Buffers {
         self.ordinary.fill().max(self.new_work.fill())
     }
 
-    /// Returns the number of datagrams in both buffers.
     pub(super) fn len(&self) -> usize {
         self.ordinary.len() + self.new_work.len()
     }

@@ -1,4 +1,4 @@
-//! The contract of a core: the inputs and outputs of a host.
+//! The implementation of [`Core`] for [`Host`].
 
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, Load, Query, QueryAnswer,
@@ -31,7 +31,8 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
-    /// Always returns `false`, because everything that is possible by `now` has been done.
+    /// Advances the model to `now`. Always returns `false`, because the model then has served all
+    /// messages that it can by `now`.
     fn serve(&mut self, now: Timestamp) -> bool {
         self.advance(now);
         false
@@ -112,7 +113,8 @@ impl<C: Core> Core for Host<C> {
         self.core.poll_query()
     }
 
-    /// Returns connections to open without delay, like queries.
+    /// Returns connections to open without delay, because opening a connection costs nothing in the
+    /// model.
     fn poll_connect(&mut self) -> Option<Connect> {
         self.core.poll_connect()
     }

@@ -10,19 +10,21 @@ use tidegate_world::Stream;
 
 /// α of the Pareto distribution.
 const ALPHA: f64 = 1.5;
-/// The smallest cost, as a multiple of the mean. Without the cut at [`LONGEST`] it would be a third.
-/// The mean after the cut is 3·[`SHORTEST`] − 2·[`SHORTEST`]^1.5 ÷ √[`LONGEST`], which is 1 here.
+/// The smallest cost of the Pareto distribution, as a multiple of the mean. Without the cut at
+/// [`LONGEST`] it would be a third. The mean after the cut is 3·[`SHORTEST`] − 2·[`SHORTEST`]^1.5 ÷
+/// √[`LONGEST`], which is 1 for this value.
 const SHORTEST: f64 = 0.346_957_94;
-/// The largest cost, as a multiple of the mean.
+/// The largest cost of the Pareto distribution, as a multiple of the mean.
 const LONGEST: f64 = 100.0;
 
-/// The largest squared coefficient of variation of a hyperexponential distribution. With it, about
-/// one step in 200 is long.
+/// The largest squared coefficient of variation of a hyperexponential distribution. With this
+/// value, about one step in 200 is long.
 const SCV_MAX: f64 = 100.0;
-/// The largest σ of a log-normal distribution. With it, the squared coefficient of variation is
-/// 8,102, and the mean of a run is hardly the mean of the distribution.
+/// The largest σ of a log-normal distribution. With this value, the squared coefficient of
+/// variation is 8,102, and the mean of the costs in one run differs much from the mean of the
+/// distribution.
 const SIGMA_MAX: f64 = 3.0;
-/// The longest file of measured costs, in bytes.
+/// Maximum length of a file of measured costs, in bytes.
 const FILE_MAX: u64 = 64 << 20;
 
 /// The distribution of a step's cost around its [mean](super::Costs).
@@ -32,11 +34,11 @@ pub enum Distribution {
     #[default]
     Constant,
     /// An exponential distribution, as for the service times of the M/M/1 queue. The whole cost of
-    /// a step is one draw from the host's own stream.
+    /// a step is one draw from the random numbers of its host.
     Exponential,
     /// A Pareto distribution with α = 1.5, cut at a hundred times the mean. Without this limit, the
-    /// variance would be infinite. The most expensive 1 % of the steps account for about a fifth of
-    /// the time.
+    /// variance would be infinite. The most expensive 1 % of the steps take about a fifth of the
+    /// processor time.
     Pareto,
     /// A hyperexponential distribution: a mixture of two exponential distributions with balanced
     /// means, so that the short steps together take as much time as the long ones.
@@ -51,7 +53,7 @@ pub enum Distribution {
         /// σ, the standard deviation of the natural logarithm of the cost, from 0 to 3.
         sigma: f64,
     },
-    /// Costs drawn at random, with replacement, from measured ones.
+    /// Costs drawn at random, with replacement, from measured costs.
     Empirical(Sample),
 }
 
@@ -79,7 +81,8 @@ impl Distribution {
         }
     }
 
-    /// Returns the measured costs, if the distribution consists of them.
+    /// Returns the measured costs of an [empirical](Self::Empirical) distribution, or `None` for
+    /// any other.
     pub fn sample(&self) -> Option<&Sample> {
         match self {
             Self::Empirical(sample) => Some(sample),
@@ -143,7 +146,7 @@ impl Sample {
     /// is written from it can be read in another folder.
     ///
     /// # Errors
-    /// Returns a few words that say what is wrong.
+    /// Returns a description of the error.
     pub fn load(file: &Path) -> Result<Self, String> {
         let unread = |error: std::io::Error| error.to_string();
         let length = fs::metadata(file).map_err(unread)?.len();

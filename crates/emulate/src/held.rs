@@ -1,9 +1,8 @@
-//! Holds outputs until the work that produced them is complete.
+//! Holds outputs of a core until the work that produced them is complete.
 
 use tidegate_world::{Calendar, Timestamp};
 
-/// Outputs with the times of their release. They are few: they come from the steps in progress, and
-/// from inputs and timers during these steps.
+/// Outputs of a core, each held until the time of its release.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
@@ -14,19 +13,18 @@ pub(super) struct Held<T> {
 }
 
 impl<T> Held<T> {
-    /// Creates an empty queue. If `in_order` is true, an output waits for the outputs before it.
+    /// Creates an empty queue. If `in_order` is true, an output also waits for the outputs that
+    /// were added before it.
     pub(super) fn new(in_order: bool) -> Self {
         Self { outputs: Calendar::new(), in_order, last: Timestamp::ZERO }
     }
 
-    /// Holds `output` until `release`.
     pub(super) fn push(&mut self, release: Timestamp, output: T) {
         let release = if self.in_order { release.max(self.last) } else { release };
         self.last = self.last.max(release);
         self.outputs.push(release, output);
     }
 
-    /// Takes the next output, if its time of release is not after `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
         self.outputs.pop_by(now).map(|(_, output)| output)
     }

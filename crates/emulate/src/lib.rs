@@ -45,24 +45,25 @@
 //!   the first. The packets of several processor cores leave in the order of completion.
 //! - Timers fire on time, even while the processor is busy, and cost nothing. A timer precedes a
 //!   step at the same time. A completion precedes an arrival.
-//! - The load in [`Core::on_load`] is the model's, as a mean over the processor cores. `busy` is the
-//!   time charged, including the elapsed part of the current steps and the time for which they were
-//!   interrupted, plus the [background](HostSettings::background) load. `cpu` is the CPU time of
-//!   the steps alone. `socket_fill` is the fill of the fullest buffer.
-//!   The core gets a reading when at least [`SAMPLE`] has passed since the last one: before its
-//!   next input, or when the driver reports a reading while the processor is busy. The values that
-//!   the driver reports are not passed on, because they belong to another processor.
+//! - The load in [`Core::on_load`] is that of the modelled processor, as a mean over its cores.
+//!   `busy` is the time charged, including the elapsed part of the current steps and the time for
+//!   which they were interrupted, plus the [background](HostSettings::background) load. `cpu` is the
+//!   CPU time of the steps alone. `socket_fill` is the fill of the fullest buffer.
+//!   The host calls `on_load` when at least [`SAMPLE`] has passed since the last call: before the
+//!   next input of the core, or when the driver calls the host's `on_load` while the processor is
+//!   busy. The values from the driver are not passed on, because they belong to another processor.
 //!
 //! # Order
 //!
 //! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]). Each buffer has a limit
 //! on the number of datagrams, and optionally on the [bytes](HostSettings::buffer_bytes). A
 //! datagram that does not fit is dropped and counted. Before the buffers, the host drops the
-//! datagrams that the core wants [shed](Core::poll_shedding), at no cost. It asks the core at each
-//! reading of the load. Offers come before services, so that the core can reject in time. But
-//! service gets half of the processor if it needs it: while both wait, up to 64 offers come first,
-//! and then service gets as much time. A driver of sockets alternates in about the same way. With a
-//! [batch](HostSettings::batch), the host works in turns, as such a driver does.
+//! datagrams that the core wants [shed](Core::poll_shedding), at no cost. It asks the core for
+//! these at each call of `on_load`. Offers come before services, so that the core can reject in
+//! time. But service gets half of the processor if it needs it: while datagrams and messages wait,
+//! up to 64 offers come first, and then services get as much time as these offers took. A driver of
+//! sockets alternates in about the same way. With a [batch](HostSettings::batch), the host works in
+//! turns, as such a driver does.
 //!
 //! # Known bias
 //!
@@ -102,7 +103,8 @@ use turn::Turn;
 pub use variation::Variation;
 use variation::Varying;
 
-/// Minimum model time between two readings of the load. It is the same as that of the real driver.
+/// Minimum model time between two reports of the load to the core. The real driver has the same
+/// minimum.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// A core on a processor of a given speed: see the [module](self).
@@ -112,27 +114,28 @@ pub struct Host<C> {
     varying: Varying,
     catches_up: bool,
     buffers: Buffers,
-    /// Number of waiting messages up to which the server reads from streams.
+    /// The host reads from streams while fewer messages than this number wait.
     read_ahead: usize,
     overflow: Arc<Counter>,
-    /// Datagrams dropped because the buffer for new work was full.
+    /// Number of datagrams dropped because the buffer for new work was full.
     invite_overflow: u64,
-    /// The datagrams to shed, as the core requested at the last reading.
+    /// The rules for shedding datagrams that the core returned after the last report of the load.
     shedding: Shedding,
     filtered: Arc<Counter>,
     processor: Processor,
     disturbance: Disturbance,
     share: Share,
-    /// The turns of a server that reads in batches, or `None` if `share` divides the time.
+    /// The turns of a server that reads in batches, or `None` if `share` divides the processor
+    /// time.
     turn: Option<Turn>,
     /// Time from which the core may have something to serve, or `None` if it has nothing.
     ready: Option<Timestamp>,
-    /// Maximum number of offered messages that can still be in the queues of the core. Messages
-    /// that a timer or another input has created are not counted.
+    /// Upper bound on the number of offered messages in the queues of the core. Messages that a
+    /// timer or another input has created are not counted.
     kept: usize,
-    /// The latest time that the core was given.
+    /// The latest `now` that the core got.
     told: Timestamp,
-    /// The time that the model has reached.
+    /// The latest time to which the model was advanced.
     reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,
@@ -193,14 +196,14 @@ impl<C: Core> Host<C> {
         Self { filtered: counter, ..self }
     }
 
-    /// Returns the core.
+    /// Returns the wrapped core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Returns whether the server reads from streams now. It reads as much as it handles in a turn.
-    /// While so many messages wait, the rest stays in the kernel. When the receive window is full,
-    /// the senders have to wait.
+    /// Returns whether the emulated server reads from streams now. It stops when as many messages
+    /// wait as it handles in a turn. Further data then stays in the kernel, and a sender has to
+    /// wait when the receive window of its connection is full.
     pub fn reads_streams(&self) -> bool {
         self.buffers.len() < self.read_ahead
     }
@@ -236,7 +239,7 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Returns the time of the processor's next step, or `None` if nothing waits.
+    /// Returns the time of the processor's next step, or `None` if nothing waits for the processor.
     fn next_step(&self) -> Option<Timestamp> {
         let wanted = earlier(self.buffers.earliest(), self.ready)?;
         Some(wanted.max(self.processor.free_at()))
@@ -248,7 +251,8 @@ impl<C: Core> Host<C> {
         self.core.poll_timeout().is_none_or(|due| due > at)
     }
 
-    /// Gives the core an input that costs nothing. After it, the core may have something to serve.
+    /// Gives the core an input that costs no processor time. After this input, the core may have
+    /// something to serve.
     fn give(&mut self, at: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
         let now = self.enter(at);
         input(&mut self.core, now);
@@ -256,7 +260,7 @@ impl<C: Core> Host<C> {
         self.collect(now);
     }
 
-    /// Offers a datagram, or serves a message.
+    /// Performs one step: offers a datagram to the core, or lets the core serve a message.
     fn step(&mut self, at: Timestamp) {
         let now = self.enter(at);
         let offer = self.buffers.waits(at);
@@ -293,8 +297,8 @@ impl<C: Core> Host<C> {
     }
 
     /// Keeps the processor busy with the step that began at `at`. The cost of the step is the cost
-    /// of the core's last work plus `beside`, changed by random variation and by a disturbance.
-    /// Returns this cost and the time at which the step is complete.
+    /// of the core's last work plus the cost `beside`, changed by random variation and by a
+    /// disturbance. Returns the cost of the step and the time at which the step is complete.
     fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
         let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
         let cost = self.varying.of(cost);
@@ -305,7 +309,7 @@ impl<C: Core> Host<C> {
         (cost, completion)
     }
 
-    /// Advances the core's time to `at`, and reports the load to the core if a reading is due.
+    /// Advances the core's time to `at`, and reports the load to the core if a report is due.
     /// Returns the core's `now`.
     fn enter(&mut self, at: Timestamp) -> Timestamp {
         self.told = self.told.max(at);

@@ -1,4 +1,4 @@
-//! A processor. Each of its cores performs one step at a time.
+//! A model of a processor. Each of its cores performs one step at a time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 use super::quota::{Account, Quota};
 use super::settings::Disturbance;
 
-/// The cores of the processor and their times.
+/// The cores of a processor, and the times at which they become free.
 #[derive(Debug)]
 pub(super) struct Processor {
     /// For each core, the time at which it completes its last step.
@@ -18,9 +18,9 @@ pub(super) struct Processor {
     first: usize,
     /// Sum of the costs and the interruptions of all steps, on all cores together.
     charged: Duration,
-    /// Sum of the costs of all steps alone.
+    /// Sum of the costs of all steps, without interruptions.
     spent: Duration,
-    /// The part of every core that other work takes.
+    /// The part of every core's time that other programs use.
     background: f64,
     disturbance: Disturbance,
     quota: Option<Account>,
@@ -100,7 +100,7 @@ impl Processor {
         self.misread(done / self.cores.len() as u32)
     }
 
-    /// Returns `time` as the core reads it.
+    /// Returns `time` multiplied by the factor `misread` of the disturbance.
     fn misread(&self, time: Duration) -> Duration {
         if self.disturbance.misread == 1.0 { time } else { time.mul_f64(self.disturbance.misread) }
     }

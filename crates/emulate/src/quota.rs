@@ -18,27 +18,29 @@ pub struct Quota {
     pub period: Duration,
     /// Processor time in each period, above 0 and at most the period.
     pub runtime: Duration,
-    /// Time between two ticks. A running thread is throttled at a tick. With 0, it is throttled as
-    /// soon as its runtime is used up.
+    /// Time between two ticks of the kernel's clock. A running thread is throttled at a tick. If
+    /// this is 0, the thread is throttled as soon as its runtime is used up.
     pub tick: Duration,
 }
 
-/// The account of a quota. Periods and ticks begin at time 0.
+/// The processor time that a group may still use under its quota. Periods and ticks begin at time
+/// 0.
 #[derive(Debug)]
 pub(super) struct Account {
     period_ns: u64,
     runtime_ns: i64,
     tick_ns: u64,
-    /// Runtime that is left, in nanoseconds. It is negative if the group ran past its quota.
+    /// Runtime that the group may still use, in nanoseconds. It is negative if the group ran past
+    /// its quota.
     left_ns: i64,
-    /// Number of the last period whose runtime was added.
+    /// Number of the last period whose runtime was added to `left_ns`.
     period: u64,
-    /// Completion of the last work, in nanoseconds.
+    /// Time at which the last work was complete, in nanoseconds.
     free_ns: u64,
 }
 
 impl Account {
-    /// Creates an account with the runtime of one period.
+    /// Creates an account to which the runtime of one period has been added.
     ///
     /// # Panics
     /// Panics if the runtime is 0 or longer than the period.
@@ -50,8 +52,8 @@ impl Account {
         Self { period_ns, runtime_ns, tick_ns, left_ns: runtime_ns, period: 0, free_ns: 0 }
     }
 
-    /// Returns the completion of work that begins at `begins` and takes `work` of processor time.
-    /// `begins` must not be before the completion of the work before.
+    /// Returns the time at which work is complete that begins at `begins` and takes `work` of
+    /// processor time. `begins` must not be before the completion of the previous work.
     pub(super) fn completion(&mut self, begins: Timestamp, work: Duration) -> Timestamp {
         let mut at = begins.as_nanos();
         let mut rest = nanos(work);
@@ -87,7 +89,8 @@ impl Account {
         }
     }
 
-    /// Waits until some runtime is left again. Returns the start of the period that adds it.
+    /// Adds the runtime of future periods until some is left again. Returns the start of the last
+    /// of these periods.
     fn release(&mut self) -> u64 {
         let owed = self.left_ns.unsigned_abs();
         let periods = owed / self.runtime_ns.unsigned_abs() + 1;

@@ -1,4 +1,4 @@
-//! The settings of a host: its costs and its buffers.
+//! The settings of an emulated host, such as its costs and its buffers.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use super::variation::Variation;
 /// ([`Work`]). All costs are 0 by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// Additional cost of taking a datagram that reaches an idle processor: to wake the process and
-    /// to put it to sleep again.
+    /// Additional cost of a datagram that reaches an idle processor: to wake the process, and to
+    /// put it to sleep again.
     pub wake: Duration,
     /// Cost of taking a datagram from its buffer. Every datagram has this cost.
     pub receive: Duration,
-    /// Cost of examining a message and deciding on it.
+    /// Cost of examining a message to decide on its admission, by class.
     pub offer: [Duration; Work::CLASSES_MAX],
-    /// Cost of serving a message.
+    /// Cost of serving a message, by class.
     pub serve: [Duration; Work::CLASSES_MAX],
-    /// Cost of serving without keeping state ([`Work::stateless`]), or `None` if it is the same as
-    /// [`serve`](Self::serve).
+    /// Cost of serving a message without keeping state ([`Work::stateless`]), by class, or `None`
+    /// if it is the same as [`serve`](Self::serve).
     pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
-    /// Cost of rejecting a message.
+    /// Cost of rejecting a message, by class.
     pub refuse: [Duration; Work::CLASSES_MAX],
 }
 
@@ -41,8 +41,8 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of one input with this `work`, without waking and without the reception of a
-    /// datagram.
+    /// Returns the cost of an input that caused this `work`, without the costs of waking and of
+    /// reception.
     ///
     /// # Panics
     /// Panics if a class of `work` is not below [`Work::CLASSES_MAX`].
@@ -59,14 +59,16 @@ impl Costs {
 /// Disturbances of a processor: conditions for which overload control is not prepared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// The length of a period, and the shorter time at the end of each period for which other
-    /// programs use every core. While work is interrupted, the core counts as busy. `None` if no
-    /// time is stolen.
+    /// Time that other programs take from every core, or `None`. The first value is the length of a
+    /// period. The second, shorter value is the time at the end of each period for which other
+    /// programs use every core. While they interrupt work, the core of the processor counts as
+    /// busy.
     pub stolen: Option<(Duration, Duration)>,
-    /// A time after the start, and a factor: from this time on, every cost is multiplied by the
-    /// factor.
+    /// An increase of all costs, or `None`. From the first value on, a time after the start, every
+    /// cost is multiplied by the second value.
     pub dearer: Option<(Duration, f64)>,
-    /// The busy time and the CPU time that the core sees are multiplied by this factor.
+    /// Factor by which the busy time and the CPU time are multiplied before they are reported to
+    /// the hosted [`Core`](tidegate_world::Core). 1 means that the report is correct.
     pub misread: f64,
 }
 
@@ -74,18 +76,19 @@ impl Disturbance {
     /// No disturbance.
     pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
 
-    /// Returns the factor for costs at the time `at` after the start.
+    /// Returns the factor by which costs are multiplied at the time `at` after the start.
     pub fn cost_factor(&self, at: Duration) -> f64 {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
 
-    /// Returns the average part of a core's time, above 0 and at most 1, that
-    /// [`stolen`](Self::stolen) leaves.
+    /// Returns the average part of a processor core's time, above 0 and at most 1, that other
+    /// programs leave ([`stolen`](Self::stolen)).
     pub fn own_part(&self) -> f64 {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
 
-    /// Returns the completion of work that begins at `begins` and takes `work` of a core's own time.
+    /// Returns the time at which work is complete that begins at `begins` and takes `work` of the
+    /// time that other programs leave.
     pub(super) fn completion(&self, begins: Timestamp, work: Duration) -> Timestamp {
         let Some((period, stolen)) = self.stolen else { return begins + work };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -118,9 +121,9 @@ pub struct HostSettings {
     pub buffer_bytes: Option<usize>,
     /// Factor on every cost. The default is 1. A host with factor 2 has half the speed.
     pub cost_factor: f64,
-    /// Number of cores of its processor, at least 1, which is the default. This number of steps can
-    /// run at the same time. All cores share the buffers and the queue of the hosted
-    /// [`Core`](tidegate_world::Core).
+    /// Number of cores of the processor. The value is at least 1, and the default is 1. The
+    /// processor can run this number of steps at the same time. All cores share the buffers and the
+    /// queue of the hosted [`Core`](tidegate_world::Core).
     pub cores: u16,
     /// The part of every core that other processes use, at least 0 and below 1. The default is 0.
     /// This is *d* in the model of a server's load
@@ -130,9 +133,9 @@ pub struct HostSettings {
     /// ```
     ///
     /// where the part α of the rate *r* is rejected, and a rejection costs 1/β of an admitted
-    /// request. A step takes cost / (1 - d). The busy time that is reported to the core includes d.
-    /// So its load is 1 when nothing of the processor is left. The reported CPU time is that of the
-    /// steps alone.
+    /// request. A step takes cost / (1 - d). The busy time that is reported to the hosted core
+    /// includes d, so the reported load is 1 when the processor has no time left. The reported CPU
+    /// time is that of the steps alone.
     pub background: f64,
     /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
     /// order that the [module](crate) describes. With a number the server works in turns: it reads
@@ -143,9 +146,9 @@ pub struct HostSettings {
     /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
     /// the disturbance has no effect with a quota.
     pub quota: Option<Quota>,
-    /// Variation of the costs. None by default.
+    /// Random variation of the costs. The default is none.
     pub variation: Variation,
-    /// Conditions that overload control does not expect. None by default.
+    /// Conditions for which overload control is not prepared. The default is none.
     pub disturbance: Disturbance,
     /// True if the model catches up with a late driver, as a host behind real sockets must. The
     /// default is true. If false, time in which the driver did not call the host is lost. This is
@@ -155,7 +158,7 @@ pub struct HostSettings {
 }
 
 impl HostSettings {
-    /// Returns settings with these costs, and the defaults.
+    /// Returns settings with these costs, and with the defaults of all other settings.
     pub fn new(costs: Costs) -> Self {
         Self {
             costs,
@@ -173,7 +176,7 @@ impl HostSettings {
         }
     }
 
-    /// Returns the costs multiplied by the factor, exact to the nanosecond.
+    /// Returns the costs multiplied by `cost_factor`, exact to the nanosecond.
     pub(super) fn charged(&self) -> Costs {
         let factor = self.cost_factor;
         assert!(factor.is_finite() && factor >= 0.0, "a cost factor of {factor}");

@@ -1,29 +1,28 @@
-//! Divides the processor time between offering and serving.
+//! Divides the processor time between offering datagrams to a core and serving messages.
 
 use std::time::Duration;
 
-/// Number of offers after which it is the turn of service, if offering is ahead. It is the number
-/// of INVITEs that the real driver takes in a turn.
+/// Number of offers after which services get a turn, if offers have used more time than services.
+/// The real driver takes the same number of INVITEs in a turn.
 pub(super) const BURST: u32 = 64;
 
-/// The balance between offering and service. It counts only steps that began while a datagram and a
-/// message waited.
+/// The balance of processor time between offers and services. Only steps that began while both a
+/// datagram and a message waited are counted.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Time spent on offering less the time spent on serving, in nanoseconds. It can be negative
-    /// only because the last service took longer than the lead.
+    /// Time spent on offers minus time spent on services, in nanoseconds. It can be negative only
+    /// because the last service took longer than the offers were ahead.
     lead_ns: i64,
-    /// Number of offers since offering got ahead of service.
+    /// Number of offers since `lead_ns` became positive.
     burst: u32,
 }
 
 impl Share {
-    /// Returns whether it is the turn of service.
+    /// Returns whether the next step must be a service.
     pub(super) fn is_service_due(&self) -> bool {
         self.burst >= BURST
     }
 
-    /// Records an offer that took `cost`.
     pub(super) fn offered(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_add(nanos(cost));
         if self.lead_ns > 0 {
@@ -31,7 +30,6 @@ impl Share {
         }
     }
 
-    /// Records a service that took `cost`.
     pub(super) fn served(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_sub(nanos(cost));
         if self.lead_ns <= 0 {

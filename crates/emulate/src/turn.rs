@@ -1,23 +1,22 @@
-//! The turns of a server that reads a batch of datagrams, and then serves.
+//! The turns of a server that reads a batch of datagrams, and then serves messages.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
 /// Time after which service ends in a turn, unless reading took longer. The real driver has the
-/// same.
+/// same limit.
 const QUANTUM: Duration = Duration::from_micros(500);
 
-/// A turn: the server reads up to a number of datagrams. Then it serves until no message waits, but
-/// at most for [`QUANTUM`], or for as long as reading took if that was longer. These times are
-/// those of the clock. So a server that is interrupted while it reads serves for longer.
+/// A turn of a server: it reads up to a number of datagrams, and then serves. Service ends when no
+/// message waits, or after [`QUANTUM`], or, if reading took longer than that, after as long as
+/// reading took. These times include interruptions, so a server that is interrupted while it reads
+/// serves for longer.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Maximum number of datagrams in a turn.
+    /// Maximum number of datagrams that the server reads in a turn.
     batch: usize,
-    /// Number of datagrams read in this turn.
     read: usize,
-    /// Start of this turn.
     began: Timestamp,
     /// Time at which service ends, or `None` while the server reads.
     serves_until: Option<Timestamp>,
@@ -28,8 +27,8 @@ impl Turn {
         Self { batch, read: 0, began: Timestamp::ZERO, serves_until: None }
     }
 
-    /// Returns whether the step at `at` reads a datagram. `offers` and `serves` say whether a
-    /// datagram and a message wait.
+    /// Returns whether the step at `at` reads a datagram. `offers` tells whether a datagram waits
+    /// to be read, and `serves` whether a message waits to be served.
     pub(super) fn reads(&mut self, at: Timestamp, offers: bool, serves: bool) -> bool {
         if let Some(until) = self.serves_until {
             if serves && at < until {

@@ -1,4 +1,4 @@
-//! Costs that vary.
+//! Random variation of the costs of a host.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_world::{Purpose, Seed, Stream};
 
 use super::distribution::Distribution;
 
-/// The variation of a host's costs, and the numbers that decide it.
+/// The random variation of a host's costs, and the seed of its random numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variation {
     /// The distribution of each cost around its mean.
@@ -22,7 +22,7 @@ impl Variation {
     pub const NONE: Self = Self { distribution: Distribution::Constant, seed: Seed(0), element: 0 };
 }
 
-/// The source of random costs.
+/// A generator of random costs.
 #[derive(Debug)]
 pub(super) struct Varying {
     distribution: Distribution,
@@ -36,7 +36,7 @@ impl Varying {
         Self { distribution: distribution.clone(), stream }
     }
 
-    /// Returns the cost of a step with this mean.
+    /// Draws the cost of a step from the distribution with this mean.
     pub(super) fn of(&mut self, mean: Duration) -> Duration {
         if mean.is_zero() || matches!(self.distribution, Distribution::Constant) {
             return mean;

@@ -1,4 +1,4 @@
-//! The times of retransmissions.
+//! The schedule of the retransmissions of a message.
 
 use std::num::NonZeroU8;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::Timing;
 
 const TWO: NonZeroU8 = NonZeroU8::new(2).unwrap();
 
-/// A schedule of retransmissions at intervals that start at T1 and double.
+/// A schedule of retransmissions. The intervals start at T1 and double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The time of the next retransmission.

@@ -4,7 +4,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Arrival, Firing, InviteClient, OtherClient, Timing};
 
-/// A client transaction. RFC 3261 §17.1.
+/// A client transaction of any method (RFC 3261 §17.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// The transaction of an INVITE.
@@ -64,7 +64,7 @@ impl Client {
         }
     }
 
-    /// Stops retransmissions. The transaction continues to wait for responses.
+    /// Stops the retransmissions of the request. The transaction continues to wait for responses.
     pub fn hush(self) -> Self {
         match self {
             Self::Invite(InviteClient::Calling { give_up, .. }) => {

@@ -1,4 +1,4 @@
-//! The actions that a state machine requires of its holder.
+//! The actions that the state machine of a transaction requires of its owner.
 
 /// The action for a response that has reached a client transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,19 +8,20 @@ pub enum Arrival {
     Deliver,
     /// Pass the response to the transaction user and send an ACK.
     DeliverAndAcknowledge,
-    /// The response repeats a delivered response: only send an ACK.
+    /// Only send an ACK, because the response repeats one that was delivered before.
     Acknowledge,
     /// Do nothing with the response.
     Absorb,
 }
 
-/// The action for the expired timers of a machine.
+/// The action for the expired timers of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Firing {
-    /// No timer has expired, or the expired timers have no effect outside the machine.
+    /// Do nothing: no timer has expired, or the expired timers only change the state.
     Silent,
-    /// Retransmit: the request in a client transaction, the last response in a server transaction.
+    /// Retransmit the request of a client transaction, or the last response of a server
+    /// transaction.
     Resend,
     /// The transaction has ended, because a client got no final response, or the server of an
     /// INVITE got no ACK.
@@ -43,9 +44,9 @@ pub enum Repetition {
 pub enum Dispatch {
     /// Send the response.
     Send,
-    /// Do not send the response: a final response has been sent, or RFC 4320 §4 forbids this one.
-    /// The transaction changes to the returned state, and the holder keeps its stored response for
-    /// retransmissions.
+    /// Do not send the response, because a final response has been sent, or because RFC 4320 §4
+    /// forbids this one. The transaction changes to the returned state, and the owner keeps its
+    /// stored response for retransmissions.
     Discard,
 }
 

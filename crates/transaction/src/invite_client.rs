@@ -12,6 +12,8 @@ const TIMER_D: Duration = Duration::from_secs(32);
 
 /// The client transaction of an INVITE.
 ///
+/// A letter on an arrow names the timer that fires.
+///
 /// ```text
 ///  Calling ──1xx──► Proceeding ──2xx──► Accepted ──M──► Terminated
 ///     │  │               └──300-699──► Completed ──D──►     ▲

@@ -13,6 +13,8 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 /// state machine MUST remain in its current state. (Timers will eventually cause it to transition
 /// to the "Terminated" state)."
 ///
+/// A letter on an arrow names the timer that fires.
+///
 /// ```text
 ///  Proceeding ──2xx──► Accepted ──L──────────────────► Terminated
 ///       └──300-699──► Completed ──ACK──► Confirmed ──I──►  ▲

@@ -2,7 +2,8 @@
 
 use tidegate_sip::{Essentials, Method};
 
-/// The magic cookie. A branch that begins with it is unique to its request (RFC 3261 §8.1.1.7).
+/// The magic cookie of the branch parameter. A branch that begins with the cookie is unique to its
+/// request (RFC 3261 §8.1.1.7).
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
 /// The key of a server transaction. A request, its retransmissions and the ACK to its rejection
@@ -30,7 +31,7 @@ impl Key {
         Self { identity, method }
     }
 
-    /// Returns the key of the INVITE that a CANCEL of this identity cancels.
+    /// Returns the key of the INVITE that a CANCEL with this identity cancels.
     ///
     /// RFC 3261 §9.2: "The TU determines the transaction to be cancelled by taking the CANCEL
     /// request, and then assuming that the request method is anything but CANCEL or ACK and
@@ -98,7 +99,8 @@ pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }
 
-/// Returns the name of a method that [`Method`] does not list, or empty for any other method.
+/// Returns the name of an extension method, which [`Method`] does not list, or an empty name for
+/// any other method.
 fn extension(method: Method, name: &[u8]) -> &[u8] {
     if method == Method::Other { name } else { b"" }
 }

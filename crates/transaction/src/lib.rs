@@ -3,8 +3,8 @@
 //! There are four state machines, two for each side: [`InviteClient`], [`OtherClient`],
 //! [`InviteServer`], [`OtherServer`]. [`Client`] and [`Server`] combine those of one side. A
 //! machine is a small value with a state and the times of its timers. It contains no message. A
-//! transition consumes the machine and returns the next state of the machine, with an action for
-//! its holder ([`Arrival`], [`Firing`], …). Time is an argument.
+//! transition consumes the machine and returns its next state, with an action for the owner of the
+//! machine ([`Arrival`], [`Firing`], …). Time is an argument.
 //!
 //! A request matches its transaction by [`Key`]. [`Table`] holds the live transactions, up to a
 //! limit, with one timer per entry.

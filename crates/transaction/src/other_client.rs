@@ -6,6 +6,8 @@ use crate::{Arrival, Backoff, Firing, Timing};
 
 /// The client transaction of a request that is neither INVITE nor ACK.
 ///
+/// A letter on an arrow names the timer that fires.
+///
 /// ```text
 ///  Trying ──1xx──► Proceeding ──200-699──► Completed ──K──► Terminated
 ///    │  └──200-699 as from Proceeding                           ▲

@@ -1,5 +1,5 @@
-//! The server transaction of a request other than INVITE: RFC 3261 §17.2.2, figure 8, with the
-//! responses that RFC 4320 §4 still allows.
+//! The server transaction of a request other than INVITE: RFC 3261 §17.2.2, figure 8, restricted to
+//! the responses that RFC 4320 §4 allows.
 
 use tidegate_world::Timestamp;
 
@@ -14,6 +14,8 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 /// The transaction user decides when to send a 100. RFC 4320 §4.1 forbids a 100 "over any
 /// unreliable transport, such as UDP, before the amount of time it takes a client transaction's
 /// Timer E to be reset to T2".
+///
+/// A letter on an arrow names the timer that fires.
 ///
 /// ```text
 ///  Trying ──100──► Proceeding ──200-699──► Completed ──J──► Terminated

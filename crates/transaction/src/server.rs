@@ -4,7 +4,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Acknowledgement, Dispatch, Firing, InviteServer, OtherServer, Repetition, Timing};
 
-/// A server transaction. RFC 3261 §17.2.
+/// A server transaction of any method (RFC 3261 §17.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
     /// The transaction of an INVITE.

@@ -5,26 +5,29 @@ use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::Key;
 
-/// The handle of a live entry. A later entry in the same slot has another generation.
+/// A reference to an entry of a [`Table`], valid until the entry is removed. A later entry in the
+/// same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// The slot of the entry.
+    /// The number of the slot of the entry.
     pub slot: u32,
-    /// The generation of the entry in its slot.
+    /// Number of entries that were removed from the slot before this entry was inserted, modulo
+    /// 2^16.
     pub generation: u16,
 }
 
-/// The error for a full table.
+/// The error that a [`Table`] has no room for another entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The table searches for stale timers only if it has more timers than twice the number of entries
-/// plus this number. Among fewer timers, a search would find too few stale ones.
+/// The table searches for stale timers, those that its entries no longer use, only if it has more
+/// timers than twice the number of entries plus this number. Among fewer timers, a search would
+/// find too few stale ones.
 const STALE_MIN: usize = 64;
 
-/// Entries by key, each with one timer.
+/// A table of entries, found by their [`Key`], each with one timer.
 ///
-/// The holder passes the deadline of an entry to the table with [`arm`](Self::arm), which never
+/// The owner passes the deadline of an entry to the table with [`arm`](Self::arm), which never
 /// moves the timer to a later time. So a timer may fire earlier than the deadline. A [`Handle`]
 /// finds its entry by [`get`](Self::get) without a search.
 ///
@@ -44,7 +47,8 @@ struct Entry<T> {
     /// The time of the entry's current timer. All other timers of the entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
-    /// The value, or `None` while it is lent to the holder or has not been set yet.
+    /// The value of the entry, or `None` while it is [lent](Table::lend) to the owner of the table
+    /// or has not been set yet.
     value: Option<T>,
 }
 
@@ -102,8 +106,8 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
-    /// Inserts an entry without a value, because making the value needs the handle of the entry.
-    /// The holder sets the value with [`restore`](Self::restore).
+    /// Inserts an entry without a value, for an owner that needs the handle of the entry to make
+    /// the value. The owner then sets the value with [`restore`](Self::restore).
     ///
     /// # Errors
     /// Returns an error if the table is full.
@@ -120,14 +124,14 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
-    /// Returns the entry with this key, or `None` if there is none.
+    /// Returns the handle of the entry with this key, or `None` if there is none.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Handle> {
         self.find_where(key.identity, |method| method == key.method)
     }
 
-    /// Returns an entry with this identity whose method `will_do` accepts, or `None` if there is
-    /// none.
+    /// Returns the handle of an entry with this identity whose method `will_do` accepts, or `None`
+    /// if there is none.
     #[inline]
     pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
         self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)
@@ -187,8 +191,8 @@ impl<T> Table<T> {
         self.timers.next()
     }
 
-    /// Returns an entry whose timer has expired by `now`, if there is one. The caller must arm its
-    /// timer again or remove the entry.
+    /// Returns the handle of an entry whose timer has expired by `now`, if there is one. The caller
+    /// must arm the timer again or remove the entry.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
             let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.armed == at);

@@ -1,10 +1,10 @@
-//! The durations of the timers.
+//! The durations of the timers of transactions.
 
 use std::time::Duration;
 
-/// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and whether the transport is
-/// reliable. Neither `t1` nor `t2` may be zero, because then retransmissions would have no
-/// interval.
+/// The base values of the timers of a transaction (RFC 3261 §17.1.1.1 and table 4), and whether the
+/// transport is reliable. Neither `t1` nor `t2` may be zero, because then retransmissions would
+/// have no interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An estimate of the round-trip time. Default 500 ms.
@@ -37,8 +37,8 @@ impl Timing {
         elapsed
     }
 
-    /// Returns the time to wait for messages that are still in the network: `unreliable`, or zero
-    /// over a reliable transport.
+    /// Returns the time for which an ended transaction waits for messages that are still in the
+    /// network: `unreliable`, or zero over a reliable transport.
     pub(crate) fn linger(&self, unreliable: Duration) -> Duration {
         if self.reliable { Duration::ZERO } else { unreliable }
     }

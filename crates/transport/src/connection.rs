@@ -1,4 +1,4 @@
-//! One connection: its state, its window and its queue.
+//! A connection: its state, its window for sending, and its queue of waiting messages.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,16 +8,17 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
-/// Time for which a connection may be backed up before it takes no more new work. In a busy turn of
-/// its shard, a core can hand out more than a window of bytes before the driver sends any. So a
-/// connection may be backed up for a few turns although its peer reads everything at once.
+/// Time for which a connection may be [backed up](ConnectionState::BackedUp) before it takes no
+/// more new work. In a busy turn of its shard, a core can hand out more than a window of bytes
+/// before the driver sends any. So a connection may be backed up for a few turns although its peer
+/// reads everything at once.
 pub(crate) const NEW_WORK_WAIT: Duration = Duration::from_millis(100);
 
 /// The key by which a request finds a connection: the transport and both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) transport: Transport,
-    /// The listener that the request leaves from.
+    /// The address of the listener that the request leaves from.
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
@@ -31,12 +32,12 @@ impl Target {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// The connection is being opened. Messages wait.
+    /// The connection is being opened. Messages for the connection wait.
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// The driver was given at least [`STREAM_WINDOW`] bytes since it last reported that it had
-    /// sent everything. Further messages wait.
+    /// The peer reads slowly: the driver was given at least [`STREAM_WINDOW`] bytes since it last
+    /// reported that it had sent all bytes. Further messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,
@@ -45,7 +46,7 @@ pub enum ConnectionState {
 /// A connection in the table.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The flow, with the id of the connection. While the connection is being opened, the local
+    /// The flow of the connection, with its id. While the connection is being opened, the local
     /// address is that of the listener.
     pub(crate) flow: Flow,
     /// The address of the listener for which the connection was opened, or that accepted it. The
@@ -56,36 +57,38 @@ pub(crate) struct Connection {
     /// table does not look up a [named](Self::is_named) connection by its target.
     pub(crate) target: Option<Box<Target>>,
     pub(crate) state: ConnectionState,
-    /// The time from which the time limit of the state counts. For an open connection, it is the
+    /// The time from which the time limit of the `state` counts. For an open connection, it is the
     /// time of the last message or keep-alive in either direction, or of the opening. On a
     /// connection for responses, it is the time of the last message that we have sent. While the
     /// peer of an accepted connection has sent no message, it is the time at which the connection
     /// was accepted.
     pub(crate) since: Timestamp,
-    /// The time at which the timer of the connection fires, or `NEVER` if none is set.
+    /// The time at which the timer of the connection fires, or `NEVER` if no timer is set.
     pub(crate) armed: Timestamp,
     /// True if the owner of the table opened the connection and chose its id. Only messages whose
     /// flow has this id use the connection.
     pub(crate) is_named: bool,
-    /// True while the connection is being opened for a response whose own connection has ended.
+    /// True while the connection is being opened for a response. The connection on which the
+    /// request came has ended.
     pub(crate) opens_for_response: bool,
-    /// True if we have sent only responses on this connection, and their own connections have
-    /// ended. Then messages and keep-alives from the peer do not count as a use. Otherwise a peer
-    /// could keep the connection open with a ping every second.
+    /// True if we have sent only responses on this connection, to requests whose own connections
+    /// have ended. Then messages and keep-alives from the peer do not count as a use of this
+    /// connection. Otherwise a peer could keep it open with a ping every second.
     pub(crate) is_for_responses: bool,
     /// True if a message has arrived on the connection. A keep-alive is not a message.
     pub(crate) has_spoken: bool,
-    /// True if the connection is being closed because no message came in time.
+    /// True if the connection is being closed because no message arrived in time.
     pub(crate) is_idle: bool,
     /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
     /// True if a message was handed to the driver on this connection.
     pub(crate) has_carried: bool,
-    /// Bytes handed to the driver since it last reported that it had sent everything.
+    /// Bytes handed to the driver for this connection since it last reported that it had sent all
+    /// bytes.
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
-    /// The time at which the connection became backed up. If the driver frees the window but
+    /// The time at which the connection became backed up. If the driver has sent all bytes but
     /// messages still wait, the time stays the same. `NEVER` while no message has had to wait.
     blocked_since: Timestamp,
 }
@@ -114,10 +117,11 @@ impl Connection {
         }
     }
 
-    /// Returns whether a message to `remote` that names this connection may use it. Ids are reused
-    /// after many connections. If the IP addresses differ, the connection to the right peer has
-    /// ended and its id is reused: no other host must get the message. The ports may differ,
-    /// because the port in a Via can be the one at which its sender listens.
+    /// Returns whether a message to `remote` whose flow has the id of this connection may use the
+    /// connection. Ids are reused after many connections. If the IP addresses differ, the
+    /// connection that the sender means has ended and its id is reused: no other host must get the
+    /// message. The ports may differ, because the port in a Via can be the one at which its sender
+    /// listens.
     pub(crate) fn leads_to(&self, remote: SocketAddr) -> bool {
         let is_same = self.flow.remote.ip().to_canonical() == remote.ip().to_canonical();
         is_same && self.state != ConnectionState::Closing
@@ -128,12 +132,10 @@ impl Connection {
         !self.waiting.is_empty()
     }
 
-    /// Returns the number of bytes that wait for the connection.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Returns whether the queue of the connection has room for a message of this length.
     pub(crate) fn has_room(&self, bytes: usize, limits: &ConnectionLimits) -> bool {
         self.waiting.len() < limits.waiting_max
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
@@ -147,14 +149,13 @@ impl Connection {
         is_backed_up && now >= self.blocked_since + NEW_WORK_WAIT
     }
 
-    /// Appends a message to the queue of the connection.
     pub(crate) fn push(&mut self, transmit: Transmit) {
         self.waiting_bytes += transmit.bytes.len();
         self.waiting.push_back(transmit);
     }
 
-    /// Takes the next waiting message if the connection is open and its window is not used up. The
-    /// message gets the flow of this connection.
+    /// Returns the next waiting message with the flow of this connection, if the connection is open
+    /// and its window is not used up.
     pub(crate) fn hand_out(&mut self, now: Timestamp) -> Option<Transmit> {
         if self.state != ConnectionState::Open {
             return None;
@@ -168,14 +169,14 @@ impl Connection {
         Some(self.hand_out_now(now, transmit))
     }
 
-    /// Returns the message with the flow of this connection, and counts it in the window. The
-    /// connection must be open.
+    /// Returns the message with the flow of this connection, and counts its bytes in the window.
+    /// The connection must be open.
     pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
         self.renew(now);
         self.hand_out_pong(now, transmit)
     }
 
-    /// Returns the pong with the flow of this connection, and counts it in the window. The
+    /// Returns the pong with the flow of this connection, and counts its bytes in the window. The
     /// connection must be open. Unlike a message ([`hand_out_now`](Self::hand_out_now)), a pong
     /// does not count as a use of the connection.
     pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
@@ -211,16 +212,16 @@ impl Connection {
         }
     }
 
-    /// Records the time of a message or keep-alive in either direction. An accepted connection
-    /// whose peer has sent no message is not renewed.
+    /// Records `now` as the time of the last message or keep-alive in either direction. Does
+    /// nothing for an accepted connection whose peer has sent no message.
     fn renew(&mut self, now: Timestamp) {
         if !self.flow_is_silent() {
             self.since = now;
         }
     }
 
-    /// Begins a new window, because the driver has sent everything. Returns whether the connection
-    /// is open.
+    /// Begins a new window for sending, because the driver has sent all bytes of the last one.
+    /// Returns whether the connection is open.
     pub(crate) fn reopen(&mut self, now: Timestamp) -> bool {
         self.handed_out = 0;
         if self.state == ConnectionState::BackedUp {
@@ -230,7 +231,7 @@ impl Connection {
         self.state == ConnectionState::Open
     }
 
-    /// Empties the queue, and returns its messages unchanged.
+    /// Empties the queue of waiting messages, and returns the messages unchanged.
     pub(crate) fn give_up(&mut self) -> VecDeque<Transmit> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)

@@ -41,10 +41,10 @@ pub struct ConnectionTable {
     opened: usize,
     /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
-    /// The opened connections that carry only responses, because the connections of their requests
-    /// have ended.
+    /// The opened connections that carry only responses, to requests whose own connections have
+    /// ended.
     for_responses: Recency,
-    /// Counts of connections that are being opened for responses.
+    /// Counts of connections that are being opened for responses, per remote address.
     opening_for_responses: Remotes,
     bytes: WaitingBytes,
     shard: ShardIndex,
@@ -207,13 +207,14 @@ impl ConnectionTable {
     /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
     /// Messages that were handed out on it may be lost.
     ///
-    /// Returns the flow of the connection, with the address of the listener, and whether other
-    /// shards have sent requests on it. Returns `None` if the connection is unknown, or if no
-    /// message on it was ever handed to the driver.
+    /// Returns the flow of the connection, with the address of the listener as the local address,
+    /// and whether other shards have sent requests on the connection. Returns `None` if the
+    /// connection is unknown, or if no message on it was ever handed to the driver.
     ///
-    /// If the table closes a connection on which no message arrived, but the driver reports that a
-    /// message had begun ([`TimedOut`](CloseCause::TimedOut)), the connection was not idle, and the
-    /// driver counts it.
+    /// The table counts a connection as [idle](ConnectionCounters::idle) if it has closed the
+    /// connection because no message arrived in time. If the driver reports
+    /// [`TimedOut`](CloseCause::TimedOut) for it, a message had begun to arrive. Then the driver
+    /// counts the connection, and the table does not.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<(Flow, bool)> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
@@ -247,7 +248,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Records that the driver has sent everything on a connection, so that more can follow
+    /// Records that the driver has sent all bytes on a connection, so that more can follow
     /// ([`Core::on_writable`](tidegate_world::Core::on_writable)).
     pub fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
@@ -271,9 +272,9 @@ impl ConnectionTable {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
 
-    /// Answers a ping (RFC 5626 §4.4.1). Sends no answer if the connection is backed up or is being
-    /// closed. On a backed-up connection, other data is on its way to the peer. Any data shows the
-    /// peer that the flow works.
+    /// Answers a ping (RFC 5626 §4.4.1) with `pong`. Sends no answer if the connection is backed up
+    /// or is being closed. On a backed-up connection, other data is on its way to the peer, and any
+    /// data shows the peer that the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_keep_alive(now, id) {
             return;
@@ -288,8 +289,9 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Tells the driver to close a connection. The driver first sends the messages it has.
-    /// [`poll_unsent`](Self::poll_unsent) returns the messages that still wait in the queue.
+    /// Tells the driver to close a connection. The driver first sends the messages that it already
+    /// has. [`poll_unsent`](Self::poll_unsent) returns the messages that still wait in the queue of
+    /// the table.
     pub fn close(&mut self, id: ConnectionId) {
         self.close_because(id, CloseCause::Asked);
     }
@@ -345,7 +347,7 @@ impl ConnectionTable {
         self.closes.pop_front()
     }
 
-    /// Returns the next message that waited and could not be sent.
+    /// Returns the next message that waited for a connection and could not be sent.
     pub fn poll_unsent(&mut self) -> Option<Unsent> {
         self.unsent.pop_front()
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Counter;
 
-/// New work leaves 1/4 of each queue, and of the memory for all queues, to other messages.
+/// Requests that begin new work may not use the last 1/4 of each queue of waiting messages, and of
+/// the memory for all queues.
 const KEPT_PART: usize = 4;
 
 /// The limits of a [`ConnectionTable`](crate::ConnectionTable).
@@ -28,8 +29,8 @@ pub struct ConnectionLimits {
     /// Time limit for opening a connection.
     pub connect: Duration,
     /// Time within which a message must arrive on a connection after it was accepted. A keep-alive
-    /// does not count as a message. Otherwise strangers could hold all permitted connections with
-    /// one ping an hour on each.
+    /// does not count as a message, because otherwise strangers could hold all permitted
+    /// connections with one ping an hour on each.
     pub first: Duration,
     /// Time without messages and keep-alives in either direction after which a connection is
     /// closed.
@@ -69,8 +70,8 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Returns the limits on the messages that wait, as they apply to a request that begins new
-    /// work.
+    /// Returns these limits with the lower limits on waiting messages that apply to requests that
+    /// begin new work.
     pub(crate) fn for_new_work(&self) -> Self {
         let part = |max: usize| max - max / KEPT_PART;
         Self {
@@ -95,9 +96,10 @@ pub struct ConnectionCounters {
     /// reached.
     pub excess: Counter,
     /// Connections closed because of [`idle`](ConnectionLimits::idle) or
-    /// [`first`](ConnectionLimits::first), unless a message had begun. They are counted at their end.
+    /// [`first`](ConnectionLimits::first), unless a message had begun to arrive. A connection is
+    /// counted when it ends.
     pub idle: Counter,
-    /// Idle connections evicted because others had to be opened.
+    /// Idle connections that were closed to make room for others.
     pub evicted: Counter,
     /// Connections closed because of [`stall`](ConnectionLimits::stall).
     pub stalled: Counter,
@@ -112,7 +114,7 @@ pub struct ConnectionCounters {
     pub returned: Counter,
     /// Unsent messages that were reported to the core.
     pub unsent: Counter,
-    /// Bytes that wait for connections now.
+    /// Bytes that now wait to be sent on connections.
     pub waiting_bytes: Counter,
     /// Pings that got no pong because the connection was backed up or was being closed.
     pub pongs_saved: Counter,

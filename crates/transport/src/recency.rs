@@ -7,8 +7,9 @@ use tidegate_world::{ConnectionId, Timestamp};
 
 /// An order of connections by their last use.
 ///
-/// Every message counts as a use. Moving a connection in the order at each message would cost too
-/// much. So a connection keeps its old position until [`oldest`](Self::oldest) reaches it.
+/// Each message on a connection is a use. Moving a connection in the order at each message would
+/// cost too much. So a connection keeps its old position until [`oldest`](Self::oldest) reaches
+/// this position.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     order: BTreeSet<(Timestamp, ConnectionId)>,
@@ -16,26 +17,23 @@ pub(crate) struct Recency {
 }
 
 impl Recency {
-    /// Adds a connection that was last used at `now`.
     pub(crate) fn add(&mut self, now: Timestamp, id: ConnectionId) {
         self.places.insert(id, now);
         self.order.insert((now, id));
     }
 
-    /// Removes a connection, if present.
     pub(crate) fn remove(&mut self, id: ConnectionId) {
         if let Some(place) = self.places.remove(&id) {
             self.order.remove(&(place, id));
         }
     }
 
-    /// Returns the number of connections in the order.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Returns the least recently used connection. Returns `None` if its last use was less than
-    /// `unused` ago. `last_use` returns the time of a connection's last use.
+    /// Returns the least recently used connection, or `None` if its last use was less than `unused`
+    /// before `now`. `last_use` returns the time of a connection's last use.
     pub(crate) fn oldest(
         &mut self,
         now: Timestamp,

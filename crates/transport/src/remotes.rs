@@ -12,8 +12,8 @@ pub(crate) struct Remotes {
 }
 
 impl Remotes {
-    /// Counts one more connection with this remote address. Returns `false`, and counts nothing, if
-    /// the remote address already has `each_max` connections.
+    /// Counts one more connection with this remote address. Returns `false`, and does not count the
+    /// connection, if the remote address already has `each_max` connections.
     pub(crate) fn admit(&mut self, remote: SocketAddr, each_max: usize) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -24,7 +24,6 @@ impl Remotes {
         true
     }
 
-    /// Subtracts one connection with this remote address.
     pub(crate) fn forget(&mut self, remote: SocketAddr) {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -35,7 +34,6 @@ impl Remotes {
         }
     }
 
-    /// Returns whether all counts are zero.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.is_empty()

@@ -1,4 +1,4 @@
-//! A wrapper of a core. It sends and receives the core's stream messages on connections.
+//! A wrapper of a core that carries the core's stream messages on connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::connections::ConnectionTable;
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::unsent::{Unsent, WhyUnsent, cause_of};
 
-/// A ping and its answer (RFC 5626 §4.4.1).
+/// A ping, which is answered with a [`PONG`] (RFC 5626 §4.4.1).
 const PING: &[u8] = b"\r\n\r\n";
 const PONG: &[u8] = b"\r\n";
 
@@ -31,7 +31,7 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If the peer reads too slowly, a request that begins [new
-/// work](Transmit::is_new_work) does not wait but fails at once. If a connection ends and messages
+/// work](Transmit::is_new_work) fails at once and does not wait. If a connection ends and messages
 /// may have been lost on it, the core gets [`on_failed`](Core::on_failed) with the flow of the
 /// connection and an empty quote.
 ///
@@ -97,8 +97,8 @@ impl<C: Core> Streams<C> {
         &self.connections
     }
 
-    /// Passes the outputs of the core to the connections, and reports unsent messages to the core,
-    /// until neither has anything left.
+    /// Passes the outputs of the core to the connection table, and reports unsent messages to the
+    /// core, until neither has anything left to pass on.
     fn settle(&mut self, now: Timestamp) {
         loop {
             // Connections come first, because messages may name them.
@@ -162,7 +162,8 @@ impl<C: Core> Streams<C> {
         self.core.on_failed(now, unsent.failure());
     }
 
-    /// Handles data from a connection. Returns the message to offer to the core, if there is one.
+    /// Handles a message or keep-alive from a connection. Returns the message to offer to the core,
+    /// if there is one.
     ///
     /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
     /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single

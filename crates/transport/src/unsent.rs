@@ -18,18 +18,19 @@ pub struct Unsent {
 /// The reason why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyUnsent {
-    /// The flow names a connection that has ended, is being closed, or leads to another host. Or
-    /// the transport is WebSocket, and there is no connection to the peer. RFC 3261 §18.2.2: "If
-    /// that connection is no longer open, the server SHOULD open a connection to the IP address in
-    /// the "received" parameter". To open another connection, send the message again on a flow that
-    /// names no connection.
+    /// The flow of the message has the id of a connection that has ended, is being closed, or leads
+    /// to another host. Or the transport is WebSocket, and there is no connection to the peer. RFC
+    /// 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+    /// the IP address in the "received" parameter". To open another connection, send the message
+    /// again on a flow that names no connection.
     Gone,
     /// The limit on the number of connections is reached.
     TooMany,
-    /// There is no room for the message: in the queue of the connection, or in the memory for all
+    /// There is no room for the message in the queue of the connection, or in the memory for all
     /// waiting messages.
     NoRoom,
-    /// The message begins new work, and the peer of the connection reads too slowly.
+    /// The message is a request that begins new work, and the peer of the connection reads too
+    /// slowly.
     BackedUp,
     /// The connection failed or was closed while the message waited.
     Closed(CloseCause),

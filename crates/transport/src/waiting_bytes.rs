@@ -13,7 +13,6 @@ pub(crate) struct WaitingBytes {
 }
 
 impl WaitingBytes {
-    /// Returns the number of bytes that wait for all connections together.
     pub(crate) fn total(&self) -> usize {
         self.total
     }
@@ -30,13 +29,11 @@ impl WaitingBytes {
         self.total + bytes <= max && (id.is_opened() || self.accepted + bytes <= max / 2)
     }
 
-    /// Adds bytes that wait for a connection.
     pub(crate) fn add(&mut self, id: ConnectionId, bytes: usize) {
         self.total += bytes;
         self.accepted += if id.is_opened() { 0 } else { bytes };
     }
 
-    /// Subtracts bytes that no longer wait.
     pub(crate) fn remove(&mut self, id: ConnectionId, bytes: usize) {
         self.total -= bytes;
         self.accepted -= if id.is_opened() { 0 } else { bytes };

@@ -2,8 +2,8 @@
 //!
 //! A buffer is taken from the shard's pool, and filled by `recvmmsg` or by the code that writes a
 //! message. When it is dropped, its memory returns to the pool, unless the buffer has grown. A
-//! buffer belongs to one thread. A message that is handed off to another shard is copied. Handoffs
-//! are rare.
+//! buffer belongs to one thread, so a message that is handed off to another shard is copied.
+//! Handoffs are rare.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,17 +17,17 @@ pub const SMALL: usize = 2048;
 /// Maximum capacity of a buffer, in bytes. No UDP payload is longer.
 pub const LARGE: usize = 65_535;
 
-/// Maximum number of spare buffers in a pool. The pool frees further ones.
+/// Maximum number of unused buffers that a pool keeps. The pool frees further unused buffers.
 const SPARE_MAX: usize = 4096;
 
-/// Usage counts of a pool.
+/// Usage counts of a [`Pool`] of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PoolUse {
-    /// Small buffers that were allocated because the pool had no spare one.
+    /// Number of buffers that were allocated because the pool had no unused buffer.
     pub small_allocated: u64,
     /// Number of times that a buffer has grown. The pool never keeps buffers that have grown.
     pub large_allocated: u64,
-    /// Buffers in use now.
+    /// Number of buffers in use now.
     pub live: u64,
 }
 
@@ -55,7 +55,8 @@ impl Pool {
         Self::default()
     }
 
-    /// Takes an empty buffer of [`SMALL`] capacity, which grows up to [`LARGE`] if more is written.
+    /// Returns an empty buffer with the capacity [`SMALL`]. The buffer grows up to [`LARGE`] if
+    /// more bytes are written.
     pub fn take(&self) -> Buffer {
         self.0.note(|u| u.live += 1);
         let data = self.0.spare.borrow_mut().pop().unwrap_or_else(|| {
@@ -65,7 +66,7 @@ impl Pool {
         Buffer { data, len: 0, shelf: Rc::clone(&self.0) }
     }
 
-    /// Takes a buffer and copies `bytes` into it, at most [`LARGE`] of them.
+    /// Returns a buffer with a copy of `bytes`, which is cut off after [`LARGE`] bytes.
     pub fn copy(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take();
         let fits = &bytes[..bytes.len().min(LARGE)];
@@ -85,7 +86,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// The bytes of a packet, in a buffer of a pool.
+/// The bytes of a packet, in memory that belongs to a [`Pool`].
 pub struct Buffer {
     data: Box<[u8]>,
     len: usize,

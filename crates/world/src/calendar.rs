@@ -6,14 +6,15 @@ use slab::Slab;
 
 use crate::{Timers, Timestamp};
 
-/// Events in the order of their times. Events with equal times are in the order of insertion.
+/// A queue of events in the order of their times. Events with equal times are in the order of
+/// insertion.
 ///
-/// Time does not go back. If an event is inserted for an earlier time than that of the last removed
-/// event, it becomes the next event.
+/// Time does not go back: an event that is inserted for a time before that of the last removed
+/// event is due at once.
 #[derive(Debug)]
 pub struct Calendar<E> {
-    /// The slots of the events. The heap moves these small indices instead of the events. A vacated
-    /// slot is reused while it is still in the cache.
+    /// The slot of each event in `events`, in the order of the events' times. Moving these small
+    /// indices costs less than moving the events.
     order: Timers<u32>,
     events: Slab<E>,
 }
@@ -24,7 +25,7 @@ impl<E> Calendar<E> {
         Self { order: Timers::new(), events: Slab::new() }
     }
 
-    /// Inserts `event` at `at`.
+    /// Inserts an event that is due at the time `at`.
     pub fn push(&mut self, at: Timestamp, event: E) {
         let place = u32::try_from(self.events.insert(event)).expect("fewer than 2^32 events");
         self.order.push(at, place);
@@ -45,14 +46,14 @@ impl<E> Calendar<E> {
         self.pop_by(Timestamp::NEVER)
     }
 
-    /// Removes and returns the next event with its time, if it is at `end` or earlier.
+    /// Removes and returns the next event with its time, if this time is `end` or earlier.
     #[inline]
     pub fn pop_by(&mut self, end: Timestamp) -> Option<(Timestamp, E)> {
         let (at, place) = self.order.pop(end)?;
         Some((at, self.events.remove(place as usize)))
     }
 
-    /// Drops the events for which `counts` returns false. Time does not advance.
+    /// Removes the events for which `counts` returns false. This does not advance the time.
     pub fn retain(&mut self, counts: impl Fn(Timestamp, &E) -> bool) {
         let dropped = RefCell::new(Vec::new());
         let events = &self.events;

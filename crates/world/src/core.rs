@@ -5,17 +5,18 @@ use crate::{
     Shedding, Timestamp, Transmit, Work,
 };
 
-/// Maximum length of a command in bytes: enough for a configuration of about 200,000 back ends.
+/// Maximum length of an operator's command in bytes. This is enough for a configuration of about
+/// 200,000 back ends.
 pub const COMMAND_MAX: usize = 16 << 20;
 
 /// Maximum number of bytes that a core hands out on one connection before it gets
-/// [`Core::on_writable`]. The message that reaches this number may exceed it.
+/// [`Core::on_writable`]. The last message may exceed this number.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
 /// An input for the core of another shard of the same process.
 #[derive(Debug)]
 pub struct Handoff {
-    /// Number of the other shard.
+    /// Number of the shard whose core gets the input.
     pub shard: u16,
     /// The input.
     pub input: HandoffInput,
@@ -29,11 +30,11 @@ pub enum HandoffInput {
     Received(Received),
     /// A message to send on a connection of the receiving shard ([`Core::on_transmit`]).
     Transmit(Transmit),
-    /// The failed delivery of a message of the receiving shard ([`Core::on_failed`]).
+    /// A report that a message of the receiving shard could not be delivered ([`Core::on_failed`]).
     Failure(Failure),
 }
 
-/// A pure state machine, given time and packets from outside.
+/// A pure state machine, to which a driver passes time and packets.
 ///
 /// # The contract
 ///
@@ -65,49 +66,50 @@ pub enum HandoffInput {
 ///    the connection by a [`Transmit`] with that flow. A transmit on a stream always names an open
 ///    connection of the same shard. The driver drops and counts any other transmit on a stream. A
 ///    core sends on a connection of another shard by [`poll_handoff`](Self::poll_handoff).
-/// 3. The driver buffers what the system does not take. The core hands out at most
-///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
-///    [`on_writable`](Self::on_writable). The driver calls this function when the system has taken
-///    all bytes of the connection, and the core has handed out at least half a `STREAM_WINDOW`
-///    since the connection opened or since the driver last called this function.
+/// 3. The driver buffers the bytes that the operating system does not accept yet. The core hands
+///    out at most [`STREAM_WINDOW`] bytes and one message on a connection, and keeps further
+///    messages until [`on_writable`](Self::on_writable). The driver calls this function when the
+///    operating system has accepted all bytes of the connection, and the core has handed out at
+///    least half a `STREAM_WINDOW` since the connection opened or since the driver last called this
+///    function.
 /// 4. A connection ends with exactly one [`on_closed`](Self::on_closed), also after
-///    [`poll_close`](Self::poll_close). Only then is its name free.
+///    [`poll_close`](Self::poll_close). Only then may its name be used for another connection.
 ///
 /// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping has the bytes CRLF CRLF, and a pong has
 /// the bytes CRLF. Each is an `offer` when it arrives, and a `Transmit` when it is sent. The core
 /// answers a ping. The driver takes a CRLF for a pong if it has sent a ping.
 ///
 /// The inputs are few on purpose. A core knows nothing except its inputs, so a record of the inputs
-/// ([`Recorder`](crate::Recorder)) is enough to repeat a run. A core that wraps another one, or is
-/// one of several kinds, passes them on by [`delegate`](crate::delegate).
+/// ([`Recorder`](crate::Recorder)) is enough to repeat a run. A core that wraps another core, or is
+/// an enum of several cores, passes the inputs on by [`delegate`](crate::delegate).
 pub trait Core {
-    /// Takes a packet that has arrived. The core classifies it, and then queues, drops or rejects
-    /// it, or hands it off. The work is bounded and cheap.
+    /// Takes a packet that has arrived. The core classifies the packet, and then queues, drops or
+    /// rejects it, or hands it off to another shard. The work is bounded and cheap.
     fn offer(&mut self, now: Timestamp, received: Received);
 
-    /// Serves one queued message. Returns `false` when none was waiting.
+    /// Serves one queued message. Returns `false` if no message was waiting.
     fn serve(&mut self, now: Timestamp) -> bool;
 
     /// Fires expired timers.
     fn handle_timeout(&mut self, now: Timestamp);
 
-    /// Reports a failed delivery.
+    /// Reports that a packet could not be delivered.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
 
     /// Sends a message of another shard on a connection of this shard. A core without connections
-    /// drops it.
+    /// drops the message.
     fn on_transmit(&mut self, _now: Timestamp, _transmit: Transmit) {}
 
-    /// Reports that a connection is open: one that the core asked for, or one that the driver
-    /// accepted. `flow` contains the name of the connection and the addresses of both ends.
+    /// Reports that a connection is open. Either the core asked for the connection, or the driver
+    /// accepted it. `flow` contains the name of the connection and the addresses of both ends.
     fn on_connected(&mut self, _now: Timestamp, _flow: Flow) {}
 
     /// Reports that a connection has ended, or could not be opened. Data that the core handed out
     /// on the connection may be lost.
     fn on_closed(&mut self, _now: Timestamp, _id: ConnectionId, _cause: CloseCause) {}
 
-    /// Reports that the system has taken everything that was handed out on a connection. Another
-    /// [`STREAM_WINDOW`] may follow.
+    /// Reports that the operating system has accepted all bytes that the core handed out on a
+    /// connection. The core may hand out another [`STREAM_WINDOW`] of bytes.
     fn on_writable(&mut self, _now: Timestamp, _id: ConnectionId) {}
 
     /// Reports how busy the driver was until now, and how full its sockets are. The driver calls
@@ -123,7 +125,7 @@ pub trait Core {
     /// changes nothing.
     fn on_answer(&mut self, _now: Timestamp, _id: QueryId, _answer: QueryAnswer) {}
 
-    /// Starts draining: the core admits no new work and finishes the rest.
+    /// Starts draining: the core admits no new work and finishes the existing work.
     fn on_drain(&mut self, now: Timestamp);
 
     /// Returns the next packet to send, if there is one.
@@ -151,15 +153,16 @@ pub trait Core {
         None
     }
 
-    /// Returns the datagrams to drop before the core gets them. The driver asks at each
-    /// [`on_load`](Self::on_load), and the answer applies until the next `on_load`. A core that
-    /// wants datagrams dropped also sets a timer. Otherwise the driver would not ask it again while
-    /// nothing arrives.
+    /// Returns rules for dropping datagrams before the core gets them. The driver calls this at
+    /// each [`on_load`](Self::on_load), and applies the rules until the next `on_load`. While a
+    /// core wants datagrams dropped, it also keeps a timer set. Otherwise the driver would not call
+    /// it again while no packet arrives.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }
 
-    /// Returns the kind of work that the last `offer` or `serve` did. A model of costs uses it.
+    /// Returns the kind of work that the last `offer` or `serve` did. An emulated processor charges
+    /// time for this work.
     fn last_work(&self) -> Work {
         Work::default()
     }

@@ -1,28 +1,28 @@
-//! Numbers that a shard counts and other threads read.
+//! Counters that a shard writes and other threads read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number with one writer, the shard's thread, and any number of readers.
+/// A counter that only the shard's thread may write and any thread may read.
 ///
-/// No core uses it as an input. So reading it at any time does not affect the behaviour of a core.
+/// The behaviour of a core does not depend on whether or when another thread reads a counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Returns the number.
+    /// Returns the current value.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Adds `n`. Only the writer may call it: a load and a store cost less than an atomic addition,
-    /// but with two writers they would lose counts.
+    /// Adds `n` to the value. Only the shard's thread may call this: a load and a store cost less
+    /// than an atomic addition, but with two writers they would lose counts.
     #[inline]
     pub fn add(&self, n: u64) {
         self.set(self.get().wrapping_add(n));
     }
 
-    /// Sets the number. Only the writer may call it.
+    /// Sets the value. Only the shard's thread may call this.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);

@@ -1,8 +1,8 @@
-//! Delegation for cores that wrap another one.
+//! Delegation of the functions of [`Core`], for cores that wrap another core.
 
 use crate::Core;
 
-/// Implements the functions of [`Core`] that only pass their call on to an inner core.
+/// Implements functions of [`Core`] that only pass their call on to an inner core.
 ///
 /// Use it in an `impl Core`, in one of these forms:
 ///
@@ -12,13 +12,14 @@ use crate::Core;
 /// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` passes on every call
 ///   to the core of the variant.
 ///
-/// No call goes through a table of functions, unless the inner core is a `dyn Core`.
+/// The calls are dispatched statically, unless the inner core is a `dyn Core`.
 ///
-/// A new function of [`Core`] has to be added here once. Then every delegation without `only`
-/// passes it on. If a function with a default were missing here, the default would answer, and the
-/// inner core would never get the call. In that case clippy rejects the implementations for
-/// pointers below. A core that must handle every input, such as a recorder, uses `only` and denies
-/// `clippy::missing_trait_methods`: a new function is an error there until it is handled.
+/// A new function of [`Core`] has to be added to this macro. Then every delegation without `only`
+/// passes it on. If the macro lacked a function that has a default implementation, wrappers would
+/// run the default and never call the inner core. Clippy detects this mistake, because it rejects
+/// the implementations for pointers in this file. A core that must handle every input, such as a
+/// recorder, uses `only` and denies `clippy::missing_trait_methods`. Then a new function is an
+/// error until this core handles it.
 ///
 /// ```
 /// use tidegate_world::{Core, Received, Timestamp, delegate};
@@ -211,13 +212,13 @@ macro_rules! delegate {
     };
 }
 
-/// A core that its driver borrows.
+/// A borrowed core is a core, so that a driver can work on it without owning it.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core + ?Sized> Core for &mut C {
     delegate!(**self);
 }
 
-/// A core behind a pointer, so that the driver need not know the type of the core.
+/// A boxed core is a core, so that the driver need not know the type of the core.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core + ?Sized> Core for Box<C> {
     delegate!(**self);

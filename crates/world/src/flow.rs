@@ -1,10 +1,10 @@
-//! Flows: the transport and the two ends of messages.
+//! The flow of a message: its transport, the addresses of both ends, and its connection.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-/// A transport of messages.
+/// A transport protocol for SIP messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// Datagrams, RFC 3261 §18.
@@ -41,13 +41,13 @@ impl Transport {
         matches!(self, Self::Tls | Self::Wss)
     }
 
-    /// Returns whether each message travels as one WebSocket message. Only a client opens such a
-    /// connection: a browser accepts none.
+    /// Returns whether each SIP message travels as one WebSocket message. Only clients open
+    /// WebSocket connections, because a browser accepts none.
     pub const fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)
     }
 
-    /// Returns the name in a Via's sent-protocol (RFC 3261 §20.42, RFC 7118 §5.1).
+    /// Returns the name of the transport in a Via header field (RFC 3261 §20.42, RFC 7118 §5.1).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -65,7 +65,7 @@ impl fmt::Display for Transport {
     }
 }
 
-/// One of the shards of a process.
+/// The index of a shard, and the number of shards of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardIndex {
     index: u16,
@@ -90,30 +90,29 @@ impl ShardIndex {
         self.index
     }
 
-    /// Returns the other shards of the process.
+    /// Returns the numbers of the other shards of the process.
     pub fn others(self) -> impl Iterator<Item = u16> {
         (0..self.count).filter(move |&other| other != self.index)
     }
 }
 
-/// The name of a connection between a core and its driver, unique in a process while the connection
-/// lasts.
+/// The name of a connection between a core and its driver. The name is unique in a process while
+/// the connection lasts.
 ///
-/// Each side names the connections that it begins, without asking the other side. The core uses odd
-/// numbers for those that it [opens](crate::Core::poll_connect). The driver uses even numbers for
-/// those that it accepts. The shards of a process use the numbers of each side in turn, so a number
-/// also shows the [shard](Self::shard) that has the connection.
+/// The core names the connections that it [opens](crate::Core::poll_connect) by odd numbers, and
+/// the driver names those that it accepts by even numbers, so neither has to ask the other. The odd
+/// and the even numbers are assigned to the shards of a process in turn, so a number also shows the
+/// [shard](Self::shard) that has the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(NonZeroU32);
 
 impl ConnectionId {
-    /// The first connection that the core of the first shard opens.
+    /// The name of the first connection that the core of the first shard opens.
     pub const FIRST_OPENED: Self = Self(NonZeroU32::MIN);
-    /// The first connection that the driver of the first shard accepts.
+    /// The name of the first connection that the driver of the first shard accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
 
-    /// Returns the connection with this number, or `None` for 0, which is not a number of a
-    /// connection.
+    /// Returns the name with this number, or `None` for 0, which is not the number of a connection.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
@@ -131,31 +130,32 @@ impl ConnectionId {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the first connection that a shard opens.
+    /// Returns the name of the first connection that a shard opens.
     pub const fn first_opened(shard: ShardIndex) -> Self {
         Self::FIRST_OPENED.plus(shard.index)
     }
 
-    /// Returns the first connection that a shard accepts.
+    /// Returns the name of the first connection that a shard accepts.
     pub const fn first_accepted(shard: ShardIndex) -> Self {
         Self::FIRST_ACCEPTED.plus(shard.index)
     }
 
-    /// Returns the number of the shard that has the connection. `any` is any shard of the process.
-    /// It supplies the number of shards.
+    /// Returns the number of the shard that has the connection. `any` is any shard of the process,
+    /// and only its number of shards is used.
     pub const fn shard(self, any: ShardIndex) -> u16 {
         ((self.0.get() - 1) / 2 % any.count as u32) as u16
     }
 
-    /// Returns the next name for a connection of the same side in a process with one shard. After
+    /// Returns the next name with the same parity (odd or even) in a process with one shard. After
     /// the last of about 2^31 names, the first is used again.
     #[must_use]
     pub const fn next(self) -> Self {
         self.next_of(ShardIndex::ALONE)
     }
 
-    /// Returns the next name for a connection of the same side of `shard`. The side has about 2^31
-    /// names, divided by the number of shards. After the last name, the first is used again.
+    /// Returns the next name with the same parity (odd or even) that belongs to `shard`. There are
+    /// about 2^31 such names, divided by the number of shards. After the last name, the first is
+    /// used again.
     #[must_use]
     pub const fn next_of(self, shard: ShardIndex) -> Self {
         match self.0.checked_add(2 * shard.count as u32) {
@@ -179,14 +179,15 @@ impl fmt::Debug for ConnectionId {
 /// The flow of a message: its transport, the addresses of both ends, and its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// Transport of both ends.
+    /// The transport on which the message travels.
     pub transport: Transport,
-    /// The end on this side. A received message arrived at this address. A message to send leaves
-    /// from it. If it is the wildcard address of a listener, the system chooses the address.
+    /// The local address. A received message arrived at this address. A message to send leaves from
+    /// this address. If it is the wildcard address of a listener, the operating system chooses the
+    /// address.
     pub local: SocketAddr,
-    /// The peer's end.
+    /// The address of the peer.
     pub remote: SocketAddr,
-    /// The connection, or `None` over UDP. It is also `None` while the connection is not known.
+    /// The connection of the message, or `None` over UDP or while the connection is not known.
     pub connection: Option<ConnectionId>,
 }
 
@@ -214,8 +215,8 @@ pub struct Connect {
     pub id: ConnectionId,
     /// The transport of the connection, which is not UDP.
     pub transport: Transport,
-    /// The listener for which the connection is opened. The driver uses the IP address of the
-    /// listener, and the operating system chooses the port.
+    /// The address of the listener for which the connection is opened. The driver uses the IP
+    /// address of the listener, and the operating system chooses the port.
     pub local: SocketAddr,
     /// The address of the peer.
     pub remote: SocketAddr,
@@ -236,8 +237,8 @@ pub enum CloseCause {
     Refused,
     /// The network or the host is unreachable.
     Unreachable,
-    /// The peer did not answer, did not complete a handshake or a message, or did not read, in
-    /// time.
+    /// The peer did not answer in time, did not complete a handshake or a message in time, or did
+    /// not read in time.
     TimedOut,
     /// The TLS handshake failed, or the identity of the peer cannot be verified.
     Insecure,

@@ -1,4 +1,5 @@
-//! Durations, counted in fixed buckets. The counts of several shards and machines can be added.
+//! A histogram of durations. Its buckets are fixed, so that the histograms of several shards and
+//! machines can be added.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,7 +10,7 @@ const BOUNDS_US: [u64; 14] = [
     2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// A histogram with any number of writers and readers.
+/// A histogram of durations that any number of threads may write and read.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BOUNDS_US.len() + 1],

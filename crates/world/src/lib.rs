@@ -1,9 +1,9 @@
-//! The environment of a sans-IO core, and the contract with its driver.
+//! The interface between a sans-IO core and its driver, and the data types that both use.
 //!
 //! A *core* (proxy, user agent) is a pure state machine: it never reads a clock, draws entropy or
-//! touches a socket. A *driver* (real sockets in `io`, simulated time in `sim`) gives it time,
-//! randomness and packets through [`Core`], and sends its packets. A core behaves the same under
-//! each driver, byte for byte.
+//! touches a socket. A *driver* (real sockets in `io`, simulated time in `sim`) passes time and
+//! packets to the core through [`Core`], and sends the packets of the core. The random numbers of a
+//! core come from a [`Seed`]. A core behaves the same under each driver, byte for byte.
 
 mod buffer;
 mod calendar;

@@ -5,35 +5,36 @@ use crate::{Buffer, Flow, Timestamp};
 /// A packet that has arrived, in the buffer that the driver filled.
 #[derive(Debug)]
 pub struct Received {
-    /// Time of arrival: the time that the kernel recorded, if it did, so that the sojourn includes
-    /// the wait in the socket's queue.
+    /// The time at which the packet arrived. If the kernel recorded a time, it is this time, so
+    /// that the measured delay of the packet includes the wait in the socket's queue.
     pub arrived: Timestamp,
     /// The flow on which the packet came.
     pub flow: Flow,
     /// The bytes of the packet.
     pub bytes: Buffer,
-    /// Number of handoffs from shard to shard so far.
+    /// Number of times that one shard has handed the packet off to another.
     pub handoffs: u8,
 }
 
 impl Received {
-    /// Creates a packet that came directly from outside.
+    /// Creates a packet that no shard has handed off yet.
     pub fn new(arrived: Timestamp, flow: Flow, bytes: Buffer) -> Self {
         Self { arrived, flow, bytes, handoffs: 0 }
     }
 }
 
-/// A packet to send. Over a stream it is one whole message.
+/// A packet to send: a datagram, or one whole message over a stream.
 #[derive(Debug)]
 pub struct Transmit {
     /// The source and the destination of the packet.
     pub flow: Flow,
     /// The bytes of the packet.
     pub bytes: Buffer,
-    /// Rules for sending the packet together with others.
+    /// Rules for sending the packet in a batch with others.
     pub batching: Batching,
-    /// True if the packet is a request that begins new work, and its sender can send it elsewhere or
-    /// reject it. Such a request does not wait for a peer that reads its connection too slowly.
+    /// True if the packet is a request that begins new work, such as an INVITE for a new call, and
+    /// the core can still send it to another peer or reject it. If the peer of its connection reads
+    /// too slowly, such a request fails at once and does not wait.
     pub is_new_work: bool,
 }
 
@@ -44,23 +45,27 @@ impl Transmit {
     }
 }
 
-/// Rules for sending a datagram together with others to its destination. Several datagrams of one
-/// length cost a driver little more than one datagram. A driver may ignore the rules.
+/// Rules by which a driver may send a datagram in a batch with others to the same destination. A
+/// batch of datagrams of equal length (GSO) costs a driver little more than one datagram. A driver
+/// may ignore the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
-    /// A number for the order. The driver keeps the order of datagrams with the same number, and
-    /// may change the order of datagrams with different numbers. A datagram with 0 keeps its order
-    /// with all others.
+    /// A number that restricts the order of sending. The driver keeps the order of datagrams with
+    /// the same number, and may change the order of datagrams with different numbers. A datagram
+    /// with 0 keeps its order with all others.
     pub sequence: u32,
-    /// Offset in the bytes at which meaningless spaces may be inserted, or 0 if there is none.
+    /// Offset in the datagram at which the driver may insert spaces, to give the datagram the
+    /// length of the others in its batch. The spaces do not change the meaning of the message. With
+    /// 0, the driver must not insert any.
     pub pad_at: u16,
 }
 
-/// The reason why a packet could not be delivered. For datagrams it may be forged. For streams the
-/// transport itself reports it.
+/// The reason why a packet could not be delivered. For a datagram, the reason may be forged,
+/// because it may come from an ICMP message. For a message on a stream, the local transport itself
+/// reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Nothing listens at the port (ICMP port unreachable, or a refused connection).
+    /// Nothing listens at the destination port (ICMP port unreachable, or a refused connection).
     Refused,
     /// The network or the host is unreachable.
     Unreachable,
@@ -68,7 +73,7 @@ pub enum Cause {
     TooLarge,
     /// The connection ended, and data sent on it may not have arrived.
     Closed,
-    /// The connection that the flow names no longer exists.
+    /// The connection that the flow of the packet names no longer exists.
     Gone,
     /// A limit is reached, for example on the number of connections, or on the messages that wait
     /// for a connection or for another shard.
@@ -80,31 +85,32 @@ pub enum Cause {
     Other,
 }
 
-/// Maximum length of the quote in a [`Failure`], in bytes: an ICMP error has at most 576 bytes over
-/// IPv4 (RFC 1812 §4.3.2.3), which include the headers before the quoted payload.
+/// Maximum number of bytes of a lost datagram that a [`Failure`] quotes. An ICMP error over IPv4
+/// has at most 576 bytes (RFC 1812 §4.3.2.3), including the headers before the quoted payload.
 pub const QUOTE_MAX: usize = 576;
 
-/// A failed delivery, as far as the transport could tell.
+/// A report that a packet could not be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The flow on which the delivery failed.
     pub flow: Flow,
     /// The reason why the delivery failed.
     pub cause: Cause,
-    /// Beginning of the lost message. For a datagram, the part that the report quotes: at most
-    /// [`QUOTE_MAX`] bytes, which may be forged. A message that was not sent on a stream is quoted
-    /// whole. Empty if nothing is quoted.
+    /// The beginning of the lost message, or empty if it is not known. For a datagram, it has at
+    /// most [`QUOTE_MAX`] bytes and may be forged. For a message that was not sent on a stream, it
+    /// is the whole message.
     pub quote: Box<[u8]>,
 }
 
 impl Failure {
-    /// Creates the failure of a datagram with these bytes. Quotes the first [`QUOTE_MAX`] of them.
+    /// Creates the failure of a datagram, and quotes at most the first [`QUOTE_MAX`] of its
+    /// `bytes`.
     pub fn new(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
         Self { flow, cause, quote: bytes[..bytes.len().min(QUOTE_MAX)].into() }
     }
 
     /// Creates the failure of a message that could not be sent on its stream. Quotes the whole
-    /// message, because its branch may come after a long Request-URI.
+    /// message: the core needs its branch, which may come after a long Request-URI.
     pub fn unsent(flow: Flow, cause: Cause, bytes: &[u8]) -> Self {
         Self { flow, cause, quote: bytes.into() }
     }

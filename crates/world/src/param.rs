@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Maximum number of parameters of one entry.
+/// Maximum number of parameters of one law or policy.
 pub const PARAMS_MAX: usize = 16;
 
 /// A numeric parameter of a law or a policy.
@@ -29,9 +29,10 @@ pub struct Param {
 /// them. The bounds are allowed too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Range {
-    /// All numbers from the first to the second.
+    /// All numbers from the first bound to the second.
     Real(f64, f64),
-    /// The whole numbers from the first to the second. 0 to 1 is a choice between no and yes.
+    /// The whole numbers from the first bound to the second. The bounds 0 and 1 mean a choice
+    /// between no and yes.
     Whole(u32, u32),
 }
 
@@ -44,7 +45,7 @@ impl Range {
         }
     }
 
-    /// Returns whether a value is allowed. Not-a-number never is.
+    /// Returns whether a value is allowed. NaN is never allowed.
     pub fn contains(self, value: f64) -> bool {
         self.bounds().contains(&value) && (matches!(self, Self::Real(..)) || value.fract() == 0.0)
     }
@@ -65,11 +66,12 @@ impl fmt::Display for Range {
     }
 }
 
-/// A kind of algorithm that is selected by name and has parameters, such as laws.
+/// A kind of algorithm that is selected by name and has parameters, such as the laws of overload
+/// control.
 pub trait Kind: Sized + 'static {
     /// The word for this kind in messages and in the reference, such as `law`.
     const WORD: &'static str;
-    /// The part of an entry that only this kind has: its builder.
+    /// The type of the function that builds an algorithm of this kind.
     type Build: Sync;
 }
 
@@ -79,14 +81,14 @@ pub struct Entry<K: Kind> {
     pub name: &'static str,
     /// A phrase that describes how the algorithm decides.
     pub summary: &'static str,
-    /// The source of the algorithm: papers by number (000 to 004) and section, or other work.
+    /// The source of the algorithm: a paper, by its number (000 to 004) and section, or other work.
     pub source: &'static str,
     /// The full description, in Markdown.
     pub doc: &'static str,
     /// The parameters, at most [`PARAMS_MAX`].
     pub params: &'static [&'static Param],
-    /// Checks whether values, each within its range, fit together. An error says which condition
-    /// they must meet.
+    /// Checks whether parameter values, each within its own range, fit together. An error states
+    /// the condition that they must meet.
     pub check: fn(&Values<K>) -> Result<(), &'static str>,
     /// The function that builds the algorithm from checked values.
     pub build: K::Build,
@@ -136,11 +138,12 @@ impl<K: Kind> fmt::Debug for Entry<K> {
     }
 }
 
-/// Every entry of a kind. Configuration, documentation and the command line are made from it.
+/// All entries of a kind. Configuration, documentation and the command line are generated from
+/// them.
 pub struct Registry<K: Kind>(&'static [&'static Entry<K>]);
 
 impl<K: Kind> Registry<K> {
-    /// Returns the registry of these entries, which keeps their order.
+    /// Creates a registry of these entries, in this order.
     pub const fn new(entries: &'static [&'static Entry<K>]) -> Self {
         Self(entries)
     }
@@ -164,7 +167,7 @@ impl<K: Kind> Registry<K> {
     /// Asserts that every entry is complete. The tests of a registry call it.
     ///
     /// # Panics
-    /// Panics if an entry is incomplete. The message names it.
+    /// Panics if an entry is incomplete. The message names this entry.
     pub fn assert_complete(&self) {
         assert!(self.find("nothing").is_none());
         for entry in self.0 {
@@ -248,9 +251,10 @@ impl<K: Kind> fmt::Debug for Values<K> {
 pub enum Wrong {
     /// No parameter of the algorithm has this name.
     Unknown(String),
-    /// The parameter may not have this value.
+    /// The value is outside the range of the parameter.
     OutOfRange(&'static Param, f64),
-    /// The values contradict each other. The text says which condition they must meet.
+    /// The values of several parameters do not fit together. The text states the condition that
+    /// they must meet.
     Contradiction(&'static str),
 }
 

@@ -1,24 +1,24 @@
-//! Queries of a core to slow services, and their answers.
+//! Queries of a core to slow services, such as the DNS, and their answers.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of records in an answer. A world that finds more leaves out the last ones.
+/// Maximum number of records in an answer. The driver leaves out further records.
 pub const RECORDS_MAX: usize = 64;
 
-/// Maximum length of a name or text in a record, in bytes (RFC 1035 §2.3.4). A world leaves out
-/// records with longer ones.
+/// Maximum length of a name or text in a record, in bytes (RFC 1035 §2.3.4). The driver leaves out
+/// records with a longer name or text.
 pub const NAME_MAX: usize = 255;
 
 /// Maximum length of the key of a look-up, in bytes.
 pub const KEY_MAX: usize = 512;
 
-/// Maximum length of a value that a look-up can find, in bytes. A longer one is not found.
+/// Maximum length of a value that a look-up can find, in bytes. A longer value counts as not found.
 pub const VALUE_MAX: usize = 16 * 1024;
 
-/// The name that a core gives a query, by which it recognises the answer.
+/// The identifier that a core gives a query, by which it recognises the answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
@@ -28,13 +28,13 @@ impl fmt::Debug for QueryId {
     }
 }
 
-/// A query to the world.
+/// A query of a core to a slow service, such as the DNS.
 ///
-/// The world answers a query at any later time, and at most once. So the core limits the amount of
-/// work that waits for answers, and how long this work waits.
+/// The driver answers a query at any later time, and at most once. So the core limits the amount of
+/// work that waits for answers, and the time for which this work waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The name of the query, which its answer repeats.
+    /// The identifier of the query, which the answer repeats.
     pub id: QueryId,
     /// The subject of the query.
     pub question: Question,
@@ -43,17 +43,17 @@ pub struct Query {
 /// The subject of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Records of one type in the DNS.
+    /// DNS records of one type.
     Resolve {
-        /// The name, at most [`NAME_MAX`] bytes. A name that ends with a dot is absolute. Any other
-        /// may be completed by the search list of the machine.
+        /// The domain name, at most [`NAME_MAX`] bytes. A name that ends with a dot is absolute.
+        /// The resolver may complete any other name by the search list of the machine.
         name: Arc<str>,
         /// The type of the records.
         record: RecordType,
     },
     /// The value of a key in a store.
     Lookup {
-        /// The store.
+        /// The store to search.
         kind: LookupKind,
         /// The key, at most [`KEY_MAX`] bytes.
         key: Arc<[u8]>,
@@ -83,7 +83,7 @@ impl RecordType {
     }
 }
 
-/// The stores for look-ups.
+/// The stores in which a core can look up a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LookupKind {
     /// Users and their contacts. A key is an address of record in its canonical form (RFC 3261
@@ -105,10 +105,10 @@ pub enum QueryAnswer {
     Naptr(Arc<[NaptrRecord]>, Duration),
     /// The value of a look-up, at most [`VALUE_MAX`] bytes.
     Found(Arc<[u8]>),
-    /// There is no such name, no record of that type, or no such key. Contains the time for which
-    /// this answer may be cached, if the answer states one (RFC 2308 §5).
+    /// There is no record of the requested name and type, or no such key. Contains the time for
+    /// which this result may be cached, if the service states one (RFC 2308 §5).
     NotFound(Option<Duration>),
-    /// The query failed, so there is no answer.
+    /// The query failed, so it is not known whether the name or key exists.
     NoAnswer,
 }
 
@@ -135,8 +135,8 @@ pub struct NaptrRecord {
     /// Preference of the record among those of the same order. Records with a lower number should
     /// be used first.
     pub preference: u16,
-    /// Meaning of the replacement, at most [`NAME_MAX`] bytes: `s` if it is the name of SRV
-    /// records.
+    /// Flags that define the use of the replacement, at most [`NAME_MAX`] bytes: `s` if the
+    /// replacement is the name of SRV records.
     pub flags: Arc<str>,
     /// Service and protocol, such as `SIP+D2U`. At most [`NAME_MAX`] bytes.
     pub service: Arc<str>,

@@ -8,36 +8,38 @@ use crate::{
     Timestamp, Transmit, delegate,
 };
 
-/// One input of a core. `B` is the type of the bytes of packets and commands.
+/// An input of a core: one call of a function of [`Core`]. `B` is the type of the bytes of packets
+/// and commands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
-    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, and the number of handoffs so far.
+    /// A call of [`Core::offer`]: the arrival time, the flow and the bytes of the packet, and the
+    /// number of its handoffs so far.
     Offer(Timestamp, Flow, B, u8),
-    /// [`Core::serve`].
+    /// A call of [`Core::serve`].
     Serve,
-    /// [`Core::handle_timeout`].
+    /// A call of [`Core::handle_timeout`].
     Timeout,
-    /// [`Core::on_failed`].
+    /// A call of [`Core::on_failed`].
     Failed(Failure),
-    /// [`Core::on_transmit`], with the flow and the bytes.
+    /// A call of [`Core::on_transmit`], with the flow and the bytes of the message.
     Transmit(Flow, B),
-    /// [`Core::on_connected`].
+    /// A call of [`Core::on_connected`].
     Connected(Flow),
-    /// [`Core::on_closed`].
+    /// A call of [`Core::on_closed`].
     Closed(ConnectionId, CloseCause),
-    /// [`Core::on_writable`].
+    /// A call of [`Core::on_writable`].
     Writable(ConnectionId),
-    /// [`Core::on_load`].
+    /// A call of [`Core::on_load`].
     Load(Load),
-    /// [`Core::on_command`], with its text.
+    /// A call of [`Core::on_command`], with the text of the command.
     Command(B),
-    /// [`Core::on_answer`].
+    /// A call of [`Core::on_answer`].
     Answer(QueryId, QueryAnswer),
-    /// [`Core::on_drain`].
+    /// A call of [`Core::on_drain`].
     Drain,
 }
 
-/// An input, with the `now` that belongs to it.
+/// A recorded input and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<B = Vec<u8>> {
     /// The time `now` that the driver gave with the input.
@@ -47,7 +49,8 @@ pub struct Entry<B = Vec<u8>> {
 }
 
 impl<B: AsRef<[u8]>> Entry<B> {
-    /// Gives the input to `core`. The bytes of a packet are copied into a buffer of `pool`.
+    /// Gives the input to `core` by calling the recorded function. The bytes of a packet are copied
+    /// into a buffer of `pool`.
     pub fn give(&self, core: &mut impl Core, pool: &Pool) {
         let now = self.now;
         match &self.input {
@@ -79,7 +82,7 @@ impl<B: AsRef<[u8]>> Entry<B> {
     }
 }
 
-/// The log of a [`Recorder`].
+/// A destination for the records of a [`Recorder`].
 pub trait Log {
     /// Records an input before the core gets it.
     fn note(&mut self, entry: Entry<&[u8]>);
@@ -88,7 +91,7 @@ pub trait Log {
     fn sent(&mut self, _now: Timestamp, _transmit: &Transmit) {}
 }
 
-/// A record in memory of the first inputs of a core.
+/// A [`Log`] in memory, which keeps the first inputs of a core.
 #[derive(Debug)]
 pub struct Memory {
     entries: Vec<Entry>,
@@ -97,12 +100,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Creates a record that keeps the first `entries_max` inputs. Later ones are only counted.
+    /// Creates a log that keeps the first `entries_max` inputs. Later inputs are only counted.
     pub fn new(entries_max: usize) -> Self {
         Self { entries: Vec::new(), entries_max, lost: 0 }
     }
 
-    /// Returns the recorded inputs, and the number of inputs that did not fit.
+    /// Returns the recorded inputs, and the number of inputs that were not kept.
     pub fn into_log(self) -> (Vec<Entry>, u64) {
         (self.entries, self.lost)
     }
@@ -134,7 +137,7 @@ impl Log for Memory {
     }
 }
 
-/// A core whose inputs and packets are recorded.
+/// A wrapper of a core that records the inputs of the core and the packets that it sends.
 pub struct Recorder<C, L = Memory> {
     core: C,
     log: L,
@@ -249,8 +252,8 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Gives the inputs of a log to a core. `sent` gets every transmit in order, with the time of the
-/// input that caused it.
+/// Gives the inputs of a log to a core. `sent` is called for each packet that the core sends, with
+/// the time of the input that caused the packet.
 pub fn replay<B: AsRef<[u8]>>(
     log: impl IntoIterator<Item = Entry<B>>,
     core: &mut impl Core,

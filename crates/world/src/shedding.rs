@@ -4,58 +4,62 @@ use std::net::IpAddr;
 
 use crate::Transport;
 
-/// The datagrams to drop before the core reads them. This is the cheapest way to shed, but also the
-/// least precise: senders get no response, and only the beginning and the source of a datagram are
-/// examined.
+/// Rules by which the driver drops datagrams before the core reads them. Dropping is the cheapest
+/// way to shed, but also the least precise: senders get no response, and only the beginning and the
+/// source of a datagram are examined.
 ///
-/// Only INVITEs and REGISTERs may be dropped. Their first bytes show the method
-/// ([`PREFIXES`](Self::PREFIXES)). Floods mostly consist of them, and they ask for new work. Other
+/// Only INVITEs and REGISTERs may be dropped, because they ask for new work and floods mostly
+/// consist of them. Their first bytes show the method ([`PREFIXES`](Self::PREFIXES)). Other
 /// requests often belong to a call.
 ///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
-/// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn
-/// separately, a share `p` would exclude only `p^7` of these callers, and the others would be
-/// admitted late. So a hash of the source address and the first bytes decides. While share and key
-/// stay the same, all copies of a dropped datagram are dropped too. The address is in the hash so
-/// that a sender that finds datagrams that pass cannot send them from forged addresses.
+/// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn at
+/// random, a share `p` would exclude only `p^7` of these callers, and the others would be admitted
+/// late. So a [hash](Self::hash) of the source address and the first bytes decides. While the share
+/// and the key stay the same, all copies of a dropped datagram are dropped too. The address is in
+/// the hash so that a sender that finds datagrams that pass cannot send them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with one
-    /// of [`PREFIXES`](Self::PREFIXES), also to in-dialog requests. It applies to calls to an
-    /// [emergency service](Self::EMERGENCY) only if they come from [`unspared`](Self::unspared).
+    /// of [`PREFIXES`](Self::PREFIXES), including in-dialog requests. It does not apply to sources
+    /// in [`spared`](Self::spared) networks. It applies to calls to an [emergency
+    /// service](Self::EMERGENCY) only if they come from [`unspared`](Self::unspared) networks.
     pub share: f64,
-    /// Hashes whose datagrams are dropped, whatever the share is. The exceptions from the share are
-    /// exceptions here too. Only the first [`MARKS_MAX`](Self::MARKS_MAX) hashes count. A driver
-    /// that combines the hashes of several cores takes the first ones of each.
+    /// [Hashes](Self::hash) of datagrams that are dropped, even if the share is 0. The exceptions
+    /// for spared networks and emergency calls are the same as for the share. Only the first
+    /// [`MARKS_MAX`](Self::MARKS_MAX) hashes are used. A driver that combines the hashes of several
+    /// cores takes the first ones of each core.
     pub marks: Vec<u32>,
-    /// Key of the hash. Peers that do not know it cannot predict which datagrams are dropped.
+    /// Secret key of the [hash](Self::hash), so that peers cannot predict which datagrams are
+    /// dropped.
     pub key: u32,
     /// Sources whose datagrams are dropped if they begin with one of [`PREFIXES`](Self::PREFIXES).
-    /// Their other datagrams are not dropped, because they may belong to an existing call. Only the
-    /// first [`BANNED_MAX`](Self::BANNED_MAX) sources count. An IPv4 address may be mapped to IPv6
-    /// (RFC 4291 §2.5.5.2).
+    /// Other datagrams of these sources are not dropped, because they may belong to an existing
+    /// call. Only the first [`BANNED_MAX`](Self::BANNED_MAX) sources are used. An IPv4 address may
+    /// be mapped to IPv6 (RFC 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
-    /// Networks whose datagrams the share does not apply to. Only the first
-    /// [`SPARED_MAX`](Self::SPARED_MAX) networks count.
+    /// Networks of sources to which the share and the marks do not apply. Only the first
+    /// [`SPARED_MAX`](Self::SPARED_MAX) networks are used.
     pub spared: Vec<Network>,
     /// Networks of the sources that cause the overload. If there are any, the share applies only to
-    /// datagrams from these networks. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX), it
-    /// applies to all sources.
+    /// datagrams from these networks. If there are more than [`HEAVY_MAX`](Self::HEAVY_MAX), the
+    /// share applies to all sources.
     pub heavy: Vec<Network>,
     /// Networks of heavy sources that flood with calls to an emergency service. The share and the
-    /// hashes apply to datagrams with such calls from these networks as to other calls. They do not
-    /// apply to such calls on streams, because nobody can forge the source of a connection. Only the
-    /// first [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks count. A driver that combines the networks
-    /// of several cores takes the first ones of each.
+    /// marks apply to emergency calls in datagrams from these networks as to other calls. They do
+    /// not apply to emergency calls on streams: the datagrams of a flood may have forged sources,
+    /// but a connection cannot. Only the first [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks are
+    /// used. A driver that combines the networks of several cores takes the first ones of each
+    /// core.
     pub unspared: Vec<Network>,
 }
 
-/// A network of sources.
+/// An IP network, given by an address and the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// An address in the network.
     pub address: IpAddr,
-    /// The number of leading bits that all its addresses have in common.
+    /// The number of leading bits that all addresses of the network have in common.
     pub prefix: u8,
 }
 
@@ -78,7 +82,7 @@ impl Network {
 }
 
 impl Shedding {
-    /// No datagram is dropped.
+    /// Rules that drop no datagram.
     pub const NONE: Self = Self {
         share: 0.0,
         marks: Vec::new(),
@@ -89,27 +93,26 @@ impl Shedding {
         unspared: Vec::new(),
     };
 
-    /// Maximum number of hashes whose datagrams are dropped.
+    /// Maximum number of hashes in [`marks`](Self::marks) that are used.
     pub const MARKS_MAX: usize = 16;
 
     /// Maximum number of sources that are banned at the same time.
     pub const BANNED_MAX: usize = 64;
 
-    /// Maximum number of spared networks.
+    /// Maximum number of networks in [`spared`](Self::spared) that are used.
     pub const SPARED_MAX: usize = 64;
 
     /// Maximum number of networks in [`heavy`](Self::heavy).
     pub const HEAVY_MAX: usize = 12;
 
-    /// Maximum number of networks in [`unspared`](Self::unspared).
+    /// Maximum number of networks in [`unspared`](Self::unspared) that are used.
     pub const UNSPARED_MAX: usize = 4;
 
-    /// The beginnings of the datagrams that may be dropped.
+    /// The first bytes of the datagrams that may be dropped: INVITEs and REGISTERs.
     pub const PREFIXES: [[u8; 4]; 2] = [*b"INVI", *b"REGI"];
 
-    /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of an INVITE to an emergency service, in
-    /// lower case: ` urn:service:sos` (RFC 5031 §4.2). The share does not apply to such an INVITE,
-    /// unless its source is [unspared](Self::unspared).
+    /// The four 32-bit words, in lower case, that an INVITE to an emergency service has at
+    /// [`EMERGENCY_AT`](Self::EMERGENCY_AT): ` urn:service:sos` (RFC 5031 §4.2).
     pub const EMERGENCY: [u32; 4] = [
         u32::from_be_bytes(*b" urn"),
         u32::from_be_bytes(*b":ser"),
@@ -117,11 +120,12 @@ impl Shedding {
         u32::from_be_bytes(*b":sos"),
     ];
 
-    /// Offset of the words that are compared with [`EMERGENCY`](Self::EMERGENCY): behind `INVITE`.
+    /// Offset in a datagram of the words that are compared with [`EMERGENCY`](Self::EMERGENCY).
+    /// They follow `INVITE`.
     pub const EMERGENCY_AT: usize = 6;
 
-    /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a
-    /// word.
+    /// The bit of each byte of a 32-bit word that distinguishes an upper-case letter from a
+    /// lower-case one.
     pub const CASE: u32 = 0x2020_2020;
 
     /// The possible numbers of bytes that are hashed at the beginning of a datagram. The largest
@@ -134,14 +138,14 @@ impl Shedding {
     /// and a constant of MurmurHash3).
     pub const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 
-    /// Returns how many of the 2^32 hash values, counted from 0, are dropped. A share that is NaN
-    /// counts as 0.
+    /// Returns the share as a threshold: datagrams whose hash is below this number, of 2^32
+    /// possible hashes, are dropped. A share that is NaN counts as 0.
     pub fn threshold(&self) -> u64 {
         (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
-    /// Returns the hash of a datagram from `source`. The program of the driver's gate in the kernel
-    /// computes the same hash.
+    /// Returns the hash of a datagram from `source`. The program that the driver loads into the
+    /// kernel computes the same hash.
     pub fn hash(&self, source: IpAddr, bytes: &[u8]) -> u32 {
         let [golden, murmur] = Self::MIX;
         let mix = |hash: u32, word: u32| hash.wrapping_mul(golden) ^ word;
@@ -167,13 +171,13 @@ impl Shedding {
         self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
     }
 
-    /// Returns the spared networks that count: the first [`SPARED_MAX`](Self::SPARED_MAX).
+    /// Returns the spared networks that are used: the first [`SPARED_MAX`](Self::SPARED_MAX).
     pub fn spared(&self) -> &[Network] {
         &self.spared[..self.spared.len().min(Self::SPARED_MAX)]
     }
 
-    /// Returns the networks to which alone the share applies. It applies to all sources if there are
-    /// none.
+    /// Returns the networks to which the share is limited. If there are none, the share applies to
+    /// all sources.
     pub fn heavy(&self) -> &[Network] {
         if self.heavy.len() > Self::HEAVY_MAX { &[] } else { &self.heavy }
     }
@@ -195,7 +199,7 @@ impl Shedding {
         self.thins(Transport::Udp, source, bytes)
     }
 
-    /// Returns whether the share drops a message with this content from `source`. Unlike
+    /// Returns whether the share or a mark drops a message with this content from `source`. Unlike
     /// [`drops`](Self::drops), this does not depend on bans, and the message may come on a stream.
     pub fn thins(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
         if !self.has_share() || !self.applies(transport, source, bytes) {
@@ -206,7 +210,8 @@ impl Shedding {
         is_below || self.marks().contains(&mark)
     }
 
-    /// Returns whether datagrams from `source` are not dropped, unless the source is banned.
+    /// Returns whether `source` is in a spared network. Datagrams from such a network are dropped
+    /// only if their source is banned.
     pub fn spares(&self, source: IpAddr) -> bool {
         contain(self.spared(), source)
     }
@@ -216,12 +221,12 @@ impl Shedding {
         self.heavy().is_empty() || contain(self.heavy(), source)
     }
 
-    /// Returns whether some datagrams are dropped because of their hashes.
+    /// Returns whether the share or the marks drop any datagrams.
     pub fn has_share(&self) -> bool {
         self.threshold() > 0 || !self.marks.is_empty()
     }
 
-    /// Returns the hashes that count: the first [`MARKS_MAX`](Self::MARKS_MAX).
+    /// Returns the hashes that are used: the first [`MARKS_MAX`](Self::MARKS_MAX).
     pub fn marks(&self) -> &[u32] {
         &self.marks[..self.marks.len().min(Self::MARKS_MAX)]
     }

@@ -1,49 +1,53 @@
-//! A table of entries in numbered slots, found by a hash, that grows without a pause.
+//! A hash table that grows without a pause, and whose entries stay in numbered slots.
 //!
-//! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB
-//! 1980. A table that doubles its index moves all entries at once, and reads each entry to know its
-//! hash. This takes 200 ms with a million entries. Here an insertion splits one bucket if there are
-//! more entries than buckets, so no insertion takes long. The slots are in chunks that never move.
+//! The table uses linear hashing: W. Litwin, "Linear hashing: a new tool for file and table
+//! addressing", VLDB 1980. An ordinary hash table that doubles its index moves all entries at once,
+//! and reads each entry to know its hash. This takes 200 ms with a million entries. Here an
+//! insertion splits one bucket if there are more entries than buckets, so no insertion takes long.
+//! The slots are in chunks that never move.
 //!
-//! A bucket stores the number of its first slot, and each slot stores the number of the next. With
-//! one bucket for each entry, finding an entry reads one and a half slots on average.
+//! A bucket stores the number of its first slot, and each slot stores the number of the next slot
+//! of the bucket. With one bucket for each entry, finding an entry reads one and a half slots on
+//! average.
 //!
-//! Slots and buckets are kept for later entries. So the table keeps the memory of its largest size,
-//! which its owner limits. Memory that an entry itself allocated is freed with it.
+//! Vacant slots and buckets are kept for later entries. So the table never shrinks, and its owner
+//! limits the number of entries. Memory that an entry itself allocated is freed with the entry.
 
-/// The number that stands for no slot.
+/// Marks the end of a list of slots, in place of the number of a slot.
 const END: u32 = u32::MAX;
 
-/// Maximum size of a chunk in bytes. It is below the size at which allocators begin to map and
-/// unmap each allocation on its own.
+/// Maximum size of a chunk of slots or buckets, in bytes. From a larger size on (glibc: 128 KiB),
+/// allocators map and unmap each allocation on its own, which takes longer.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// Number of buckets in a chunk, as a power of two.
+/// The base-2 logarithm of the number of buckets in a chunk.
 const BUCKET_BITS: u32 = (CHUNK_BYTES / size_of::<u32>()).ilog2();
 
 /// An entry that a [`SlotTable`] can hold.
 pub trait Hashed {
-    /// Returns the hash of the entry. It must never change, and must be keyed if peers choose the
-    /// input. All bits must be evenly distributed, because the low bits select the bucket.
+    /// Returns the hash of the entry, which must never change. If peers choose the hashed data, the
+    /// hash must be keyed. All bits must be evenly distributed, because the low bits select the
+    /// bucket.
     fn hash(&self) -> u64;
 }
 
-/// A reference to an entry while it is in the table. A later entry in the same slot has another
-/// generation.
+/// A reference to an entry of a [`SlotTable`], valid until the entry is removed. A later entry in
+/// the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRef {
     /// The number of the slot of the entry.
     pub slot: u32,
-    /// Number of entries that were removed from the slot before this one, modulo 2^16.
+    /// Number of entries that were removed from the slot before this entry was inserted, modulo
+    /// 2^16.
     pub generation: u16,
 }
 
-/// Entries in slots, found by their hash or, without a search, by their [`SlotRef`].
+/// A table of entries, which are found by their hash or, without a search, by their [`SlotRef`].
 #[derive(Debug)]
 pub struct SlotTable<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// The number of the vacant slot that is used next. Each vacant slot contains the number of
-    /// another one.
+    /// The number of the first vacant slot, which the next entry gets. The vacant slots form a
+    /// list.
     free: u32,
     /// The number of the first slot of each bucket.
     heads: Vec<Vec<u32>>,
@@ -56,16 +60,17 @@ pub struct SlotTable<T> {
 #[derive(Debug)]
 struct Slot<T> {
     entry: Option<T>,
-    /// The next slot of the same bucket or, for a vacant slot, the next vacant one.
+    /// The number of the next slot of the same bucket or, for a vacant slot, of the next vacant
+    /// slot.
     next: u32,
     generation: u16,
 }
 
 impl<T: Hashed> SlotTable<T> {
-    /// Size of a slot in bytes, without what its entry has allocated.
+    /// Size of a slot in bytes, without the memory that its entry has allocated.
     pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
 
-    /// Number of slots in a chunk, as a power of two.
+    /// The base-2 logarithm of the number of slots in a chunk.
     const SLOT_BITS: u32 = (CHUNK_BYTES / Self::SLOT_BYTES).ilog2();
 
     /// Creates an empty table.
@@ -90,8 +95,8 @@ impl<T: Hashed> SlotTable<T> {
         self.length == 0
     }
 
-    /// Inserts an entry after all others with the same hash. Uses the slot that became vacant last,
-    /// or a new slot if none is vacant.
+    /// Inserts an entry. Searches by hash find it after all earlier entries with the same hash. The
+    /// entry gets the slot that became vacant last, or a new slot if none is vacant.
     ///
     /// # Panics
     /// Panics if the table already has 2^32 - 1 entries.
@@ -118,8 +123,8 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Returns the first entry with this hash for which `is_it` returns true, if there is one.
-    /// Entries with the same hash are in the order of their insertion.
+    /// Returns a reference to the first entry with this hash for which `is_it` returns true, if
+    /// there is one. Entries with the same hash are in the order of their insertion.
     #[inline]
     pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
         if self.length == 0 {
@@ -225,8 +230,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits the bucket whose turn it is. Its entries whose hash has the highest bit of `mask` set
-    /// move to a new bucket. All entries keep their order.
+    /// Splits one bucket: the table splits its buckets in turn. Entries of the bucket whose hash
+    /// has the highest bit of `mask` set move to a new bucket. All entries keep their order.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {

@@ -1,9 +1,9 @@
-//! Numbers that represent sources.
+//! Numbers that identify the sources of packets.
 
 use std::net::IpAddr;
 
-/// Returns the number of the source with this address. A source is an IPv4 address or an IPv6 /64
-/// network.
+/// Returns a number that identifies the source to which this address belongs. A source is an IPv4
+/// address or an IPv6 /64 network.
 pub fn source_of(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// The purpose of a stream of random numbers. A draw for one purpose never affects the draws for
-/// another. So an additional draw leaves all other traces unchanged.
+/// another purpose. So an additional draw does not change the rest of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Times at which new calls start.
@@ -17,7 +17,7 @@ pub enum Purpose {
     Pick,
     /// Loss and delay of packets on a link.
     Link,
-    /// Packets of a fault-injecting peer.
+    /// Packets of a peer that injects faults.
     Fault,
     /// Admission of new work by a random throttle.
     Throttle,
@@ -29,25 +29,26 @@ pub enum Purpose {
     Ring,
     /// Choice of the calls that the called party ends, and the times at which it ends them.
     HangUp,
-    /// States of bursty arrivals, and their lengths.
+    /// States of a bursty arrival process, and their durations.
     Modulation,
     /// Times of the steps of a modelled processor.
     Service,
-    /// Ranks of new work that has no fingerprint.
+    /// Random ranks of new work that has no fingerprint, by which an overload-control law rejects a
+    /// part of the work.
     Rank,
-    /// Times that rejected senders are asked to wait.
+    /// Times that rejected senders are asked to wait before they try again.
     RetryAfter,
     /// Key of the hash that selects datagrams to drop before they are read.
     Shedding,
-    /// Keys of a gate's tables of sources.
+    /// Keys of the hashes in a gate's tables of sources.
     Sources,
-    /// Key of the table of possible flooders.
+    /// Key of the hash in the table of possible flooders.
     Floods,
-    /// Admission of new work by a random throttle of a shadow law.
+    /// Decisions of a random throttle of a shadow law, which decides on trial without effect.
     ShadowThrottle,
-    /// Ranks by which a shadow law would decide on new work without a fingerprint.
+    /// Random ranks of new work without a fingerprint, by which a shadow law would decide.
     ShadowRank,
-    /// Back ends that a balancing policy compares.
+    /// Choice of the back ends that a balancing policy compares.
     Balance,
     /// Outcomes and times of name resolution.
     Resolution,
@@ -55,9 +56,9 @@ pub enum Purpose {
     Probes,
     /// Packets of attackers.
     Strangers,
-    /// Requests that are not sent to a server that asks for fewer.
+    /// Choice of the requests that are held back from a server that asks for fewer requests.
     Restriction,
-    /// Key of the table of the servers that send requests to us.
+    /// Key of the hash in the table of the servers that send requests to this proxy.
     Upstreams,
     /// Decisions of people to call again, and the times at which they do.
     Redial,
@@ -67,13 +68,14 @@ pub enum Purpose {
     Registration,
 }
 
-/// The seed of a whole run, from which every stream is derived.
+/// The seed of a whole run, from which every stream of random numbers is derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// Returns the stream for `purpose` at the element numbered `element` (a node, an agent, a
-    /// shard). It is independent of the streams of all other pairs.
+    /// Returns the stream of random numbers for one purpose at one element (a node, an agent or a
+    /// shard), given by the number of the element. Streams for other purposes or elements are
+    /// independent of it.
     pub fn stream(self, purpose: Purpose, element: u32) -> Stream {
         let mut rng = ChaCha8Rng::seed_from_u64(self.0);
         // The stream number of ChaCha selects one of 2^64 independent sequences.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 /// A point in time, in nanoseconds since the driver's start.
 ///
-/// In `io` it is the monotonic clock, in `sim` the calendar. A core cannot distinguish them. 2^64
-/// ns are 584 years, so no real run reaches the limit, and arithmetic saturates at it.
+/// The driver in `io` reads the time from the monotonic clock, and the driver in `sim` from its
+/// calendar of events. A core cannot distinguish the two. Arithmetic saturates at 2^64 ns, which
+/// are 584 years, so no real run reaches this limit.
 ///
-/// The stored number is one more than the nanoseconds, so that an `Option` of it needs no more
-/// space.
+/// The stored number is the number of nanoseconds plus one, so that it is never zero and an
+/// `Option<Timestamp>` needs no more space than a `Timestamp`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 
@@ -21,23 +22,24 @@ impl Timestamp {
     /// A time that is never reached. It is later than all others.
     pub const NEVER: Self = Self(NonZeroU64::MAX);
 
-    /// Returns the point `ns` nanoseconds after the start.
+    /// Returns the time `ns` nanoseconds after the driver's start.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(NonZeroU64::MIN.saturating_add(ns))
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the number of nanoseconds since the driver's start.
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
-    /// Returns the seconds since the start.
+    /// Returns the number of seconds since the driver's start.
     pub fn as_secs_f64(self) -> f64 {
         self.as_nanos() as f64 / 1e9
     }
 
-    /// Returns the time that has passed since `earlier`. Returns 0 if `earlier` is later, which
-    /// happens when a kernel stamp is mapped to the monotonic clock.
+    /// Returns the time that has passed since `earlier`, or 0 if `earlier` is in fact the later
+    /// time. This can happen with the arrival time of a packet, because the kernel takes it from
+    /// another clock.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }

@@ -1,18 +1,18 @@
-//! Timers, in the order in which they fire.
+//! A queue of timers, in the order in which they fire.
 //!
-//! A radix heap: R. K. Ahuja, K. Mehlhorn, J. B. Orlin, R. E. Tarjan, "Faster algorithms for the
-//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so only the
-//! timers of the near future need an exact order. A heap ordered by comparison reads a part of each
-//! of its levels when it takes out a timer. With 100,000 timers that fire in 32 s, such as those of
-//! finished transactions, few of these parts are in the cache. Here each timer is moved a few
-//! times, each time from the end of one array to the end of another.
+//! The queue is a radix heap: R. K. Ahuja, K. Mehlhorn, J. B. Orlin, R. E. Tarjan, "Faster
+//! algorithms for the shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back,
+//! so only the timers of the near future need an exact order. A binary heap reads memory at each of
+//! its levels when it removes a timer. With 100,000 timers that fire in 32 s, such as those of
+//! finished transactions, little of this memory is in the cache. A radix heap only moves each timer
+//! a few times from one array to the end of another.
 //!
 //! A radix heap alone moves all timers of a bucket at once. With a million timers in 34 s, the
 //! largest bucket has half of them, and moving it takes 25 ms. So only the timers of the present
-//! [epoch](EPOCH_BITS) are in the heap. Each later epoch has a list of its timers, in the order in
-//! which they were set. They enter the heap together when all earlier timers have fired. A shard
-//! sets no more than a few thousand timers for one epoch. While there are [few](FEW) timers, all
-//! are in the heap, which costs fewer instructions.
+//! [epoch](EPOCH_BITS) of 8.4 ms are in the heap. Each later epoch has a list of its timers, in the
+//! order in which they were set. The timers of an epoch enter the heap together when all earlier
+//! timers have fired. A shard sets no more than a few thousand timers for one epoch. While there
+//! are [few](FEW) timers, all are in the heap, which costs fewer instructions.
 
 mod radix_heap;
 
@@ -26,28 +26,29 @@ use crate::Timestamp;
 /// An epoch lasts 2^23 ns, which is 8.4 ms.
 const EPOCH_BITS: u32 = 23;
 
-/// Number of timers up to which all timers are in the heap, although the heap may move all of them
-/// at once. It is small in tests, so that a few timers test both forms of storage.
+/// Maximum number of timers that are all kept in the heap. The heap moves so few timers in a short
+/// time. The number is small in tests, so that a few timers test both forms of storage.
 const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 
-/// Number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
+/// Minimum number of timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
 const SWEEP: usize = 512;
 
-/// Timers in the order in which they fire. Those that fire together are in the order in which they
-/// were set.
+/// A queue of timers in the order in which they fire, each with a key of type `K`. Timers that fire
+/// at the same time are in the order in which they were set.
 ///
-/// A timer cannot be removed early. Its owner ignores it when it fires, or [`sweep`](Self::sweep)
-/// drops it before.
+/// A single timer cannot be removed before it fires. The owner of the queue ignores a timer that it
+/// no longer needs when the timer fires, or drops such timers by [`sweep`](Self::sweep).
 #[derive(Debug)]
 pub struct Timers<K> {
-    /// Timers of the epochs up to `epoch`. While there are few timers, `epoch` is `EVER`.
+    /// Timers of the epochs up to `epoch`. While there are few timers, `epoch` is [`EVER`], and all
+    /// timers are here.
     near: RadixHeap<K>,
     epoch: u64,
-    /// Timers of each later epoch.
+    /// Timers of each epoch after `epoch`.
     far: BTreeMap<u64, Bucket<K>>,
     /// Time of the first timer in `far`, or `NEVER` if `far` is empty.
     far_first: Timestamp,
-    /// The storage of a past epoch, kept for a new one.
+    /// The emptied storage of a past epoch, kept to be used for a new epoch.
     spare: Vec<(Timestamp, K)>,
     /// The epoch with which the next `sweep` starts.
     swept: u64,
@@ -55,7 +56,7 @@ pub struct Timers<K> {
 }
 
 impl<K: Copy> Timers<K> {
-    /// Creates an empty set of timers. None has fired yet.
+    /// Creates an empty queue of timers.
     pub fn new() -> Self {
         Self {
             near: RadixHeap::new(),
@@ -68,7 +69,8 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// Sets a timer. A timer for an earlier time than the last one that fired expires at once.
+    /// Sets a timer for the time `at`. The timer is due at once if a timer with a later time has
+    /// already fired.
     #[inline]
     pub fn push(&mut self, at: Timestamp, key: K) {
         self.len += 1;
@@ -105,13 +107,13 @@ impl<K: Copy> Timers<K> {
         Some(self.near.next().unwrap_or(self.far_first))
     }
 
-    /// Returns the first timer, or `None` if there is no timer. This may examine all timers of the
-    /// first bucket. [`next`](Self::next) does not.
+    /// Returns the time and the key of the first timer, or `None` if there is no timer. Unlike
+    /// [`next`](Self::next), this may examine many timers.
     pub fn peek(&self) -> Option<(Timestamp, K)> {
         self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
     }
 
-    /// Removes and returns the first timer, if it fires by `now`.
+    /// Removes and returns the first timer, if its time is `now` or earlier.
     pub fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
         if self.next()? > now {
             return None;
@@ -165,7 +167,8 @@ impl<K: Copy> Timers<K> {
         self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
     }
 
-    /// Moves the timers of all epochs into the heap, because they are few again.
+    /// Moves the timers of all epochs into the heap. This is called when there are few timers
+    /// again.
     #[cold]
     fn return_to_heap(&mut self) {
         for (at, key) in mem::take(&mut self.far).into_values().flat_map(|far| far.timers) {
@@ -175,7 +178,7 @@ impl<K: Copy> Timers<K> {
         self.epoch = EVER;
     }
 
-    /// Moves the timers of later epochs out of the heap.
+    /// Moves the timers of later epochs from the heap to the lists of their epochs.
     #[cold]
     fn leave_to_epochs(&mut self) {
         self.epoch = epoch_of(Timestamp::from_nanos(self.near.last));
@@ -191,7 +194,7 @@ impl<K: Copy> Timers<K> {
         self.swept = 0;
     }
 
-    /// Advances to the next epoch that has timers.
+    /// Moves the timers of the next epoch that has any into the heap.
     fn enter_epoch(&mut self) {
         let Some((epoch, mut bucket)) = self.far.pop_first() else { return };
         self.epoch = epoch;
@@ -209,7 +212,7 @@ impl<K: Copy> Timers<K> {
     }
 }
 
-/// A number above that of the epoch of any time.
+/// The value of `epoch` while all timers are in the heap. It is greater than the epoch of any time.
 const EVER: u64 = u64::MAX;
 
 fn epoch_of(at: Timestamp) -> u64 {

@@ -1,4 +1,4 @@
-//! Opening, accepting and eviction of connections, within the limits of a table.
+//! The opening, acceptance and eviction of connections, within the limits of a table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,13 +20,13 @@ const SPARE_PART: usize = 16;
 /// driver sends all bytes it has before it closes a connection.
 const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
 
-/// The divisor for the connections for responses that may be in the process of opening to one remote
-/// address: at most 1/32 of them. Otherwise a peer whose Via headers name ports without a listener
-/// could use up all connections for responses.
+/// At most 1/32 of the connections for responses may be in the process of opening to one remote
+/// address. Otherwise a peer whose Via headers name ports without a listener could use up all
+/// connections for responses.
 const OPENING_PART: usize = 32;
 
-/// The divisor for the last part of the permitted accepted connections: 1/8. In this part,
-/// [`per_remote_max`] lowers the limit on the connections of one source.
+/// When at most 1/8 of the permitted accepted connections is left, [`per_remote_max`] lowers the
+/// limit on the connections of one source.
 const LAST_PART: usize = 8;
 
 impl ConnectionTable {
@@ -113,9 +113,9 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Closes a connection that only responses use, if the limit is nearly reached. If there is none,
-    /// closes the least recently used opened connection, unless it was used within
-    /// [`yields_after`](crate::ConnectionLimits::yields_after).
+    /// Closes one connection if the limit on opened connections is nearly reached: an unused
+    /// connection for responses or, if there is none, the least recently used opened connection,
+    /// unless it was used within [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
         let spare = (self.limits.opened_max / SPARE_PART).max(1);
         if self.recency.len() + 1 + spare <= self.limits.opened_max {
@@ -147,8 +147,8 @@ impl ConnectionTable {
         id.is_some()
     }
 
-    /// Adds a connection that the driver has accepted. If there are too many, tells the driver to
-    /// close it.
+    /// Adds a connection that the driver has accepted. If there are too many accepted connections,
+    /// tells the driver to close this one.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         let free = self.limits.accepted_max.saturating_sub(accepted);
@@ -190,14 +190,13 @@ fn last_use(
     }
 }
 
-/// Returns the number of accepted connections that one source may have while `free` further places
-/// are left.
+/// Returns the number of accepted connections that one source may have while the table has room for
+/// `free` more accepted connections.
 ///
-/// In the [last part](LAST_PART) of the places, one source may have at most as many connections as
-/// there are free places. Otherwise a few sources could fill the table and keep out all others,
-/// including back ends. If `per_remote_max` is close to `accepted_max`, the last
-/// part is the difference of the two. An operator sets such limits if all browsers come from the
-/// address of a reverse proxy.
+/// When only the [last part](LAST_PART) of the room is left, one source may have at most `free`
+/// connections. Otherwise a few sources could fill the table and keep out all others, including
+/// back ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of
+/// the two. An operator sets such limits if all browsers come from the address of a reverse proxy.
 fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
     let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
     let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));

@@ -1,25 +1,24 @@
-//! A heap of timers whose time never goes back.
+//! A radix heap: a priority queue of timers for a time that never goes back.
 
 use std::collections::VecDeque;
 use std::mem;
 
 use crate::Timestamp;
 
-/// Number of buckets in addition to that of the expired timers: one for each bit of a time.
+/// Number of buckets for timers that are not due yet: one for each bit of a time.
 pub(super) const BUCKETS: usize = u64::BITS as usize;
 
-/// An emptied bucket keeps capacity for at least twice this number of timers, or all its capacity
-/// if it has less.
+/// A bucket that becomes empty keeps capacity for at least twice this number of timers, or all its
+/// capacity if it has less.
 pub(super) const ROOM_MIN: usize = 64;
 
-/// A heap of the timers up to the present epoch, or of all timers while they are few. A push or a
-/// pop may move all of them.
+/// A radix heap of timers. A pop may move all of them to other buckets.
 #[derive(Debug)]
 pub(super) struct RadixHeap<K> {
-    /// Time of the last timer that fired, in nanoseconds since the start. A timer that is set for
-    /// an earlier time is due at once.
+    /// Time of the last timer that fired, in nanoseconds since the driver's start. A timer that is
+    /// set for an earlier time is due at once.
     pub(super) last: u64,
-    /// Timers that fire at `last`, and timers that were later set for an earlier time.
+    /// Timers that are due: their time is `last` or earlier.
     due: VecDeque<(Timestamp, K)>,
     /// Bucket `b` contains the timers whose time differs from `last` in bit `b`, and in no higher
     /// bit.
@@ -54,7 +53,7 @@ impl<K: Copy> RadixHeap<K> {
         self.len == 0
     }
 
-    /// Advances an empty heap to `first`. No timer may fire earlier.
+    /// Advances the time of an empty heap to `first`, the time of the first timer that will be set.
     pub(super) fn advance_to(&mut self, first: Timestamp) {
         self.last = first.as_nanos();
     }
@@ -89,8 +88,8 @@ impl<K: Copy> RadixHeap<K> {
         Some(timer)
     }
 
-    /// Takes out all timers for which `chosen` returns true, except those in `due`. Timers that
-    /// fire together keep their order.
+    /// Removes all timers for which `chosen` returns true, except those in `due`, and passes them
+    /// to `take`. Timers for the same time keep their order.
     pub(super) fn take_out(
         &mut self,
         chosen: impl Fn(Timestamp) -> bool,
@@ -121,8 +120,9 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Advances to the time of the next timer. The times of the other timers of its bucket now
-    /// differ from this time only in lower bits, so these timers move to lower buckets.
+    /// Advances the time of the heap to that of the next timer. The other timers of this timer's
+    /// bucket move to lower buckets, because their times now differ from the new time only in lower
+    /// bits.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
@@ -166,9 +166,9 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Reduces the capacity to twice the number of timers that the bucket `held`, and to at least
-    /// twice [`ROOM_MIN`], if the capacity is more than twice as large. So a peak does not keep
-    /// memory forever.
+    /// Shrinks the bucket, which has just held `held` timers, if its capacity is more than twice
+    /// the target. The target is twice `held`, but at least twice [`ROOM_MIN`]. Otherwise the
+    /// bucket would keep the memory of a peak forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {
