@@ -11,17 +11,17 @@ use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 pub struct Essentials<'a> {
     /// The first Via.
     pub via: Via<'a>,
-    /// The From.
+    /// The From header.
     pub from: NameAddr<'a>,
     /// The tag of the From, as [`NameAddr::tag`] returns it.
     pub from_tag: Option<&'a [u8]>,
-    /// The To.
+    /// The To header.
     pub to: NameAddr<'a>,
     /// The tag of the To, as [`NameAddr::tag`] returns it.
     pub to_tag: Option<&'a [u8]>,
-    /// The Call-ID.
+    /// The value of the Call-ID header.
     pub call_id: &'a [u8],
-    /// The CSeq.
+    /// The CSeq header.
     pub cseq: CSeq<'a>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Message<'a> {
         self.essentials().map(|_| ())
     }
 
-    /// Performs [`check`](Self::check) and returns the values it parsed.
+    /// Performs [`check`](Self::check) and returns the parsed values.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).

@@ -27,28 +27,28 @@ pub enum ViaTransport {
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
-    /// There is no value: the sender asks for one.
+    /// There is no value: the sender asks the server to write its source port here.
     Asked,
     /// The source port of the request.
     Port(u16),
 }
 
-/// One hop that a request has passed.
+/// An element of a Via header: one hop that a request has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via<'a> {
-    /// The whole element of the list, trimmed.
+    /// The whole element, trimmed.
     pub element: &'a [u8],
-    /// The transport.
+    /// The transport of the sent-protocol.
     pub transport: ViaTransport,
     /// The transport as written.
     pub transport_name: &'a [u8],
     /// The host of sent-by.
     pub host: Host<'a>,
-    /// Host and port as written.
+    /// The host and port of sent-by, as written.
     pub sent_by: &'a [u8],
     /// The port of sent-by, or `None` if none is written.
     pub port: Option<u16>,
-    /// The parameters.
+    /// The parameters of the Via.
     pub params: Params<'a>,
     /// The parameters of the Via that are needed for a reply.
     pub(crate) answering: Answering<'a>,
@@ -58,9 +58,9 @@ pub struct Via<'a> {
 
 /// The parts of a Via that identify a message.
 pub(crate) struct TopVia<'a> {
-    /// The whole element of the list, trimmed.
+    /// The whole element, trimmed.
     pub(crate) element: &'a [u8],
-    /// Host and port as written.
+    /// The host and port of sent-by, as written.
     pub(crate) sent_by: &'a [u8],
     /// The branch, or `None` if there is none or it is empty.
     pub(crate) branch: Option<&'a [u8]>,
@@ -280,7 +280,7 @@ impl<'a> Via<'a> {
     }
 
     /// Returns the `received` parameter, the source address of the request as the next hop saw it
-    /// (§18.2.1), or `None` without one.
+    /// (RFC 3261 §18.2.1), or `None` without one.
     pub fn received(&self) -> Option<&'a [u8]> {
         value_in(self.answering.received)
     }
@@ -291,8 +291,8 @@ impl<'a> Via<'a> {
         read_rport(Params::value_in(self.answering.rport?))
     }
 
-    /// Returns the `maddr` parameter, the multicast group for responses (§18.2.2), or `None`
-    /// without one.
+    /// Returns the `maddr` parameter, the multicast group for responses (RFC 3261 §18.2.2), or
+    /// `None` without one.
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }
@@ -314,7 +314,7 @@ impl<'a> Via<'a> {
         !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete())
     }
 
-    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
+    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).
     pub fn has_magic_cookie(&self) -> bool {
         self.branch().is_some_and(|branch| branch.starts_with(b"z9hG4bK"))
     }
