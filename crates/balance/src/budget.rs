@@ -7,8 +7,8 @@
 /// Number of requests that allow one retry.
 const REQUESTS_PER_TRY: u32 = 5;
 
-/// Maximum number of retries that can be saved up. It is also the number available at the start, so
-/// that a pool with few requests can retry too.
+/// Maximum number of retries that the budget can hold. A budget starts with this number, so that a
+/// pool with few requests can retry too.
 const TRIES_MAX: u32 = 20;
 
 /// A shard's budget of retries for the requests to a pool.

@@ -24,19 +24,21 @@ const MEMORY: f64 = 0.999;
 const ENOUGH: f64 = 300.0;
 /// Number of requests after which the ratio is computed again.
 const SOLVE_EVERY: u32 = 64;
-/// Minimum variance of the number of starts, and of the number of ends. Below it, the ratio does
-/// not change.
+/// Minimum variance of the number of waiting requests that start calls, and of the number of all
+/// other waiting requests. If one variance is lower, the ratio does not change.
 const VARIANCE_MIN: f64 = 0.25;
-/// Maximum of the squared correlation between the number of starts and the number of ends. Above
-/// it, the effects of the two numbers cannot be separated.
+/// Maximum of the squared correlation between the number of waiting requests that start calls and
+/// the number of all other waiting requests. If it is higher, the effects of the two numbers cannot
+/// be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// The cost of starting a call at a back end relative to the cost of ending it, learned by the
 /// method of least squares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
-    /// Weighted sums over all requests of 1, s, e, r, ss, se, ee, sr and er. For each request, s is
-    /// the number of starts, e the number of ends and r the response time.
+    /// Weighted sums over all requests of 1, s, e, r, ss, se, ee, sr and er. Here r is the response
+    /// time of a request, s the number of waiting requests that start calls, and e the number of
+    /// all other waiting requests.
     sums: [f64; 9],
     since_solved: u32,
     ratio: Option<f64>,
@@ -60,7 +62,8 @@ impl CostRatio {
         }
     }
 
-    /// Returns the ratio, 1 to 4, or `None` until it is learned.
+    /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one, or
+    /// `None` until it is learned.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.ratio
     }

@@ -41,7 +41,7 @@ pub use window_learning::{WindowLaw, WindowLearning};
 pub enum Demand {
     /// A request outside any call. The limit on simultaneous calls does not apply to it.
     Single,
-    /// A call.
+    /// A new call without priority.
     Call,
     /// A call with priority. For such calls the limits are higher. `calls_max` is higher by a
     /// twentieth, at least by one call. The burst of the rate is larger by the requests of [one
@@ -156,7 +156,6 @@ impl Allowance {
         self.learned.rate()
     }
 
-    /// Returns whether a rate limit is learned.
     pub(crate) fn learns(&self) -> bool {
         self.learned.is_on()
     }

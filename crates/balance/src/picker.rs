@@ -53,8 +53,8 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Creates a picker that selects from `pool` by `policy`. It draws random numbers from its own
-    /// stream ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
+    /// Creates a picker that selects from `pool` by `policy`. The picker draws random numbers from
+    /// `draws`, a stream of its own ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
         let entry = values.entry();

@@ -48,7 +48,8 @@ pub type Entry = tidegate_world::param::Entry<Policies>;
 /// A policy with the values of its parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Policies>;
 
-/// A policy for selecting the back end of a new call. Its [`entry`](Self::entry) describes it.
+/// A policy for selecting the back end of a new call. The [`entry`](Self::entry) of a policy
+/// describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
 pub enum Policy {

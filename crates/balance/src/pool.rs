@@ -40,7 +40,7 @@ impl Pool {
         Self { name: name.into(), backends: backends.into(), services: Arc::default() }
     }
 
-    /// Sets the services of the pool. Their servers become back ends at reloads.
+    /// Sets the services of the pool. At reloads, the servers of the services become back ends.
     #[must_use]
     pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
         Self { services, ..self }

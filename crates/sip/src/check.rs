@@ -94,9 +94,9 @@ impl<'a> Message<'a> {
     /// RFC 3261 §16.3(1) requires only the components that this proxy uses to be well-formed, and
     /// it uses only the first Via. But this proxy is responsible for the messages that it forwards:
     /// a server parses the second Via of a request to route the response. A server that cannot
-    /// parse this Via drops the request silently and looks dead. A Via with a version other than
-    /// 2.0 also gets 400: 505 is for "the SIP protocol version that was used in the request"
-    /// (§21.5.6), which is the version in the start line.
+    /// parse this Via drops the request silently and looks dead. A request with a Via of a version
+    /// other than 2.0 also gets 400: 505 is for "the SIP protocol version that was used in the
+    /// request" (§21.5.6), which is the version in the start line.
     #[inline(always)]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);

@@ -39,8 +39,8 @@ pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 /// Returns the end of the first element of `text`: a comma outside quotes and angle brackets, or
-/// the end of the text. Returns `None` if `text` contains a comma, and a quote or bracket in the
-/// first element is never closed.
+/// the end of the text. Returns `None` if a quote or bracket in the first element is never closed,
+/// and `text` contains a comma.
 #[inline]
 fn element_end(text: &[u8]) -> Option<usize> {
     match find(b',', text) {

@@ -145,8 +145,8 @@ impl Source {
 }
 
 /// Records the source of the request in `via`, the first Via of the message: `received` as RFC 3261
-/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender
-/// wrote there itself, so that the sender cannot direct responses elsewhere.
+/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. Replaces values of these parameters
+/// that the sender wrote itself, so that the sender cannot direct responses elsewhere.
 pub fn record_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,

@@ -1,9 +1,9 @@
 //! Framing of SIP messages on a byte stream (RFC 3261 §18.3).
 //!
 //! A datagram is one message, but a stream has to be cut into messages. A [`Framer`] reads a buffer
-//! that its caller owns and fills, and returns the range of each message in it. It copies nothing
-//! and remembers how far it has read, so it takes linear time, however the stream is split into
-//! reads.
+//! that its caller owns and fills, and returns the range of each message in it. A framer copies
+//! nothing and remembers how far it has read. So it takes linear time, however the stream is split
+//! into reads.
 //!
 //! TCP and TLS need a framer. A WebSocket does not, because each SIP message is a WebSocket message
 //! of its own (RFC 7118 §5).

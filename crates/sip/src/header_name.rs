@@ -202,9 +202,9 @@ impl HeaderName {
         known(name, |text| name.eq_ignore_ascii_case(text))
     }
 
-    /// Returns the name at the beginning of a line, and the position of its colon. The name must be
-    /// one of those found in nearly every message, in its usual spelling, and followed by a colon
-    /// and a space.
+    /// Returns the name at the beginning of a line, and the position of its colon. Finds only a
+    /// name that occurs in nearly every message, in its usual spelling, and followed by a colon and
+    /// a space.
     ///
     /// This is a shortcut: a name that is not found here may still be a known one, for example on a
     /// line of less than 16 bytes at the end of the message.
@@ -250,8 +250,8 @@ impl HeaderName {
     }
 }
 
-/// The number of the first name that has no bit of its own in a set of names. All names from this
-/// one on share a bit. They are rare and may occur on several lines.
+/// The number of the first name without a bit of its own in a set of names. This name and all later
+/// ones share the last bit. They are rare and may occur on several lines.
 const SHARED: u8 = 63;
 
 /// One of the names found in nearly every message, in the form in which it begins a line.

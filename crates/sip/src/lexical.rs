@@ -68,8 +68,8 @@ fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     (found != 0).then(|| text.len() - LANES + found.trailing_zeros() as usize)
 }
 
-/// Returns the first position of `b` in `text`. It gives the same result as [`find`], and is faster
-/// for short texts.
+/// Returns the first position of `b` in `text`. The result is that of [`find`]. For short texts,
+/// this function is faster.
 #[inline]
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -191,7 +191,6 @@ pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
     at + run(&text[at..], |b| is_in(&b))
 }
 
-/// Returns `text` without the white space at its beginning.
 #[inline]
 pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
@@ -202,7 +201,6 @@ pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Returns `text` without the white space at its end.
 #[inline]
 pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     while let [rest @ .., last] = text
@@ -213,7 +211,6 @@ pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Returns `text` without the white space around it.
 #[inline]
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))

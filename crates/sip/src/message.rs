@@ -239,8 +239,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
-    /// Returns the value of Max-Breadth, or `None` if the header is absent. It is the number of
-    /// branches that the request may have at the same time (RFC 5393 §5.3.1).
+    /// Returns the value of Max-Breadth, or `None` if the header is absent. The value is the number
+    /// of branches that the request may have at the same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].

@@ -89,8 +89,8 @@ impl<'a> Outline<'a> {
         Some(Self { scan, via, bytes, to_end: to_line.value_end(), pieces })
     }
 
-    /// Returns the destination of a reply to the request, which came from `source` (see
-    /// [`reply_target`]).
+    /// Returns the destination of a reply to the request, which came from `source`, as
+    /// [`reply_target`] does.
     pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
         reply_target(&self.via, source)
     }

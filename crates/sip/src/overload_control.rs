@@ -230,8 +230,8 @@ fn has_bracket(via: &[u8]) -> bool {
 
 /// Writes `message`, which begins with its start line, with changed overload control parameters:
 /// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
-/// appended to the first Via. All other text is copied unchanged. If a Via violates the grammar, it
-/// and all Vias after it are copied unchanged too. There is one exception: a Via that violates the
+/// appended to the first Via. All other text is copied unchanged. A Via that violates the grammar,
+/// and all Vias after it, are copied unchanged too. There is one exception: a Via that violates the
 /// grammar only after a quoted value is changed like a valid Via.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via

@@ -149,7 +149,7 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
-    /// and a value after each equals sign. This takes one pass.
+    /// and a value after each equals sign. The check takes one pass.
     #[inline]
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
@@ -208,9 +208,9 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
-    /// it. These places are a name, an unquoted value, and the beginning of a quoted string that
-    /// never ends or is followed by other text. In these cases it is unclear where a parameter must
-    /// be appended or replaced.
+    /// it: in a name, in an unquoted value, or at the beginning of a quoted string that never ends
+    /// or is followed by other text. Then it is unclear where a parameter must be appended or
+    /// replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();

@@ -49,7 +49,7 @@ pub struct Passage<'a> {
     pub cseq: CSeq<'a>,
     /// True if the response has a Content-Length.
     pub has_length: bool,
-    /// True if a Via after the first may have parameters of RFC 7339.
+    /// True if a Via after the first may have overload control parameters (RFC 7339).
     pub has_foreign_overload_control: bool,
     bytes: &'a [u8],
     /// The text of the first Via, which is the Via of the proxy itself.
@@ -230,8 +230,8 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// Returns `line`, a Content-Length, or an error if it differs from `before`, the Content-Length
-/// before it.
+/// Returns `line`, a Content-Length line, or an error if its value differs from that of `before`,
+/// the Content-Length line before it.
 ///
 /// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. If there are two
 /// different lengths, the next hop and this proxy may find different ends of the body. On a stream,

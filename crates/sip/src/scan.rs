@@ -134,8 +134,8 @@ impl<'a> Identity<'a> {
 /// The fields of an ACK that identify the reply it acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckScan<'a> {
-    /// The branch of the first Via, or `None` without one. It is the branch of the INVITE, unless
-    /// the reply was a 2xx (RFC 3261 §17.1.1.3).
+    /// The branch of the first Via, or `None` without one. This branch is that of the INVITE,
+    /// unless the reply was a 2xx (RFC 3261 §17.1.1.3).
     pub branch: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],

@@ -71,8 +71,8 @@ impl<'a> Uri<'a> {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
 
-    /// Returns the URI without port, parameters and headers. These parts can change the destination
-    /// of a request. `text` still contains them.
+    /// Returns the URI without port, parameters and headers. The removed parts can change the
+    /// destination of a request. The field `text` still contains them.
     #[must_use]
     pub fn without_params(self) -> Self {
         Self { port: None, params: Params::new(b""), headers: None, ..self }

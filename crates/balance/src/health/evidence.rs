@@ -214,8 +214,8 @@ impl Evidence {
     }
 
     /// Returns the generation of `now`, and clears it if its data are from an older generation. If
-    /// the clock of a shard is behind by one generation, its bits may be added to a newer
-    /// generation or lost. This affects a few bits for some seconds.
+    /// the clock of a shard is behind by one generation, the bits that the shard sets may be added
+    /// to a newer generation or lost. Few bits are affected, for some seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];

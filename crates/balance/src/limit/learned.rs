@@ -1,4 +1,4 @@
-//! The rate limit of a back end, learned by all shards together. They share the counts of an
+//! The rate limit of a back end, learned by all shards together. The shards share the counts of an
 //! interval. At the end of the interval, one shard computes the next rate.
 //!
 //! A [`RateLaw`](super::RateLaw) computes the rate. A shard does not compute it while another shard

@@ -1,14 +1,14 @@
 //! The window of a back end (the maximum number of requests without a response), learned by all
-//! shards together. They share the counts of an interval. At the end of the interval, one shard
-//! computes the next window.
+//! shards together. The shards share the counts of an interval. At the end of the interval, one
+//! shard computes the next window.
 //!
 //! A [`WindowLaw`](super::WindowLaw) computes the window. Requests without a response are counted
-//! in slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer
-//! count. So lost requests and silent callees use up a window only for this time, and no timer is
-//! needed. A request that is sent later reuses the counter of an old slice, and the requests still
-//! counted there become lost requests. If the slice is older than [`LOST_WITHIN`] slices, its
-//! requests do not become lost requests, because they belong to an earlier interval. A shard does
-//! not compute a window while another shard uses the record.
+//! in slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] such requests
+//! no longer count. So lost requests and silent callees use up a window only for this time, and no
+//! timer is needed. A request that is sent later reuses the counter of an old slice, and the
+//! requests still counted there become lost requests. If the slice is older than [`LOST_WITHIN`]
+//! slices, its requests do not become lost requests, because they belong to an earlier interval. A
+//! shard does not compute a window while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -25,8 +25,8 @@ pub(super) struct Sample {
 struct Group {
     /// Indices of the back ends.
     members: Vec<usize>,
-    /// For each back end in `members`, the sum of the configured weights up to and including its
-    /// own.
+    /// For each back end in `members`, the sum of its configured weight and of the weights of all
+    /// back ends before it.
     ends: Vec<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! Weighted rendezvous hashing: each back end gets a score, computed from a key and its own
-//! address.
+//! Weighted rendezvous hashing: each back end gets a score, computed from a key and the address of
+//! the back end.
 //!
 //! The score is −w / ln u. Here w is the weight of the back end, and u is a uniform number in (0,
 //! 1) from the hash of key and address. The highest score wins, and each back end wins in
