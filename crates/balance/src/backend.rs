@@ -15,7 +15,7 @@ use crate::response_time::ResponseTimes;
 use crate::work::LeaseKind;
 use crate::{AddressGeneration, Endpoint, Named};
 
-/// The pause of a failed back end that gets no new calls until it has answered probes.
+/// A pause without a time limit: the back end gets no new calls until it has answered probes.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
 
 /// A back end: its configuration, its health, and the counts that all shards share.
@@ -33,13 +33,12 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// The counts and the health of a back end, on cache lines of their own. So shards that count on
+/// The counts and the health of a back end, on cache lines of their own, so that shards that use
 /// different back ends do not slow each other down. The alignment is 128 bytes, because x86
 /// prefetches lines in pairs.
 ///
-/// The fields are in order of use. The first 64 bytes contain all counts and states that a
-/// selection reads, except response times and limits. So a selection reads one cache line of most
-/// back ends.
+/// The fields that every selection reads come first, within 64 bytes. So a selection reads only one
+/// cache line of a back end, unless it needs response times or limits.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -57,23 +56,28 @@ struct Load {
     refusals: AtomicU64,
     probes_answered: AtomicU64,
     probe_failures: AtomicU64,
-    /// Time of the last recorded answer in nanoseconds since the start, or zero if there was none.
-    /// An answer less than 10 ms after a recorded one is not recorded.
+    /// Time of the last recorded answer in nanoseconds since the program started, or zero if there
+    /// was none. An answer less than 10 ms after a recorded one is not recorded.
     answered_at: AtomicU64,
-    /// Time of the last rejected request, and time of the last request rejected because of
-    /// overload, in nanoseconds since the start. Zero if there was none.
+    /// Time of the last request that the back end rejected for any reason, in nanoseconds since the
+    /// program started, or zero if there was none.
     refused_at: AtomicU64,
+    /// Time of the last request that the back end rejected because of overload, in nanoseconds
+    /// since the program started, or zero if there was none.
     overloaded_at: AtomicU64,
-    /// Number of requests assigned while the back end was [spared](crate::Pool::spare).
+    /// Number of requests assigned although the back end was busy or down
+    /// ([`Pool::spare`](crate::Pool::spare)).
     spared: AtomicU64,
-    /// Number of consecutive unanswered requests, and the time when the last of them was recorded,
-    /// in nanoseconds since the start.
+    /// Number of consecutive unanswered requests.
     silences: AtomicU32,
+    /// Time when the last of the consecutive unanswered requests was recorded, in nanoseconds since
+    /// the program started.
     silent_at: AtomicU64,
     /// Time when the first of the consecutive unanswered requests was recorded, in nanoseconds
-    /// since the start.
+    /// since the program started.
     silent_since: AtomicU64,
-    /// Time of the last immediate probe in nanoseconds since the start, or zero if there was none.
+    /// Time of the last probe outside the regular schedule, in nanoseconds since the program
+    /// started, or zero if there was none.
     questioned_at: AtomicU64,
     /// Number of deliveries that failed because nothing listened at the back end's port.
     unreachable: AtomicU64,
@@ -84,7 +88,8 @@ struct Load {
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "a selection reads 64 bytes");
 
 impl Backend {
-    /// Creates a back end in its initial state: up, if it has an address.
+    /// Creates a back end without calls. The back end is up, unless its host name has no address
+    /// yet.
     pub fn new(name: &str, endpoint: impl Into<Endpoint>, weight: u32) -> Self {
         let backend = Self {
             name: name.into(),
@@ -99,9 +104,9 @@ impl Backend {
         backend
     }
 
-    /// Returns a copy of a back end that has left one pool but stays in another one. The copy is
-    /// for the calls of the pool that the back end has left. It has the same name and addresses. It
-    /// gets no new calls, because it counts as [removed](AdminState::Removed).
+    /// Returns a copy for the calls of a pool that the back end has left, while another pool still
+    /// contains the back end. The copy has the same name and addresses. It gets no new calls,
+    /// because it counts as [removed](AdminState::Removed).
     #[must_use]
     pub fn removed_copy(&self) -> Self {
         let copy = Self::new(&self.name, self.endpoint.copy(), self.weight());
@@ -160,8 +165,8 @@ impl Backend {
         self.endpoint.at(generation)
     }
 
-    /// Returns whether evidence about `address` applies to the back end now. Evidence about an
-    /// earlier address of its host name does not apply.
+    /// Returns whether responses and failures at `address` count for the health of the back end.
+    /// Those at an earlier address of its host name do not count.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
             Endpoint::Address(_) => true,
@@ -170,7 +175,8 @@ impl Backend {
     }
 
     /// Records that the host name resolves to `ip`, which new requests use from now on. Returns
-    /// whether the address changed. Evidence against the old address does not apply to the new one.
+    /// whether the address changed. If it did, the health and the learned limits of the old address
+    /// are forgotten.
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
@@ -181,8 +187,8 @@ impl Backend {
         has_moved
     }
 
-    /// Returns the configured weight: the share of the load, relative to the other back ends, at
-    /// least 1.
+    /// Returns the configured weight, at least 1. A back end with weight 2 should get twice the
+    /// load of a back end with weight 1.
     pub fn weight(&self) -> u32 {
         self.load.weight.load(Relaxed)
     }
@@ -193,10 +199,9 @@ impl Backend {
         self.load.weight.store(weight.max(1), Relaxed);
     }
 
-    /// Returns the effective weight at `now`, by which policies divide the calls. Its unit is a
-    /// thousandth of the unit of [`weight`](Self::weight). After the back end has come back, the
-    /// effective weight grows linearly from a tenth of its full value to the full value, during the
-    /// [slow start](Self::set_slow_start).
+    /// Returns the weight at `now` by which policies divide the calls, in thousandths of the unit
+    /// of [`weight`](Self::weight). During the [slow start](Self::set_slow_start) after an outage,
+    /// it grows linearly from a tenth of its full value to the full value.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
@@ -206,7 +211,7 @@ impl Backend {
         self.load.priority.load(Relaxed).into()
     }
 
-    /// Sets the priority, at most 65,535.
+    /// Sets the priority. A priority above 65,535 counts as 65,535.
     pub fn set_priority(&self, priority: u32) {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
@@ -237,13 +242,14 @@ impl Backend {
         self.load.transactions.load(Relaxed)
     }
 
-    /// Returns the weighted sum of the open transactions, in hundredths of a BYE.
+    /// Returns the sum of the weights of the open transactions, in hundredths. By default, a BYE
+    /// has the weight 100.
     pub fn work(&self) -> u64 {
         self.load.work.load(Relaxed)
     }
 
-    /// Returns the weighted mean of the last 20 response times to requests that start calls. The
-    /// newest has the largest weight. Returns zero if there was no response.
+    /// Returns the weighted mean of the last 20 response times to requests that start calls, or
+    /// zero if there was no response. The newest response time has the largest weight.
     pub fn start_response_time(&self) -> Duration {
         self.response_times.start()
     }
@@ -260,19 +266,20 @@ impl Backend {
         self.response_times.cost_ratio()
     }
 
-    /// Returns the number of calls and single requests assigned since the start.
+    /// Returns the number of calls, and of requests outside calls, that were assigned to the back
+    /// end so far.
     pub fn assigned(&self) -> u64 {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Returns the number of deliveries since the start that failed, because the host refused them
-    /// or they were not answered.
+    /// Returns the number of failed deliveries so far: the host refused the request or did not
+    /// answer it.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
     }
 
-    /// Returns the number of deliveries since the start that the host refused because nothing
-    /// listens there.
+    /// Returns the number of deliveries so far that failed because nothing listened at the back
+    /// end's port.
     pub fn unreachable(&self) -> u64 {
         self.load.unreachable.load(Relaxed)
     }
@@ -289,7 +296,9 @@ impl Backend {
         self.evidence.on_given(now, parties);
     }
 
-    /// Starts or prolongs a watch. Returns the sources of the recent requests to the back end.
+    /// Starts or prolongs the recording of the sources and destinations of requests
+    /// ([`is_watched`](Self::is_watched)). Returns the sources of the recent requests to the back
+    /// end.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         self.evidence.watch(now)
     }
@@ -297,14 +306,14 @@ impl Backend {
     /// Records that the back end did not serve a new request. `parties` are the source and the
     /// destination of the request, if they are known. `of` are the sources that
     /// [`watch`](crate::Pool::watch) returned for the pool of the back end. Returns whether the
-    /// recent requests and rejections show that the cause is load.
+    /// recent requests and rejections show that the back end is overloaded.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// Records a 503 to a new request, with the parameters and the result of
-    /// [`on_unserved`](Self::on_unserved). If the cause is load and most requests are rejected, the
-    /// back end gets no new calls for `wait`. With `None` there is no pause.
+    /// Records that the back end answered a new request with 503. The parameters and the result are
+    /// those of [`on_unserved`](Self::on_unserved). If the back end is overloaded and rejects most
+    /// requests, it gets no new calls for `wait`. If `wait` is `None`, there is no pause.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -329,8 +338,9 @@ impl Backend {
         self.load.health.is_clear(now)
     }
 
-    /// Records that failed or rejected requests are a reason to exclude the back end. If the pool
-    /// must [spare](crate::Pool::spare) excluded back ends, it spares those with the oldest record.
+    /// Records that failed or rejected requests are a reason to exclude the back end from new
+    /// calls. If too many back ends of a pool are excluded, those with the oldest record get calls
+    /// nevertheless ([`Pool::spare`](crate::Pool::spare)).
     pub fn record_excluded(&self, now: Timestamp) {
         self.load.health.record_excluded(now);
     }
@@ -373,18 +383,19 @@ impl Backend {
         self.finals.add(is_invite, status);
     }
 
-    /// Returns the counts of its final responses. Each item is `invite` or `other`, the status or
-    /// its class, and the number. Each response counts once.
+    /// Returns the counts of the final responses of the back end. Each item is `invite` or `other`
+    /// (the method), the status or its class, and the count. A response that is counted by its
+    /// status is not counted in its class.
     pub fn finals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         self.finals.each()
     }
 
-    /// Returns the response times to requests that start calls.
+    /// Returns the histogram of the response times to requests that start calls.
     pub fn start_response_times(&self) -> &Histogram {
         self.response_times.starts()
     }
 
-    /// Returns the number of requests since the start that the back end answered with 503.
+    /// Returns the number of requests that the back end answered with 503 so far.
     pub fn refusals(&self) -> u64 {
         self.load.refusals.load(Relaxed)
     }
@@ -397,7 +408,6 @@ impl Backend {
         self.load.is_limited.load(Relaxed)
     }
 
-    /// Forgets all learned rates and costs.
     fn forget_learned(&self) {
         if self.is_limited() {
             self.allowance.forget_learned();
@@ -425,8 +435,8 @@ impl Backend {
         self.load.work.fetch_add(weighs.work.into(), Relaxed);
     }
 
-    /// Takes one call, unless the back end already has `calls_max` calls. Returns whether it took
-    /// one.
+    /// Counts one more call, unless the back end already has `calls_max` calls. Returns whether the
+    /// call was counted.
     pub(crate) fn take_call(&self, calls_max: u64) -> bool {
         let next = |calls: u64| (calls < calls_max).then(|| calls + 1);
         self.load.calls.fetch_update(Relaxed, Relaxed, next).is_ok()
@@ -442,7 +452,8 @@ impl Backend {
     }
 }
 
-/// Returns whether the time in `at` is less than `within` before `now`. Zero means no time.
+/// Returns whether the time stored in `at` is less than `within` before `now`. A stored zero means
+/// that there is no time.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

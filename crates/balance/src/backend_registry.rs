@@ -1,11 +1,12 @@
 //! The registry through which the shards of a process share back ends.
 //!
-//! On a reload, each shard gets the new configuration at another time and rebuilds its pools. All
-//! shards must count on the same objects. Therefore enlisting a back end returns the existing
-//! object with the same name and address, and its health and counts survive a reload. The same
-//! applies to back ends that are no longer configured, as long as any shard may have calls there.
-//! The administrative state that an operator has set is kept even longer, so that a server that is
-//! being repaired gets no calls when the DNS or the configuration lists it again.
+//! On a reload, each shard gets the new configuration at a different time and rebuilds its pools.
+//! All shards must update the counts of the same objects. So a shard that rebuilds its pools gets
+//! the existing object for a back end with the same name and address, and the health and counts of
+//! the back end survive the reload. A back end that is no longer configured is kept as long as any
+//! shard may have calls there. The administrative state that an operator has set is kept even
+//! longer, so that a server that is being repaired gets no calls when the DNS or the configuration
+//! lists it again.
 //!
 //! A server may be in several pools, for example one for calls and one for registrations. In all of
 //! them it is the same back end, with the same health, count of calls and limit. Its weight,
@@ -13,8 +14,8 @@
 //! leaves one pool and is in another.
 //!
 //! Commands are numbered, with the same numbers in every shard. The first shard that receives a
-//! command executes it. When other shards receive it later, they do not execute it again. So they
-//! do not undo the changes of later commands.
+//! command executes it. When other shards receive it later, they do not execute it again. So the
+//! other shards do not undo the changes of later commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,42 +31,44 @@ use crate::{AdminState, Backend, EndpointAddress, Limits, Pool, Service};
 pub struct PoolSpec {
     /// Unique name of the pool.
     pub name: String,
-    /// Time for which the weight of a back end grows after its return.
+    /// Time for which the weight of a back end grows after the back end has come back up.
     pub slow_start: Duration,
-    /// Configuration of its back ends.
+    /// Configurations of the back ends of the pool.
     pub backends: Vec<BackendSpec>,
-    /// Domains whose servers are looked up, and the transport to reach them.
+    /// Domains whose servers are looked up in the DNS and become back ends, each with the transport
+    /// to reach them.
     pub services: Vec<(Arc<str>, Transport)>,
 }
 
 /// The configuration of a back end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSpec {
-    /// Name, unique in the pool.
+    /// Name of the back end, unique in the pool.
     pub name: String,
-    /// Configured address.
+    /// Configured address of the back end.
     pub endpoint_address: EndpointAddress,
-    /// Share of the load, relative to the other back ends.
+    /// Relative share of the load: a back end with weight 2 gets twice the load of a back end with
+    /// weight 1.
     pub weight: u32,
-    /// The priority. Lower numbers come first.
+    /// The priority. Calls go to the available back ends with the lowest number.
     pub priority: u32,
-    /// Limits on its calls and requests.
+    /// Limits on the calls and requests of the back end.
     pub limits: Limits,
 }
 
-/// All back ends. A clone is another handle to the same registry.
+/// All back ends of a process, shared by its shards. A clone is another handle to the same
+/// registry.
 #[derive(Clone, Debug)]
 pub struct BackendRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// The configured pools.
     pools: Vec<Pool>,
     /// Back ends that are no longer configured, with the names of their pools. The registry does
     /// not keep them alive: the shards do, while they have calls there.
     leaving: Vec<(String, Weak<Backend>)>,
-    /// The states other than in service that operators have set, also of back ends that are not
-    /// configured at present.
+    /// The administrative states that operators have set, except in service. Back ends that are not
+    /// configured at present are included.
     assigned: HashMap<Identity, AdminState>,
     /// Number of the last command that any shard has received.
     heard: u64,
@@ -76,12 +79,12 @@ struct RegistryState {
 /// The identity of a back end: its name and its address.
 type Identity = (String, EndpointAddress);
 
-/// Number of remembered states. When it is reached, the registry forgets the states of back ends
-/// that are not configured.
+/// Maximum number of administrative states that are remembered. When it is reached, the registry
+/// forgets the states of back ends that are not configured.
 const ASSIGNED_MAX: usize = 65_536;
 
 impl BackendRegistry {
-    /// Creates the registry with the initial back ends, before any command.
+    /// Creates a registry with the back ends of the initial configuration.
     pub fn new(pool_specs: &[PoolSpec]) -> Self {
         let mut state = RegistryState::default();
         state.enlist(Timestamp::ZERO, pool_specs);
@@ -108,7 +111,7 @@ impl BackendRegistry {
         pools
     }
 
-    /// Returns the services whose servers are back ends. Each service occurs once.
+    /// Returns the services whose servers become back ends. Each service occurs once.
     pub fn services(&self) -> Vec<Arc<Service>> {
         let mut services = services(&self.lock().pools);
         let mut seen = HashSet::new();
@@ -149,9 +152,9 @@ impl BackendRegistry {
     }
 
     /// Returns the pools that the command with the number `order` configures, even if a later
-    /// command has already replaced them. The first shard with the command makes these pools the
-    /// current ones. Then a back end that is in none of them becomes
-    /// [removed](AdminState::Removed), and drains.
+    /// command has already replaced them. The first shard that executes the command makes these
+    /// pools the current ones. A back end that is in none of them is then
+    /// [removed](AdminState::Removed): it finishes its calls and gets no new ones.
     pub fn enlist(&self, now: Timestamp, order: u64, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let mut state = self.lock();
         if order > state.heard {
@@ -168,8 +171,8 @@ impl BackendRegistry {
     }
 }
 
-/// Returns a copy of the pool with the `further` back ends after its own. A back end whose name is
-/// already present is left out.
+/// Returns a copy of the pool in which the `further` back ends follow those of the pool, except
+/// back ends whose names the pool already contains.
 fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
     if further.is_empty() {
         return pool.clone();
@@ -225,12 +228,10 @@ impl RegistryState {
         self.leaving = gone.collect();
     }
 
-    /// Returns the configured back ends.
     fn configured(&self) -> HashSet<*const Backend> {
         self.pools.iter().flat_map(|pool| pool.backends()).map(Arc::as_ptr).collect()
     }
 
-    /// Remembers the administrative state that an operator has set.
     fn remember(&mut self, backend: &Backend, admin_state: AdminState) {
         if admin_state == AdminState::InService {
             self.assigned.remove(&identity(backend));
@@ -272,7 +273,6 @@ fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<
     all.map(of).collect()
 }
 
-/// Collects the services of these pools.
 fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
     pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
 }
@@ -280,12 +280,13 @@ fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
 /// A back end of a new configuration.
 struct Seen<'a> {
     backend: &'a Arc<Backend>,
-    /// False if the back end is known from before.
+    /// False if the registry already had this back end.
     is_new: bool,
 }
 
-/// Builds the pools. Takes known back ends out of `known`, and creates the others. Calls `see` once
-/// for each back end, with the first pool that names it. Known services stay the same.
+/// Builds the pools of a configuration. Takes existing back ends from `known` and existing services
+/// from `services`, and creates those that are missing. Calls `see` once for each back end, with
+/// the first pool that names it.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],

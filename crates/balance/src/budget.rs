@@ -7,15 +7,15 @@
 /// Number of requests that allow one retry.
 const REQUESTS_PER_TRY: u32 = 5;
 
-/// Maximum number of retries that can be saved up. It is also the number available at the start, so
-/// that a pool with few requests can retry too.
+/// Maximum number of retries that the budget can hold. A budget starts with this number, so that a
+/// pool with few requests can retry too.
 const TRIES_MAX: u32 = 20;
 
 /// A shard's budget of retries for the requests to a pool.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Number of requests that are not yet used for retries. [`REQUESTS_PER_TRY`] of them allow one
-    /// retry.
+    /// Number of requests that have not been used for a retry yet. A retry uses
+    /// [`REQUESTS_PER_TRY`] of them.
     saved: u32,
 }
 
@@ -26,7 +26,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// Adds the contribution of a new request.
+    /// Adds a new request to the budget. Five requests allow one retry.
     pub fn earn(&mut self) {
         self.saved = (self.saved + 1).min(TRIES_MAX * REQUESTS_PER_TRY);
     }

@@ -2,11 +2,12 @@
 //! response times.
 //!
 //! A balancer does not see the processor of a back end. But a back end answers a request after the
-//! requests that it already had. So the response time depends linearly on their numbers: R = c +
-//! a·starts + b·ends. `starts` and `ends` are counted when the request is sent, and include it. The
-//! method of least squares gives a and b, and a/b is the ratio of the costs. The network delay is
-//! part of c, so distance does not matter. About the last thousand requests count, with decreasing
-//! weight.
+//! requests that it already had. So the response time R depends linearly on the number of waiting
+//! requests that start calls (`starts`) and on the number of all other waiting requests (`ends`):
+//! R = c + a·starts + b·ends. Both numbers are counted when the request is sent, and include it.
+//! The method of least squares gives a and b, and a/b is the ratio of the costs. The network delay
+//! is part of c, so distance does not matter. About the last thousand requests count, with
+//! decreasing weight.
 //!
 //! Cold start: there is no ratio. Under light load no request waits, so response times contain no
 //! information about costs. The ratio does not change while the two numbers hardly vary, or vary
@@ -16,32 +17,37 @@
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
-/// Factor by which each later request reduces the weight of a request. About a thousand requests
-/// have an effect.
+/// Factor by which each new request reduces the weight of all earlier requests. So about the last
+/// thousand requests have an effect.
 const MEMORY: f64 = 0.999;
-/// The sum of weights that is required for a solution.
+/// Minimum sum of the weights of all requests. Below it, no ratio is computed.
 const ENOUGH: f64 = 300.0;
-/// Requests between two solutions.
+/// Number of requests after which the ratio is computed again.
 const SOLVE_EVERY: u32 = 64;
-/// Minimum variance of the number of starts, and of the number of ends. Below it, the ratio does
-/// not change.
+/// Minimum variance of the number of waiting requests that start calls, and of the number of all
+/// other waiting requests. If one variance is lower, the ratio does not change.
 const VARIANCE_MIN: f64 = 0.25;
-/// Maximum of the squared correlation between the number of starts and the number of ends. Above
-/// it, their effects cannot be separated.
+/// Maximum of the squared correlation between the number of waiting requests that start calls and
+/// the number of all other waiting requests. If it is higher, the effects of the two numbers cannot
+/// be separated.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// Weighted running sums for the method of least squares. The sums run over requests with s starts,
-/// e ends and the response time r, and add up 1, s, e, r, ss, se, ee, sr and er.
+/// The cost of starting a call at a back end relative to the cost of ending it, learned by the
+/// method of least squares.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
+    /// Weighted sums over all requests of 1, s, e, r, ss, se, ee, sr and er. Here r is the response
+    /// time of a request, s the number of waiting requests that start calls, and e the number of
+    /// all other waiting requests.
     sums: [f64; 9],
     since_solved: u32,
     ratio: Option<f64>,
 }
 
 impl CostRatio {
-    /// Adds a request that was answered after `response_s` seconds. When it was sent, `starts`
-    /// requests that start calls and `ends` other requests waited, including itself.
+    /// Adds a request that was answered after `response_s` seconds. `starts` and `ends` are the
+    /// numbers of unanswered requests when the request was sent, including the request itself:
+    /// those that start calls, and all others.
     pub(crate) fn push(&mut self, starts: u32, ends: u32, response_s: f64) {
         let (s, e, r) = (f64::from(starts), f64::from(ends), response_s);
         for (sum, new) in
@@ -56,7 +62,8 @@ impl CostRatio {
         }
     }
 
-    /// Returns the ratio, 1 to 4, or `None` until it is learned.
+    /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one, or
+    /// `None` until it is learned.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.ratio
     }

@@ -16,14 +16,14 @@ pub const GENERATIONS_MAX: usize = 5;
 pub enum Endpoint {
     /// A configured address.
     Address(SocketAddr),
-    /// A host name that is resolved.
+    /// A host name, with the addresses that the DNS returned for it.
     Name(Named),
 }
 
-/// The configured address of a back end. Equal values mean the same back end.
+/// The endpoint of a back end as configured, without resolved addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointAddress {
-    /// An address.
+    /// A fixed address.
     Address(SocketAddr),
     /// A host name and a port.
     Name(Arc<str>, u16),
@@ -36,7 +36,7 @@ impl From<SocketAddr> for Endpoint {
 }
 
 impl From<&EndpointAddress> for Endpoint {
-    /// Creates the endpoint. A name has no address yet.
+    /// Creates the endpoint. A host name has no address until it is resolved.
     fn from(endpoint_address: &EndpointAddress) -> Self {
         match endpoint_address {
             EndpointAddress::Address(address) => Self::Address(*address),
@@ -54,21 +54,21 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A host name and port, with the last addresses of the name (at most [`GENERATIONS_MAX`]). All
-/// shards share it.
+/// A host name and port, with the most recent addresses of the host name, at most
+/// [`GENERATIONS_MAX`]. All shards share it.
 #[derive(Debug)]
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// True once the name has had any address.
+    /// True once the host name has been resolved to an address.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,
-    /// Outcomes of the DNS queries for the name.
+    /// Counts of the DNS queries for the host name, by outcome.
     pub lookups: Lookups,
 }
 
-/// Outcomes of the DNS queries for a name.
+/// Counts of the DNS queries for a host name or a [`Service`](crate::Service), by outcome.
 #[derive(Debug, Default)]
 pub struct Lookups {
     /// Queries that found a usable address.
@@ -84,17 +84,16 @@ pub struct Lookups {
     pub moved: AtomicU64,
 }
 
-/// The identity of one of the addresses that a back end has had.
-///
-/// For a back end configured by address all values are equal.
+/// The identity of one of the addresses that a back end has had. If the back end is configured by
+/// address, all values are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressGeneration(u8);
 
-/// The stored addresses with their generations. The current address is last.
+/// The stored addresses of a host name with their generations. The current address is last.
 type Generations = ArrayVec<(AddressGeneration, IpAddr), GENERATIONS_MAX>;
 
 impl Named {
-    /// Creates a host without an address.
+    /// Creates a host name without an address.
     pub fn new(host: &str, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -116,17 +115,17 @@ impl Named {
         self.port
     }
 
-    /// Returns whether the name has had an address.
+    /// Returns whether the host name has ever had an address.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Relaxed)
     }
 
-    /// Returns whether the address may be out of date, because a new query failed.
+    /// Returns whether the current address may be out of date, because a new DNS query failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Records whether the address may be out of date.
+    /// Records whether the current address may be out of date.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
@@ -141,8 +140,7 @@ impl Named {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
 
-    /// Returns a host of the same name with the same addresses. Later answers of the DNS do not
-    /// change the copy.
+    /// Returns a copy with the same name and addresses. Later DNS responses do not change the copy.
     fn copy(&self) -> Self {
         let copy = Self::new(&self.host, self.port);
         copy.is_known.store(self.is_known(), Relaxed);
@@ -150,7 +148,6 @@ impl Named {
         copy
     }
 
-    /// Returns the current generation.
     fn generation(&self) -> AddressGeneration {
         self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
     }
@@ -164,8 +161,9 @@ impl Named {
         found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Makes `ip` the current address. Returns whether it changed. If the maximum number of
-    /// addresses is stored, removes the one that has not been current for the longest time.
+    /// Makes `ip` the current address. Returns whether the current address changed. If the maximum
+    /// number of addresses is stored, removes the one that has not been current for the longest
+    /// time.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {
@@ -204,7 +202,7 @@ fn free(generations: &Generations) -> AddressGeneration {
 }
 
 impl Endpoint {
-    /// Returns an endpoint with the same addresses.
+    /// Returns a copy with the same addresses. Later DNS responses do not change the copy.
     pub(crate) fn copy(&self) -> Self {
         match self {
             Self::Address(address) => Self::Address(*address),
@@ -212,7 +210,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the configured address.
+    /// Returns the endpoint as configured.
     pub fn endpoint_address(&self) -> EndpointAddress {
         match self {
             Self::Address(address) => EndpointAddress::Address(*address),
@@ -228,7 +226,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the current generation.
     pub(crate) fn generation(&self) -> AddressGeneration {
         match self {
             Self::Address(_) => AddressGeneration::default(),
@@ -236,7 +233,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the address of a generation.
     pub(crate) fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),

@@ -9,21 +9,21 @@ const KINDS: [&str; 16] = [
     "5xx", "600", "603",
 ];
 
-/// The index of the other 6xx responses, which are the last kind.
+/// The index of the count of all 6xx responses other than 600 and 603. It follows the counts of
+/// [`KINDS`].
 const OTHER_6XX: usize = KINDS.len();
 
-/// Counts of final responses: to INVITEs, then to other requests.
+/// Counts of final responses by kind, first those to INVITEs, then those to all other requests.
 #[derive(Debug, Default)]
 pub(crate) struct Finals([[AtomicU64; KINDS.len() + 1]; 2]);
 
 impl Finals {
-    /// Counts a final response.
     #[inline]
     pub(crate) fn add(&self, is_invite: bool, status: u16) {
         self.0[usize::from(!is_invite)][kind_index(status)].fetch_add(1, Relaxed);
     }
 
-    /// Returns all counts with their method and kind.
+    /// Returns all counts, each with its method (`invite` or `other`) and its kind.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         ["invite", "other"].into_iter().zip(&self.0).flat_map(|(method, counts)| {
             let kinds = KINDS.into_iter().chain(["6xx"]).zip(counts);

@@ -1,14 +1,14 @@
-//! Groups of back ends with the same priority. Later groups are backups of earlier ones.
+//! Groups of back ends with the same priority. A group is a backup for the groups with lower
+//! priority numbers.
 //!
-//! Calls go to the first group that has an available back end. The next group is used when all back
-//! ends of the groups before it are down, draining, busy, or already tried.
+//! Calls go to the group with the lowest number that has an available back end. A group is used
+//! when all back ends of the groups with lower numbers are down, draining, busy, or already tried.
 
 use std::sync::Arc;
 
 use crate::Backend;
 
-/// The groups of a pool, formed by the priorities that its back ends had when the groups were
-/// created.
+/// The groups of a pool, as the priority of each back end at the time when the groups were created.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     priorities: Box<[u32]>,
@@ -22,8 +22,8 @@ impl Groups {
         Self { priorities, are_several }
     }
 
-    /// Returns the priority of the first group with a `usable` back end, or `None` if there is
-    /// none. With a single group, `usable` is not called.
+    /// Returns the priority of the group to use: the lowest number for which a back end is
+    /// `usable`. Returns `None` if there is none. With a single group, `usable` is not called.
     pub(crate) fn front(&self, usable: impl Fn(usize) -> bool) -> Option<u32> {
         if !self.are_several {
             return self.priorities.first().copied();

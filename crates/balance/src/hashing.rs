@@ -1,7 +1,8 @@
 //! The hash functions of the policies that select by a hash.
 //!
-//! They must be the same in all versions and balancers, so they are not keyed. If peers can choose
-//! the data, the caller first applies a keyed hash, unless a policy requires a hash without a key.
+//! The functions must be the same in all versions and balancers, so they use no secret key. If
+//! peers can choose the hashed data, the caller first applies a keyed hash, unless a policy
+//! requires a hash without a key.
 
 /// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo; RFC 9923).
 pub fn fnv1a(bytes: &[u8]) -> u64 {

@@ -7,14 +7,14 @@ use tidegate_world::Timestamp;
 use crate::{Backend, CallLease, Demand, Limits};
 
 impl Backend {
-    /// Sets the limits. Existing leases and learned values are kept.
+    /// Sets the limits of the back end. Existing leases and learned values are kept.
     pub fn set_limits(&self, limits: &Limits) {
         self.allowance().set(limits);
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Returns whether the limits allow the demand. If the rate or the window does not allow it,
-    /// records this for learning.
+    /// Returns whether the limits of the back end allow a request with this demand. If the rate
+    /// limit or the window does not allow it, records this for learning.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
             return true;
@@ -33,7 +33,7 @@ impl Backend {
     }
 
     /// Returns the maximum number of simultaneous calls at the back end, without the reserve for
-    /// priority, or `None` if there is no limit on calls.
+    /// calls with priority, or `None` if there is no limit on calls.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
@@ -49,7 +49,7 @@ impl Backend {
         Some(self.allowance().rate_max_cps()).filter(|rate| rate.is_finite())
     }
 
-    /// Returns the learned rate in requests a second, or `None` if it is not known.
+    /// Returns the learned rate limit in requests a second, or `None` if it is not known.
     pub fn learned_cps(&self) -> Option<f64> {
         Some(self.allowance().learned_cps()).filter(|rate| rate.is_finite())
     }
@@ -65,22 +65,22 @@ impl Backend {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }
 
-    /// Returns the number of requests of the last 500 ms (T1) that have no response yet. They are
-    /// counted only while a window is learned.
+    /// Returns the number of requests of the last 500 ms (T1) that have no response yet. Requests
+    /// are counted only while Tidegate learns a window for the back end.
     pub fn unheard(&self, now: Timestamp) -> u64 {
         self.allowance().window().unheard(now)
     }
 
     /// Records that a request sent at `sent` was rejected or not answered. `is_proved` is true if
-    /// it is proved that load is the cause.
+    /// overload is known to be the cause.
     pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         if self.is_limited() {
             self.allowance().on_not_taken(sent, is_proved);
         }
     }
 
-    /// Takes the demand from the headroom. For a call, the result contains its lease. Returns
-    /// `None` if there is no headroom.
+    /// Counts a request with this demand against the limits. For a call, the result contains its
+    /// lease. Returns `None` if a limit does not allow the request.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         now: Timestamp,
@@ -98,7 +98,8 @@ impl Backend {
     }
 }
 
-/// The headroom that a request took: the lease of a call, or `None` if no call was demanded.
+/// The result of [`Backend::try_acquire`]: the lease of the call, or `None` for a request outside
+/// any call.
 #[must_use = "a call that is not kept is given back"]
 pub(crate) struct Acquired(pub(crate) Option<CallLease>);
 

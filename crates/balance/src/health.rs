@@ -8,7 +8,8 @@
 //! calls if none of the three forbids it. A pause and the administrative state do not affect the
 //! in-dialog requests of its calls.
 //!
-//! The thresholds `fall` and `rise` have the same meaning as in HAProxy's health checks.
+//! `fall` consecutive failed probes take a back end down, and `rise` consecutive answered probes
+//! bring it back, as in HAProxy's health checks.
 
 mod evidence;
 mod liveness;
@@ -23,7 +24,7 @@ pub use evidence::{Parties, Sources};
 pub use liveness::COUNT_MAX;
 pub(crate) use liveness::Liveness;
 
-/// The operator's intent for a back end.
+/// The administrative state of a back end, which an operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminState {
     /// The back end takes calls.
@@ -48,9 +49,10 @@ pub enum State {
     Up,
     /// The back end takes calls, but did not answer the last request or probe.
     Suspect,
-    /// The back end has come back, and gets a growing share of the calls that match its weight.
+    /// The back end has just come back up. It gets fewer calls than its weight allows, and more and
+    /// more of them.
     SlowStart,
-    /// The back end has asked for a pause.
+    /// The back end has asked for a pause, by Retry-After in a 503.
     Busy,
     /// The back end takes calls although requests showed that it is busy or down, because otherwise
     /// too many back ends of its pool would be excluded.
@@ -95,47 +97,50 @@ impl State {
     }
 }
 
-/// The share of its weight that a back end gets when it comes back, in hundredths.
+/// The effective weight of a back end that has just come back up, in hundredths of its configured
+/// weight.
 const SHARE_AT_RETURN: u64 = 10;
 
 /// The health of a back end.
 ///
-/// The words are independent, so relaxed atomics suffice. A shard that reads a word that is a few
-/// nanoseconds old selects as if the change had come later. The words that every selection reads
+/// The fields are independent, so relaxed atomics suffice. A shard that reads a value that is a few
+/// nanoseconds old selects as if the change had come later. The fields that every selection reads
 /// come first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
-    /// End of the pause that the back end asked for, in nanoseconds since the start.
+    /// End of the pause that the back end asked for, in nanoseconds since the program started.
     busy_until: AtomicU64,
-    /// The administrative state, in the last two bits, and the time when it was set.
+    /// The [`AdminState`] in the last two bits, and the time when it was set in the other bits.
     admin_state: AtomicU64,
     slow_start: AtomicU64,
-    /// Time at which the back end last went down, in nanoseconds since the start.
+    /// Time at which the back end last went down, in nanoseconds since the program started.
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
-    /// Time at which the last pause began, in nanoseconds since the start.
+    /// Time at which the last pause that the back end asked for began, in nanoseconds since the
+    /// program started.
     busy_since: AtomicU64,
-    /// Time at which the back end was last spared, in nanoseconds since the start.
+    /// Time at which the back end last became [spared](State::Spared), in nanoseconds since the
+    /// program started.
     spared_since: AtomicU64,
-    /// Time at which a failure last made the back end suspect, in nanoseconds since the start.
+    /// Time at which a failure last made the back end suspect, in nanoseconds since the program
+    /// started.
     suspect_since: AtomicU64,
-    /// Time since when the back end has existed, in nanoseconds since the start.
+    /// Time since which the back end has existed, in nanoseconds since the program started.
     known_since: AtomicU64,
-    /// Time at which requests last gave a reason to exclude the back end, in nanoseconds since the
-    /// start.
+    /// Time at which failed or rejected requests were last a reason to exclude the back end, in
+    /// nanoseconds since the program started.
     excluded_at: AtomicU64,
-    /// True if the last probe failed, so that the state of the back end does not depend on requests
-    /// alone.
+    /// True if the last probe failed. Then not only requests show that the back end is down.
     fails_probes: AtomicBool,
     /// True if the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
 }
 
 impl Health {
-    /// Returns whether the back end answers, as far as is known, or is spared.
+    /// Returns whether the back end answers, as far as is known, or is [spared](State::Spared).
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
@@ -152,15 +157,16 @@ impl Health {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// Returns the last time, in nanoseconds since the start, at which requests gave a reason to
-    /// exclude the back end. Returns `None` if the back end is not excluded. Also returns `None` if
-    /// probes have failed too, because failed probes are better evidence.
+    /// Returns the last time at which failed or rejected requests were a reason to exclude the back
+    /// end, in nanoseconds since the program started. Returns `None` if the back end is not
+    /// excluded. Also returns `None` if probes have failed too, because failed probes are better
+    /// evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
     }
 
-    /// Records that requests give a reason to exclude the back end.
+    /// Records that failed or rejected requests are a reason to exclude the back end.
     pub fn record_excluded(&self, now: Timestamp) {
         self.excluded_at.store(now.as_nanos(), Relaxed);
     }
@@ -169,7 +175,6 @@ impl Health {
         self.fails_probes.store(fails, Relaxed);
     }
 
-    /// Returns whether the back end takes calls although it is excluded.
     pub fn is_spared(&self) -> bool {
         self.is_spared.load(Relaxed)
     }
@@ -181,8 +186,8 @@ impl Health {
         self.is_spared.store(is_spared, Relaxed);
     }
 
-    /// Returns the time at which the back end may get new calls if nothing else happens, or `None`
-    /// if it waits for answers to probes or is not in service.
+    /// Returns the time from which the back end may get new calls if nothing else happens, or
+    /// `None` if the back end waits for answers to probes or is not in service.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -194,8 +199,9 @@ impl Health {
         (AdminState::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
     }
 
-    /// Sets the administrative state and returns the previous one. If the state stays the same, so
-    /// does its start time. A back end that leaves maintenance counts as up.
+    /// Sets the administrative state and returns the previous one. If the state does not change,
+    /// the time when it was set does not change either. A back end that leaves maintenance counts
+    /// as up.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) -> AdminState {
         let (before, _) = self.admin_state();
         if before == admin_state {
@@ -225,7 +231,7 @@ impl Health {
         self.slow_start.store(u64::try_from(slow_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Applies an event to the state machine, unless the back end is in maintenance.
+    /// Changes the [`Liveness`] by the function `next`, unless the back end is in maintenance.
     pub fn change(&self, now: Timestamp, next: impl Fn(Liveness) -> Liveness) {
         if self.admin_state().0 == AdminState::Maintenance {
             return;
@@ -255,8 +261,8 @@ impl Health {
     }
 
     /// Records that the back end is no longer probed. Earlier results of probes no longer count. If
-    /// requests took it down, it stays down until `pause` has passed since it went down, as if
-    /// there had been no probes.
+    /// requests took the back end down, it stays down until `pause` has passed since it went down,
+    /// as if there had been no probes.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         let until = match self.fails_probes.load(Relaxed) {
             true => now,
@@ -275,9 +281,9 @@ impl Health {
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
     }
 
-    /// Returns the share of its weight that the back end has at `now`, in thousandths. It is 100
-    /// when the back end comes back, and grows linearly to 1,000. At a cold start it is 1,000,
-    /// because no other back end could take the calls.
+    /// Returns the effective weight of the back end at `now`, in thousandths of its configured
+    /// weight. The value is 100 when the back end comes back up, and then grows linearly to 1,000.
+    /// After a cold start it is 1,000 at once, because no other back end could take the calls.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
         // This check is first, because a policy calls this function for each back end at each
@@ -302,7 +308,7 @@ impl Health {
         (state, since.max(self.known_since()))
     }
 
-    /// Returns the time since when the back end has existed.
+    /// Returns the time since which the back end has existed.
     pub fn known_since(&self) -> Timestamp {
         Timestamp::from_nanos(self.known_since.load(Relaxed))
     }
@@ -347,7 +353,7 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since when the back end may get calls, or zero if it could get them from
+    /// Returns the time since which the back end may get calls, or zero if it could get them from
     /// the start. Ignores a pause that has not ended.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();

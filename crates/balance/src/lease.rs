@@ -46,8 +46,8 @@ impl fmt::Debug for CallLease {
 pub struct TransactionLease {
     backend: Arc<Backend>,
     work: u32,
-    /// True if the back end has not responded yet and the window of the back end counts the
-    /// request.
+    /// True until the first response, if the request counts against the learned window of the back
+    /// end.
     is_unheard: bool,
     /// Data for measuring the response time, or `None` once the transaction was answered.
     waiting: Option<Waiting>,
@@ -71,7 +71,7 @@ impl TransactionLease {
         Self { backend: Arc::clone(backend), work, is_unheard, waiting }
     }
 
-    /// Records a response of the back end, whatever its status. Only the first one counts.
+    /// Records a response of the back end, whatever its status. Only the first response counts.
     pub fn on_heard(&mut self, now: Timestamp) {
         if mem::take(&mut self.is_unheard)
             && let Some(waiting) = &self.waiting
@@ -81,8 +81,8 @@ impl TransactionLease {
     }
 
     /// Records the response that ends the response time of the transaction: for an INVITE the first
-    /// response other than 100, for any other request the final response. Only the first one
-    /// counts. The caller must leave out 5xx responses, because they do not show the speed of a
+    /// response other than 100, for any other request the final response. Only the first call has
+    /// an effect. The caller must leave out 5xx responses, because they do not show the speed of a
     /// server.
     pub fn on_answered(&mut self, now: Timestamp) {
         if let Some(waiting) = self.waiting.take() {

@@ -1,13 +1,13 @@
-//! Limits of a back end: simultaneous calls, and requests a second.
+//! Limits of a back end on simultaneous calls and on requests a second.
 //!
-//! Limits are configured ([`Limits`]). In addition, the rate may be learned from the rejections of
-//! the back end ([`RateLearning`]), and the maximum number of requests without a response from its
-//! delay ([`WindowLearning`]). All shards apply the limits together, in shared words. Calls are
-//! counted by their leases and taken by compare-and-swap, so their number never exceeds the limit.
-//! The rate is one word (`gcra`). The headroom of a back end is the number of calls that its
+//! Limits are configured ([`Limits`]). In addition, Tidegate can learn a limit on the rate from the
+//! rejections of the back end ([`RateLearning`]), and, from the delay of the back end, a limit on
+//! the number of requests without a response ([`WindowLearning`]). All shards share the counts. A
+//! call is counted by compare-and-swap, so the number of calls never exceeds its limit. The use of
+//! the rate is one atomic word (`gcra`). The headroom of a back end is the number of calls that its
 //! limits still allow. The headroom of a pool is the sum over its back ends.
 //!
-//! Requests with priority may use a [reserve](Demand::Priority) that others may not use.
+//! Requests with priority may use a [reserve](Demand::Priority) that other requests may not use.
 
 mod aimd;
 mod delay;
@@ -36,16 +36,16 @@ pub use rate_learning::{RateLaw, RateLearning};
 use window::Window;
 pub use window_learning::{WindowLaw, WindowLearning};
 
-/// The demand of a request on its back end.
+/// The kind of a request, which decides the limits that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// A request outside any call. The limit on simultaneous calls does not apply to it.
     Single,
-    /// A call.
+    /// A new call without priority.
     Call,
-    /// A call with priority. For such calls `calls_max` is a twentieth higher, at least by one
-    /// call. A reserve adds the requests of [one second](RESERVE_S) to the burst of the rate. A
-    /// learned window is a tenth larger, at least by one request.
+    /// A call with priority. For such calls the limits are higher. `calls_max` is higher by a
+    /// twentieth, at least by one call. The burst of the rate is larger by the requests of [one
+    /// second](RESERVE_S). A learned window is larger by a tenth, at least by one request.
     Priority,
 }
 
@@ -54,10 +54,10 @@ pub enum Demand {
 pub struct Limits {
     /// Maximum number of calls at the same time, or `None` for no limit.
     pub calls_max: Option<u64>,
-    /// Maximum number of requests a second that start a call or are single requests, or `None` for
-    /// no limit.
+    /// Maximum number of requests a second, counting those that start a call and those outside any
+    /// call, or `None` for no limit.
     pub cps_max: Option<f64>,
-    /// Further limits that are learned.
+    /// Parameters of the limits that Tidegate learns in addition.
     pub learning: Learning,
 }
 
@@ -66,19 +66,19 @@ pub struct Limits {
 pub struct Learning {
     /// Parameters for learning a rate from rejections, or `None` if no rate is learned.
     pub rate: Option<RateLearning>,
-    /// Parameters for learning the maximum number of requests without a response from delay, or
-    /// `None` if it is not learned.
+    /// Parameters for learning a maximum number of requests without a response, or `None` if no
+    /// such maximum is learned.
     pub window: Option<WindowLearning>,
 }
 
-/// The limits in force, and how much of the rate is used.
+/// The limits of a back end that are in force, and the use of the rate limit.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// Maximum number of calls, or zero if there is no limit.
     calls_max: AtomicU64,
     /// The configured rate limit in requests a second, or infinity if there is none.
     cps_max: AtomicF64,
-    /// The lower of the configured and the learned rate limit, and its use.
+    /// The rate limit in force (the lower of the configured and the learned one) and its use.
     gcra: Gcra,
     learned: Learned,
     window: Window,
@@ -109,8 +109,8 @@ impl Default for AtomicF64 {
 }
 
 impl Demand {
-    /// Returns the number of calls that a back end may have, including a call with this demand.
-    /// `calls_max` is its configured limit.
+    /// Returns the maximum number of calls that applies to a request of this kind. `calls_max` is
+    /// the configured limit.
     fn calls_max(self, calls_max: u64) -> u64 {
         match self {
             Self::Priority => calls_max + (calls_max / 20).max(1),
@@ -128,13 +128,13 @@ impl Allowance {
         self.window.set(limits.learning.window);
     }
 
-    /// Returns the maximum number of simultaneous calls, without the reserve, or `None` if there is
-    /// no limit.
+    /// Returns the maximum number of simultaneous calls, without the reserve for priority, or
+    /// `None` if there is no limit.
     pub(crate) fn calls_max(&self) -> Option<u64> {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
-    /// Returns the maximum number of simultaneous calls, including a call with this demand, or
+    /// Returns the maximum number of simultaneous calls that applies to a request of this kind, or
     /// `None` if there is no limit.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
@@ -156,17 +156,16 @@ impl Allowance {
         self.learned.rate()
     }
 
-    /// Returns whether a rate limit is learned.
     pub(crate) fn learns(&self) -> bool {
         self.learned.is_on()
     }
 
-    /// Returns the window of requests without a response.
     pub(crate) fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Returns whether the rate and the window allow a request. If not, records this for learning.
+    /// Returns whether the rate limit and the window allow a request, without counting it. If they
+    /// do not, records this for learning.
     pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
         let has_priority = demand == Demand::Priority;
         if !self.window.conforms(now, has_priority) {
@@ -179,7 +178,8 @@ impl Allowance {
         conforms
     }
 
-    /// Takes a request from the rate. Returns false if the rate or the window does not allow it.
+    /// Counts a request against the rate limit. Returns false if the rate limit or the window does
+    /// not allow the request.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.window.conforms(now, demand == Demand::Priority) {
             return false;
@@ -192,12 +192,11 @@ impl Allowance {
     }
 
     /// Records that a request sent at `sent` was rejected or not answered. `is_proved` is true if
-    /// it is proved that load is the cause.
+    /// overload is known to be the cause.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         self.learned.on_refused(sent, is_proved);
     }
 
-    /// Forgets the learned rate and window.
     pub(crate) fn forget_learned(&self) {
         self.window.forget();
         self.learned.forget(|rate| self.set_rate(rate));

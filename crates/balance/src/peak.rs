@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Peak-EWMA as in Finagle. A response time above the average becomes the average. A lower one
-/// reduces the average by an amount that depends on the elapsed time, with the time constant
-/// `decay`.
+/// A peak-sensitive, exponentially weighted moving average of response times (Peak-EWMA), as in
+/// Finagle. A response time above the average becomes the average. A lower response time reduces
+/// the average by an amount that depends on the elapsed time, with the time constant `decay`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
     average_ns: f64,

@@ -22,11 +22,11 @@ const TRIES: usize = 8;
 pub struct Assignment {
     /// The index of the back end in the pool.
     pub index: usize,
-    /// The lease of the call, or `None` if no call was demanded.
+    /// The lease of the call, or `None` for a request outside any call.
     pub call: Option<CallLease>,
 }
 
-/// The reason why no back end was assigned.
+/// The reason why no back end was assigned to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBackend {
     /// No back end that the caller permits is up.
@@ -53,8 +53,8 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Creates a picker that selects from `pool` by `policy`. It draws random numbers from its own
-    /// stream ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
+    /// Creates a picker that selects from `pool` by `policy`. The picker draws random numbers from
+    /// `draws`, a stream of its own ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
         let entry = values.entry();
@@ -97,7 +97,7 @@ impl Picker {
             && self.groups == Groups::of(others)
     }
 
-    /// Returns the budget for further retries of rejected requests. Each new request adds to it.
+    /// Returns the budget for further retries of rejected requests.
     pub fn retries(&mut self) -> &mut RetryBudget {
         &mut self.retries
     }
@@ -129,11 +129,11 @@ impl Picker {
         Some(picked)
     }
 
-    /// Selects like [`pick_where`](Self::pick_where), but only back ends with headroom for the
-    /// demand, and takes the headroom.
+    /// Selects like [`pick_where`](Self::pick_where), but only back ends whose limits allow the
+    /// `demand`, and counts the request against these limits.
     ///
     /// # Errors
-    /// Returns an error if there is no such back end.
+    /// Returns an error if no permitted back end is up and has headroom.
     pub fn assign(
         &mut self,
         now: Timestamp,
@@ -145,14 +145,14 @@ impl Picker {
         assigned.map(|(assignment, ())| assignment)
     }
 
-    /// Selects like [`assign`](Self::assign), or like [`pick_where`](Self::pick_where) without a
-    /// `demand`. Asks `admit` about the back end at an index before it takes the headroom and counts
-    /// the request as assigned. So a request that `admit` rejects takes and counts nothing. If
-    /// another shard takes the headroom after `admit` was asked, `admit` is asked about another back
-    /// end.
+    /// Selects like [`assign`](Self::assign), or like [`pick_where`](Self::pick_where) if `demand`
+    /// is `None`, but lets `admit` reject the request. `admit` is called with the index of the
+    /// selected back end before anything is counted, so a request that it rejects changes no count.
+    /// If another shard takes the headroom of that back end in the meantime, another back end is
+    /// selected and `admit` is called again.
     ///
     /// # Errors
-    /// Returns an error if there is no such back end, or the error of `admit`.
+    /// Returns an error if no permitted back end is up and has headroom, or the error of `admit`.
     pub fn assign_admitted<A, E: From<NoBackend>>(
         &mut self,
         now: Timestamp,
@@ -182,8 +182,9 @@ impl Picker {
         Err(E::from(if is_any_up { NoBackend::Full } else { NoBackend::Down }))
     }
 
-    /// Takes the demand from the back end at `index`, which has already been assigned this request.
-    /// The request is not counted as assigned again. `admit` is asked before the demand is taken.
+    /// Counts a request against the limits of the back end at `index`, to which the request was
+    /// already assigned. Does not count the request as assigned again. `admit` is called first and
+    /// may reject the request.
     ///
     /// # Errors
     /// Returns an error if the back end is not up, or has no headroom, or the error of `admit`.
@@ -250,8 +251,8 @@ impl Picker {
         CallLease::new(self.backend(index))
     }
 
-    /// Counts a transaction at the back end at `index` until the lease is dropped. Its response
-    /// time starts at `now`.
+    /// Counts a transaction at the back end at `index` until the lease is dropped. The response
+    /// time of the transaction starts at `now`.
     pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> TransactionLease {
         let backend = self.backend(index);
         let work = self.weights.weight(backend, kind);

@@ -1,5 +1,5 @@
-//! The policies, one file each. Each file opens with its signal, choice, weights, ties, cold start,
-//! known bias and source.
+//! The policies that select a back end, one file for each. Each file opens with a description of
+//! the policy: its signal, choice, weights, ties, cold start, known bias and source.
 
 pub(crate) mod cjsq;
 pub(crate) mod fnv;
@@ -32,7 +32,7 @@ impl Kind for Policies {
     type Build = Build;
 }
 
-/// The part of a registry entry that only policies have, and laws do not.
+/// The fields that only a registry entry for a policy has.
 pub struct Build {
     /// The policy that the entry describes.
     pub policy: Policy,
@@ -45,10 +45,11 @@ pub struct Build {
 /// The name, documentation and parameters of a policy.
 pub type Entry = tidegate_world::param::Entry<Policies>;
 
-/// A policy that is ready to be used: the values of its parameters, each within its bounds.
+/// A policy with the values of its parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Policies>;
 
-/// A policy for selecting the back end of a new call. Its [`entry`](Self::entry) describes it.
+/// A policy for selecting the back end of a new call. The [`entry`](Self::entry) of a policy
+/// describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
 pub enum Policy {

@@ -16,14 +16,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Creates a pool from names, addresses and weights, in this order.
+    /// Creates a pool from the name, address and weight of each back end.
     pub fn new(name: &str, backends: &[(&str, SocketAddr, u32)]) -> Self {
         let located =
             backends.iter().map(|&(name, address, weight)| (name, address.into(), weight));
         Self::located(name, located)
     }
 
-    /// Creates a pool from names, endpoints and weights, in this order.
+    /// Creates a pool from the name, endpoint and weight of each back end.
     pub fn located<'a>(
         name: &str,
         backends: impl IntoIterator<Item = (&'a str, Endpoint, u32)>,
@@ -40,7 +40,7 @@ impl Pool {
         Self { name: name.into(), backends: backends.into(), services: Arc::default() }
     }
 
-    /// Sets the services of the pool. Their servers become back ends at reloads.
+    /// Sets the services of the pool. At reloads, the servers of the services become back ends.
     #[must_use]
     pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
         Self { services, ..self }
@@ -61,26 +61,27 @@ impl Pool {
         &self.backends
     }
 
-    /// Returns whether any back end may get new calls.
+    /// Returns whether any back end of the pool may get new calls.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
-    /// Records that a back end rejected a request. From now on all back ends are watched. Returns
-    /// the sources of the recent requests to all back ends, because the rejecting back end may have
-    /// had requests from few sources.
+    /// Records that a back end rejected a request. From now on, all back ends of the pool are
+    /// watched for some time ([`Backend::is_watched`]). Returns the sources of the recent requests
+    /// to all back ends, because the rejecting back end may have had requests from few sources.
     pub fn watch(&self, now: Timestamp) -> Sources {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
     /// Limits how many of the back ends in service can be excluded by requests alone (503s,
     /// silence, ICMP errors): at most the share `share_max`. If more are excluded, those with the
-    /// oldest exclusion are spared, that is, they get calls. At least one back end stays usable,
-    /// unless probes have failed at all of them. If `may_spare` is false, none is spared, because
-    /// the backup pool gets the calls. Returns whether an additional back end is now spared.
+    /// oldest exclusion are spared: they get calls nevertheless. At least one back end stays
+    /// usable, unless probes have failed at all of them. If `may_spare` is false, no back end is
+    /// spared, because a backup pool gets the calls. Returns whether an additional back end is now
+    /// spared.
     ///
-    /// If two shards call this at the same time, one may undo the result of the other, until the
-    /// next exclusion.
+    /// If two shards call this function at the same time, one may undo the result of the other,
+    /// until the next exclusion.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
         let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
         let (mut count, mut usable) = (0_usize, 0_usize);
@@ -110,7 +111,7 @@ impl Pool {
         is_any_new
     }
 
-    /// Returns whether any back end has limits.
+    /// Returns whether any back end of the pool has limits.
     pub fn is_limited(&self) -> bool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
@@ -121,13 +122,13 @@ impl Pool {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
     }
 
-    /// Returns whether any back end has headroom for the demand.
+    /// Returns whether any back end is up and may take a request with this demand.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns the number of further calls that the back ends that are up can take, or `None` if
-    /// any back end of the pool has no limit on calls.
+    /// Returns the number of further calls that the pool can take, or `None` if any back end has no
+    /// limit on calls. Back ends that are not up take none.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

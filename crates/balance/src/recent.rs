@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Number of response times kept.
+/// Number of response times that are kept.
 const WINDOW: usize = 20;
 
 /// The last 20 response times.
@@ -11,13 +11,13 @@ const WINDOW: usize = 20;
 /// Networking 20(4), 2012): the newest weighs 20, the one before it 19, the oldest 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
-    /// A ring of times in µs.
+    /// The response times in µs, as a ring.
     times_us: [u32; WINDOW],
     length: usize,
-    /// Index in `times_us` for the next value.
+    /// Index in `times_us` for the next response time.
     next: usize,
     sum_us: u64,
-    /// The sum of all values, each multiplied by its weight.
+    /// The sum of all response times, each multiplied by its weight.
     weighed_us: u64,
 }
 
@@ -33,8 +33,8 @@ impl Recent {
         self.length = (self.length + 1).min(WINDOW);
     }
 
-    /// Returns the weighted mean, or zero if there is no value. The newest value has weight 20 even
-    /// if there are fewer than 20 values.
+    /// Returns the weighted mean, or zero if there is no response time. The newest response time
+    /// has weight 20 even if there are fewer than 20.
     pub(crate) fn mean(&self) -> Duration {
         let lightest = WINDOW - self.length + 1;
         let weights = (lightest + WINDOW) * self.length / 2;

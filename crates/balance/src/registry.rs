@@ -26,7 +26,7 @@ pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rendezvous::ENTRY,
 ]);
 
-/// Returns the policy with this name.
+/// Returns the entry of the policy with this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     POLICIES.find(name)
 }
@@ -44,7 +44,7 @@ impl Policy {
 }
 
 impl From<Policy> for Values {
-    /// Returns the policy with its defaults.
+    /// Returns the policy with the default values of its parameters.
     fn from(policy: Policy) -> Self {
         policy.entry().defaults()
     }

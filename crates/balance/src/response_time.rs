@@ -6,13 +6,13 @@
 //! is the first response other than 100, because after the ringing a person answers, not a server.
 //! For any other request, it is the final response. 5xx responses are left out: a rejection is
 //! cheap, and would make the rejecting back end look like the fastest. A request that is never
-//! answered has no response time. It counts as open, and the health checks exclude a silent back
-//! end.
+//! answered has no response time. It counts as an open transaction, and the health checks exclude a
+//! silent back end.
 //!
 //! All shards share one record per back end, because the speed of a server does not depend on the
-//! shard, and a single shard may see too few responses for a window of 20. If another shard is
-//! using the record, a shard discards its response time instead of waiting. The results are
-//! published as atomics, each of which is read separately.
+//! shard, and a single shard may see too few responses for a mean of 20. If another shard is using
+//! the record, a shard discards its response time instead of waiting. The results are published as
+//! atomics, each of which is read separately.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -28,9 +28,9 @@ use crate::recent::Recent;
 /// Settings of a policy for the recording of response times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
-    /// Time constant of the peak average.
+    /// Time constant of the peak average ([`Peak`]).
     pub(crate) decay: Duration,
-    /// True if the ratio of costs is learned.
+    /// True if the [`CostRatio`] is learned.
     pub(crate) learns: bool,
 }
 
@@ -40,9 +40,11 @@ pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// The number of requests that waited when this request was sent, including this request: those
-    /// that start calls, and all others. Both are zero if the ratio of costs is not learned.
+    /// Number of unanswered requests that start calls when this request was sent, including this
+    /// request. Zero if the [`CostRatio`] is not learned.
     starts: u32,
+    /// Number of all other unanswered requests when this request was sent, including this request.
+    /// Zero if the [`CostRatio`] is not learned.
     ends: u32,
 }
 
@@ -56,23 +58,26 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     record: Mutex<Record>,
-    /// Weighted mean of the last response times in nanoseconds, to requests that start calls and
-    /// then to requests that end calls, or zero if there is none.
+    /// Weighted mean of the last response times to requests that start calls, in nanoseconds, or
+    /// zero if there is none.
     start_ns: AtomicU64,
+    /// Weighted mean of the last response times to requests that end calls, in nanoseconds, or zero
+    /// if there is none.
     end_ns: AtomicU64,
-    /// Time of the last response to a request that starts a call, in nanoseconds since the start.
+    /// Time of the last response to a request that starts a call, in nanoseconds since the program
+    /// started.
     start_at: AtomicU64,
-    /// Peak average in nanoseconds, or zero before the first response, and the time of its last
-    /// change in nanoseconds since the start.
+    /// Peak average in nanoseconds, or zero before the first response.
     peak_ns: AtomicU64,
+    /// Time of the last change of the peak average, in nanoseconds since the program started.
     peak_at: AtomicU64,
-    /// The ratio of costs in thousandths, or zero before it is learned.
+    /// The [`CostRatio`] in thousandths, or zero before it is learned.
     cost_ratio: AtomicU32,
     /// Histogram of the response times to requests that start calls.
     histogram: Histogram,
-    /// Number of unanswered requests that start calls, and number of all other unanswered requests.
-    /// They are counted while the ratio is learned.
+    /// Number of unanswered requests that start calls, counted while the [`CostRatio`] is learned.
     starts: AtomicU32,
+    /// Number of all other unanswered requests, counted while the [`CostRatio`] is learned.
     ends: AtomicU32,
 }
 
@@ -119,15 +124,15 @@ impl ResponseTimes {
         Duration::from_nanos(self.end_ns.load(Relaxed))
     }
 
-    /// Returns [`start`](Self::start), or `None` if the last response time is older than `within`.
+    /// Returns the same mean as [`start`](Self::start), or `None` if the last of its response times
+    /// is older than `within`.
     pub(crate) fn fresh_start(&self, now: Timestamp, within: Duration) -> Option<Duration> {
         let at = Timestamp::from_nanos(self.start_at.load(Relaxed));
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)
     }
 
-    /// Discards the response times of requests that start calls if the last one is older than
-    /// `after`. Then only newer ones count. Otherwise the old values would dominate for twenty more
-    /// responses.
+    /// Discards the response times of requests that start calls if the last of them is older than
+    /// `after`. Otherwise the old response times would dominate the mean for twenty more responses.
     pub(crate) fn forget_start(&self, now: Timestamp, after: Duration) {
         let is_known = self.start_ns.load(Relaxed) != 0;
         if !is_known || self.fresh_start(now, after).is_some() {
@@ -154,7 +159,6 @@ impl ResponseTimes {
         (thousandths != 0).then(|| f64::from(thousandths) / 1e3)
     }
 
-    /// Records that a request is sent.
     pub(crate) fn record_request(&self, now: Timestamp, work: Work, watch: Watch) -> Waiting {
         let (mut starts, mut ends) = (0, 0);
         if watch.learns {
@@ -167,7 +171,6 @@ impl ResponseTimes {
         Waiting { work, since: now, watch, starts, ends }
     }
 
-    /// Records that the request was answered.
     pub(crate) fn on_answered(&self, now: Timestamp, waiting: Waiting) {
         // At least 1 ns, because zero means none.
         let time = now.since(waiting.since).max(Duration::from_nanos(1));
@@ -200,7 +203,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Records that the request no longer waits, whether it was answered or not.
+    /// Stops counting a request as unanswered, after its response or when its lease is dropped.
     pub(crate) fn give_up(&self, waiting: Waiting) {
         if waiting.watch.learns {
             self.unanswered(waiting.work).fetch_sub(1, Relaxed);

@@ -1,4 +1,4 @@
-//! A service of a domain. Its SRV records list the servers (RFC 2782).
+//! The SIP service of a domain. The SRV records of the service list its servers (RFC 2782).
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,9 +18,10 @@ pub struct Service {
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// True if servers that the DNS listed have become back ends.
+    /// True once servers that the DNS listed have become back ends.
     is_in_force: AtomicBool,
-    /// Outcomes of the DNS queries. `moved` counts changes of the servers.
+    /// Counts of the DNS queries for the service, by outcome. `moved` counts changes of the
+    /// servers.
     pub lookups: Lookups,
 }
 
@@ -42,12 +43,13 @@ impl Service {
         &self.domain
     }
 
-    /// Returns the transport by which its servers are reached.
+    /// Returns the transport by which the servers of the service are reached.
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Returns its servers in ascending order of priority, or `None` while they are unknown.
+    /// Returns the servers of the service in ascending order of priority, or `None` while they are
+    /// unknown.
     pub fn servers(&self) -> Option<Arc<[SrvRecord]>> {
         self.lock().clone()
     }

@@ -41,6 +41,6 @@ impl Work {
 pub(crate) struct LeaseKind {
     pub(crate) calls: u32,
     pub(crate) transactions: u32,
-    /// Work in hundredths of a BYE.
+    /// Weight of the transaction in hundredths. By default, a BYE has the weight 100.
     pub(crate) work: u32,
 }

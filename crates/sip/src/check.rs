@@ -11,17 +11,17 @@ use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 pub struct Essentials<'a> {
     /// The first Via.
     pub via: Via<'a>,
-    /// The From.
+    /// The From header.
     pub from: NameAddr<'a>,
     /// The tag of the From, as [`NameAddr::tag`] returns it.
     pub from_tag: Option<&'a [u8]>,
-    /// The To.
+    /// The To header.
     pub to: NameAddr<'a>,
     /// The tag of the To, as [`NameAddr::tag`] returns it.
     pub to_tag: Option<&'a [u8]>,
-    /// The Call-ID.
+    /// The value of the Call-ID header.
     pub call_id: &'a [u8],
-    /// The CSeq.
+    /// The CSeq header.
     pub cseq: CSeq<'a>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Message<'a> {
         self.essentials().map(|_| ())
     }
 
-    /// Performs [`check`](Self::check) and returns the values it parsed.
+    /// Performs [`check`](Self::check) and returns the parsed values.
     ///
     /// # Errors
     /// Returns the errors of [`check`](Self::check).
@@ -94,9 +94,9 @@ impl<'a> Message<'a> {
     /// RFC 3261 §16.3(1) requires only the components that this proxy uses to be well-formed, and
     /// it uses only the first Via. But this proxy is responsible for the messages that it forwards:
     /// a server parses the second Via of a request to route the response. A server that cannot
-    /// parse this Via drops the request silently and looks dead. A Via with a version other than
-    /// 2.0 also gets 400: 505 is for "the SIP protocol version that was used in the request"
-    /// (§21.5.6), which is the version in the start line.
+    /// parse this Via drops the request silently and looks dead. A request with a Via of a version
+    /// other than 2.0 also gets 400: 505 is for "the SIP protocol version that was used in the
+    /// request" (§21.5.6), which is the version in the start line.
     #[inline(always)]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);

@@ -6,9 +6,9 @@ use crate::lexical::{split_decimal, split_token, trim_start};
 /// The value of a CSeq header: a sequence number, and the method of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CSeq<'a> {
-    /// The number, below 2^31 (§8.1.1.5).
+    /// The sequence number, below 2^31 (RFC 3261 §8.1.1.5).
     pub number: u32,
-    /// The method.
+    /// The method of the request.
     pub method: Method,
     /// The name of the method as written.
     pub method_name: &'a [u8],

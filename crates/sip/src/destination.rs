@@ -52,15 +52,15 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, listening_port(via)))
 }
 
-/// Returns the address to connect to for a response to a request from `source` with this top Via:
-/// the result of [`connection_target`] once the source is recorded in the Via.
+/// Returns the address to connect to for a response to a request from `source` with this top Via.
+/// [`connection_target`] returns the same address after the source has been recorded in the Via.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     SocketAddr::new(source.ip().to_canonical(), listening_port(via))
 }
 
-/// Returns the destination of the response to a request from `source` with this top Via: the result
-/// of [`response_target`] once the source is recorded in the Via. The destination always has the IP
-/// address of `source`. But its port may be 0.
+/// Returns the destination of the response to a request from `source` with this top Via.
+/// [`response_target`] returns the same destination after the source has been recorded in the Via.
+/// The destination always has the IP address of `source`. But its port may be 0.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the

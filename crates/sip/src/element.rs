@@ -1,12 +1,12 @@
-//! Comma-separated lists (RFC 3261 §7.3.1).
+//! Comma-separated lists in header values (RFC 3261 §7.3.1).
 
 use memchr::memchr3;
 
 use crate::lexical::{find, quoted_end, trim};
 
-/// The trimmed elements of a header value. The item of a broken element is `None`, and is the last
-/// one. An element is broken if it is empty, or if a quote or bracket is not closed, so that it is
-/// unclear whether a comma separates elements.
+/// An iterator over the trimmed elements of a header value. A broken element is returned as `None`,
+/// and ends the iteration. An element is broken if it is empty, or if a quote or bracket is not
+/// closed, so that it is unclear whether a comma separates elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,
@@ -39,8 +39,8 @@ pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 /// Returns the end of the first element of `text`: a comma outside quotes and angle brackets, or
-/// the end of the text. Returns `None` if `text` contains a comma, and a quote or bracket in the
-/// first element is never closed.
+/// the end of the text. Returns `None` if a quote or bracket in the first element is never closed,
+/// and `text` contains a comma.
 #[inline]
 fn element_end(text: &[u8]) -> Option<usize> {
     match find(b',', text) {

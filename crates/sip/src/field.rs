@@ -16,13 +16,13 @@ pub(crate) const FIELDS_INLINE: usize = 96;
 /// A header field as it is written in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// The name.
+    /// The name of the field.
     pub name: HeaderName,
-    /// The name as written.
+    /// The name as written in the message.
     pub raw_name: &'a [u8],
-    /// The value, trimmed. Folds inside it are kept.
+    /// The trimmed value. Line breaks inside it (folds) are kept.
     pub value: &'a [u8],
-    /// The whole line with its folds and its line end.
+    /// The whole header line, with its continuation lines and its line end.
     pub line: &'a [u8],
 }
 
@@ -40,7 +40,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Reads the header line that begins at `at`. Returns `None` at the empty line.
+    /// Reads the header line that begins at `at`. Returns `None` at the empty line after the
+    /// headers.
     #[inline]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
         let mut ends = LineEnds::of(&bytes[at..]);
@@ -48,7 +49,7 @@ impl Line {
     }
 
     /// Reads the header line that begins at `at` and ends at the next of `ends`. Returns `None` at
-    /// the empty line.
+    /// the empty line after the headers.
     #[inline(always)]
     pub(crate) fn next(
         bytes: &[u8],
@@ -132,7 +133,6 @@ impl Line {
         usize::from(self.value)
     }
 
-    /// Returns the trimmed value.
     #[inline]
     pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[usize::from(self.value)..usize::from(self.value_end)]
@@ -144,13 +144,12 @@ impl Line {
         usize::from(self.value_end)
     }
 
-    /// Returns the line up to the end of its value.
+    /// Returns the line from its name to the end of its value.
     #[inline]
     pub(crate) fn content<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[usize::from(self.start)..usize::from(self.value_end)]
     }
 
-    /// Returns the field in its public form.
     #[inline]
     pub(crate) fn field<'a>(&self, bytes: &'a [u8]) -> Field<'a> {
         let line = &bytes[usize::from(self.start)..self.end()];
@@ -170,7 +169,7 @@ pub(crate) struct Named {
 
 impl Named {
     /// Reads the name of the header line that begins at `at`. `end` finds the end of the line.
-    /// Returns `None` at the empty line.
+    /// Returns `None` at the empty line after the headers.
     #[inline(always)]
     pub(crate) fn read(
         bytes: &[u8],
@@ -197,7 +196,7 @@ impl Named {
         self.end
     }
 
-    /// Returns the line with its value.
+    /// Finds the value of the line, and returns the line with its position.
     #[inline(always)]
     pub(crate) fn line(&self, bytes: &[u8]) -> Line {
         let text = &bytes[self.colon + 1..self.end - 1];
@@ -230,8 +229,8 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
 }
 
 /// Returns the length of the line end at the beginning of `text`, or 0 if there is none. A bare LF
-/// counts as a line end, so that a request with it can be answered.
-/// [`Message::check`](crate::Message::check) rejects it.
+/// counts as a line end, so that a request that contains one can be answered.
+/// [`Message::check`](crate::Message::check) rejects the request.
 #[inline]
 pub(crate) fn line_end(text: &[u8]) -> usize {
     match text {

@@ -17,13 +17,13 @@ use crate::{HeaderName, Malformed, Message, Splice, Via};
 
 /// Returns the position of the first header line, where a new Via or Record-Route line is inserted.
 ///
-/// §16.6(8) and (4): the Via and the Record-Route are each inserted before any other header of
-/// their name.
+/// RFC 3261 §16.6(8) and (4): the Via and the Record-Route are each inserted before any other
+/// header of their name.
 pub fn top_of_headers(message: &Message<'_>) -> usize {
     message.headers_start()
 }
 
-/// Replaces the Request-URI with `uri` (§16.6(2)).
+/// Replaces the Request-URI with `uri` (RFC 3261 §16.6(2)).
 ///
 /// # Panics
 /// Panics if the message is a response.
@@ -33,13 +33,13 @@ pub fn set_request_uri<'a>(splice: &mut Splice<'a>, message: &Message<'a>, uri: 
 }
 
 /// Replaces the Max-Forwards value with `value`, or inserts a line with it at the top of the
-/// headers (§16.6(3)).
+/// headers (RFC 3261 §16.6(3)).
 pub fn set_max_forwards<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
     set_number(splice, message, HeaderName::MaxForwards, b"Max-Forwards: ", value);
 }
 
 /// Replaces the Content-Length value with `value`, or inserts a line with it at the top of the
-/// headers (§16.6(10)).
+/// headers (RFC 3261 §16.6(10)).
 pub fn set_content_length<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
     set_number(splice, message, HeaderName::ContentLength, b"Content-Length: ", value);
 }
@@ -62,16 +62,17 @@ fn set_number<'a>(
     }
 }
 
-/// Removes the first Via element (§16.7(3)). Removes its whole line if no other element is on the
-/// line. Returns `false` if there is no Via or the first is broken.
+/// Removes the first Via element (RFC 3261 §16.7(3)), or its whole line if the line has no other
+/// element. Returns `false` if there is no Via or the first Via is malformed.
 pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> bool {
     remove_first(splice, message, HeaderName::Via, 1) == 1
 }
 
-/// Removes the first `n` Route elements, whether they are on one line or several (§16.4), and
-/// returns the number of removed elements.
+/// Removes the first `n` Route elements, whether they are on one line or several (RFC 3261 §16.4),
+/// and returns the number of removed elements.
 ///
-/// `n` is the number of elements known to name this proxy: one, or two if it record-routes twice.
+/// `n` is the number of elements that name this proxy: one, or two if the proxy record-routes
+/// twice.
 pub fn remove_first_route<'a>(splice: &mut Splice<'a>, message: &Message<'a>, n: usize) -> usize {
     remove_first(splice, message, HeaderName::Route, n)
 }
@@ -110,14 +111,14 @@ pub fn append_to_top_via<'a>(
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    /// The texts of the `received` and the `rport` parameter. Each is formatted when it is first
-    /// needed.
+    /// The text of the `received` parameter, formatted when it is first needed.
     received: OnceCell<ArrayVec<u8, 64>>,
+    /// The text of the `rport` parameter, formatted when it is first needed.
     rport: OnceCell<ArrayVec<u8, 16>>,
 }
 
 impl Source {
-    /// Creates the parameters for requests from `address`.
+    /// Creates the parameters for a request from `address`.
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self { address, received: OnceCell::new(), rport: OnceCell::new() }
@@ -144,8 +145,8 @@ impl Source {
 }
 
 /// Records the source of the request in `via`, the first Via of the message: `received` as RFC 3261
-/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender
-/// wrote there itself, so that the sender cannot direct responses elsewhere.
+/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. Replaces values of these parameters
+/// that the sender wrote itself, so that the sender cannot direct responses elsewhere.
 pub fn record_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
@@ -158,14 +159,15 @@ pub fn record_source<'a>(
 
 /// The changes that record the source of a request in its top Via.
 pub(crate) struct Noting<'v> {
-    /// The texts of the parameters `rport` and `received` that the Via already has.
+    /// The text of the `rport` parameter that the Via already has.
     rport: Option<&'v [u8]>,
+    /// The text of the `received` parameter that the Via already has.
     received: Option<&'v [u8]>,
     is_sent_by: bool,
 }
 
 impl<'v> Noting<'v> {
-    /// Returns the changes for a request from `source` with this top Via.
+    /// Returns the changes to the top Via of a request from `source`.
     #[inline]
     pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
         let Answering { rport, received, .. } = via.answering;

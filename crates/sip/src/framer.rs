@@ -1,12 +1,12 @@
 //! Framing of SIP messages on a byte stream (RFC 3261 §18.3).
 //!
 //! A datagram is one message, but a stream has to be cut into messages. A [`Framer`] reads a buffer
-//! that its caller owns and fills, and returns the range of each message in it. It copies nothing
-//! and remembers how far it has read, so it takes linear time, however the stream is split into
-//! reads.
+//! that its caller owns and fills, and returns the range of each message in it. A framer copies
+//! nothing and remembers how far it has read. So it takes linear time, however the stream is split
+//! into reads.
 //!
-//! TCP and TLS need it. A WebSocket does not, because each SIP message is a WebSocket message of
-//! its own (RFC 7118 §5).
+//! TCP and TLS need a framer. A WebSocket does not, because each SIP message is a WebSocket message
+//! of its own (RFC 7118 §5).
 
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,8 @@ use crate::{BYTES_MAX, HeaderName};
 /// the end of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Maximum size of start line and headers in bytes, with the empty line behind them.
+    /// Maximum size of the start line and the headers in bytes, including the empty line after
+    /// them.
     pub head_max: usize,
     /// Maximum size of a body in bytes.
     pub body_max: usize,
@@ -51,8 +52,8 @@ pub enum Next {
     Ping,
     /// The answer to a keep-alive ([`Framer::expect_pong`]).
     Pong,
-    /// No further message can be found on the stream. Close it. All later calls of
-    /// [`next`](Framer::next) return the same.
+    /// No further message can be found on the stream. The caller must close the stream. All later
+    /// calls of [`next`](Framer::next) return the same fault.
     Broken(FrameFault),
 }
 
@@ -102,8 +103,8 @@ impl std::error::Error for FrameFault {}
 ///
 /// The caller appends the bytes it reads to a buffer and calls [`next`](Self::next) with the whole
 /// buffer until the result is [`Next::Incomplete`]. Then it calls [`release`](Self::release),
-/// removes that number of bytes from the front, and reads on. The rest is less than one message: a
-/// buffer of [`BYTES_MAX`] bytes always has room for the bytes needed.
+/// removes that number of bytes from the front, and reads on. The remaining bytes are less than one
+/// message, so a buffer of [`BYTES_MAX`] bytes is always large enough.
 ///
 /// ```
 /// use tidegate_sip::{Framer, Next};
@@ -119,14 +120,14 @@ impl std::error::Error for FrameFault {}
 #[derive(Clone, Debug, Default)]
 pub struct Framer {
     limits: FrameLimits,
-    /// Offset of the first byte that belongs to no item returned so far.
+    /// Offset of the first byte after the items returned so far.
     start: usize,
     /// Offset from which the next line end is searched.
     scanned: usize,
     stage: Stage,
     /// Number of blank lines since the last message, ping or pong.
     blanks: usize,
-    /// Number of pings sent that are not answered yet.
+    /// Number of pings that were sent and not answered yet.
     pings: u8,
 }
 
@@ -183,8 +184,8 @@ impl Framer {
         }
     }
 
-    /// Returns how many bytes at the front of the buffer are no longer needed. From now on,
-    /// positions count from the byte after them. A broken stream keeps its bytes until it is
+    /// Returns how many bytes at the front of the buffer are no longer needed. Positions returned
+    /// from now on count from the byte after them. A broken stream keeps its bytes until it is
     /// closed.
     pub fn release(&mut self) -> usize {
         if matches!(self.stage, Stage::Broken(_)) {
@@ -267,7 +268,7 @@ impl Framer {
         None
     }
 
-    /// Reads one header line, or the empty line behind the last header.
+    /// Reads one header line, or the empty line after the last header.
     fn headers(&mut self, held: &[u8], line: usize, length: Length) -> Option<Next> {
         let end = match self.find_line_end(held) {
             Ok(end) => end,
@@ -350,10 +351,11 @@ impl Framer {
 }
 
 impl Length {
-    /// Applies the header line that begins at `line` and ends at the end of `bytes`.
+    /// Returns the body length after the header line that begins at `line` and ends at the end of
+    /// `bytes`.
     ///
-    /// The line is read as [`Message`](crate::Message) reads it, so that both find the same end of
-    /// the body. A line that is not a header does not affect the end of the body.
+    /// The line is read as [`Message`](crate::Message) reads it, so that a framer and a message
+    /// find the same end of the body. A line that is not a header is ignored, because
     /// [`Message`](crate::Message) reports it.
     fn and(self, bytes: &[u8], line: usize) -> Self {
         let Ok(Some(line)) = Line::read(bytes, line) else { return self };

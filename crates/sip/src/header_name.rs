@@ -17,7 +17,7 @@ macro_rules! header_names {
         }
 
         impl HeaderName {
-            /// The names known here: all but [`Other`](Self::Other).
+            /// All names that have a variant of their own: all but [`Other`](Self::Other).
             pub const KNOWN: &'static [Self] = &[$(Self::$variant),*];
 
             /// Returns the long form in its usual spelling, or empty for [`Other`](Self::Other).
@@ -113,10 +113,11 @@ header_names! {
     RequestDisposition "Request-Disposition" "d",
 }
 
-/// The length of the longest name known here, in bytes.
+/// The length of the longest known name, in bytes.
 const LENGTH_MAX: usize = 24;
 
-/// The known names by [`slot`]. If the slot of a name is taken, the name is in the next free slot.
+/// A hash table of the known names. A name is in its [`slot`], or in the next free slot if that
+/// slot is taken.
 static BY_BEGINNING: [HeaderName; 256] = {
     let mut table = [HeaderName::Other; 256];
     let mut i = 0;
@@ -132,8 +133,8 @@ static BY_BEGINNING: [HeaderName; 256] = {
     table
 };
 
-/// Returns the slot of a name in [`BY_BEGINNING`]. It depends on the length of the name and on its
-/// first eight characters, in any case.
+/// Returns the slot of a name in [`BY_BEGINNING`]. The slot depends on the length of the name and
+/// on its first eight characters, without regard to case.
 #[inline(always)]
 const fn slot(name: &[u8]) -> usize {
     let word = match name.first_chunk::<8>() {
@@ -177,7 +178,7 @@ static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
     texts
 };
 
-/// The names by their compact form, from `a` to `z`.
+/// The known names, indexed by their compact forms from `a` to `z`.
 static BY_LETTER: [HeaderName; 26] = {
     let mut table = [HeaderName::Other; 26];
     let mut i = 0;
@@ -201,9 +202,9 @@ impl HeaderName {
         known(name, |text| name.eq_ignore_ascii_case(text))
     }
 
-    /// Returns the name at the beginning of a line, and the position of its colon. The name must be
-    /// one of those found in nearly every message, in its usual spelling, and followed by a colon
-    /// and a space.
+    /// Returns the name at the beginning of a line, and the position of its colon. Finds only a
+    /// name that occurs in nearly every message, in its usual spelling, and followed by a colon and
+    /// a space.
     ///
     /// This is a shortcut: a name that is not found here may still be a known one, for example on a
     /// line of less than 16 bytes at the end of the message.
@@ -223,8 +224,8 @@ impl HeaderName {
         }
     }
 
-    /// Does the same as [`at_start`](Self::at_start) for all known names. The name must be in its
-    /// usual spelling and directly followed by the colon.
+    /// Returns the same as [`at_start`](Self::at_start), but finds all known names. The name must
+    /// be in its usual spelling and directly followed by the colon.
     pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
         let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
         let name = &line[..colon];
@@ -249,8 +250,8 @@ impl HeaderName {
     }
 }
 
-/// The number of the first name that has no bit of its own in a set of names. It shares a bit with
-/// all later names. These names are rare and may occur on several lines.
+/// The number of the first name without a bit of its own in a set of names. This name and all later
+/// ones share the last bit. They are rare and may occur on several lines.
 const SHARED: u8 = 63;
 
 /// One of the names found in nearly every message, in the form in which it begins a line.
@@ -258,7 +259,7 @@ const SHARED: u8 = 63;
 struct Usual {
     /// The name, a colon and a space, as the lowest bytes of a word.
     text: u128,
-    /// The bytes of a line to compare with `text`.
+    /// A mask for the bytes of a line that are compared with `text`.
     mask: u128,
     name: HeaderName,
     colon: u8,
@@ -266,8 +267,8 @@ struct Usual {
     shares: bool,
 }
 
-/// The usual names by [`usual_slot`]. Names that begin with the same four bytes are next to each
-/// other, in the order in which they are tried.
+/// A hash table of the usual names, indexed by [`usual_slot`]. Names that begin with the same four
+/// bytes are next to each other, in the order in which they are tried.
 static USUAL: [Usual; 32] = {
     use HeaderName::*;
     const NAMES: [HeaderName; 16] = [
@@ -326,7 +327,7 @@ const fn beginning(name: &[u8]) -> (u128, u32) {
     (word, i as u32 + 2)
 }
 
-/// The names that may occur only on one line, one bit each.
+/// The set of the names that may occur only on one line, with one [bit](HeaderName::bit) for each.
 pub(crate) const SINGLE: u64 = {
     use HeaderName::*;
     let names = [

@@ -66,7 +66,7 @@ impl<'a> Host<'a> {
         rest.is_empty().then_some((host, port))
     }
 
-    /// Returns the address, or `None` for a name.
+    /// Returns the IP address, or `None` for a domain name.
     #[inline]
     pub fn ip(&self) -> Option<IpAddr> {
         match *self {
@@ -86,8 +86,8 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Parses an address. An IPv6 address may have brackets or not: RFC 5118 §4.5 says that both forms
-/// occur in the `received` parameter.
+/// Parses an IP address. An IPv6 address may have brackets or not: RFC 5118 §4.5 says that both
+/// forms occur in the `received` parameter.
 pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     match Host::parse(text) {
         Some(host) => host.ip(),
@@ -95,7 +95,7 @@ pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The bytes allowed in a name.
+/// The bytes allowed in a host name.
 static NAME: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
@@ -111,8 +111,8 @@ fn is_name(b: u8) -> bool {
     NAME[usize::from(b)]
 }
 
-/// Returns the address at the beginning of `text` and the text that follows it, or `None` if there
-/// is no address.
+/// Returns the IPv4 address at the beginning of `text` and the text that follows it, or `None` if
+/// `text` does not begin with one.
 #[inline]
 fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let digit = |at: usize| {
@@ -147,8 +147,8 @@ fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     text.parse().ok().or_else(|| three_colons(text))
 }
 
-/// Parses an address with three colons: the grammar of RFC 3261 allows a third colon before an IPv4
-/// part (`2001:db8:::192.0.2.1`). RFC 5118 §4.10: "an implementation must tolerate both".
+/// Parses an IPv6 address with three colons: the grammar of RFC 3261 allows a third colon before an
+/// IPv4 part (`2001:db8:::192.0.2.1`). RFC 5118 §4.10: "an implementation must tolerate both".
 #[cold]
 fn three_colons(text: &str) -> Option<Ipv6Addr> {
     let (before, after) = text.split_once(":::")?;

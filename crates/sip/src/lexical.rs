@@ -1,4 +1,4 @@
-//! The basic rules of RFC 3261 §25.1, on bytes.
+//! Functions for the basic grammar rules of RFC 3261 §25.1, on bytes.
 //!
 //! A header value may contain folds (CRLF followed by white space), which mean white space. So CR
 //! and LF count as white space wherever a value is read. A message with a CR or an LF outside a CRLF
@@ -59,7 +59,8 @@ pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
     find_in_tail(b, text)
 }
 
-/// Returns the first position of `b` in the last bytes of `text`.
+/// Returns the first position of `b` in the last [`LANES`] bytes of `text`, or in the whole `text`
+/// if it is shorter.
 fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     let Some(last) = text.last_chunk::<LANES>() else { return find_by_words(b, text) };
     let found = u8x16::new(*last).simd_eq(u8x16::splat(b)).to_bitmask();
@@ -67,8 +68,8 @@ fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     (found != 0).then(|| text.len() - LANES + found.trailing_zeros() as usize)
 }
 
-/// Returns the first position of `b` in `text`. It gives the same result as [`find`], and is faster
-/// for short texts.
+/// Returns the first position of `b` in `text`. The result is that of [`find`]. For short texts,
+/// this function is faster.
 #[inline]
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -109,7 +110,7 @@ pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bo
     })
 }
 
-/// Returns true for a byte of `token`.
+/// Returns true for a byte that is allowed in a `token`.
 #[inline]
 pub(crate) fn is_token(b: u8) -> bool {
     TOKEN[usize::from(b)]
@@ -176,8 +177,8 @@ pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
     text.iter().position(|&b| !test(b)).unwrap_or(text.len())
 }
 
-/// Returns how many bytes at the beginning of `text` are in `table`. It is faster than [`run`] for
-/// long texts.
+/// Returns how many bytes at the beginning of `text` are in `table`. This is faster than [`run`]
+/// for long texts.
 #[inline]
 pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
     let is_in = |b: &u8| table[usize::from(*b)];
@@ -190,7 +191,6 @@ pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
     at + run(&text[at..], |b| is_in(&b))
 }
 
-/// Returns `text` without the white space at its beginning.
 #[inline]
 pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
@@ -201,7 +201,6 @@ pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Returns `text` without the white space at its end.
 #[inline]
 pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     while let [rest @ .., last] = text
@@ -212,7 +211,6 @@ pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Returns `text` without the white space around it.
 #[inline]
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
@@ -249,7 +247,7 @@ pub(crate) fn decimal(text: &[u8], max: u32) -> Option<u32> {
 }
 
 /// Returns the value of the `1*DIGIT` at the beginning of `text` and the text that follows it, or
-/// `None` if there is none or it exceeds `max`.
+/// `None` if there is no digit or the value exceeds `max`.
 #[inline]
 pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     if let Some((value, rest)) = split_few_digits(text) {
@@ -270,7 +268,7 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
 }
 
 /// Returns the value of one to seven digits at the beginning of a `text` of eight bytes or more,
-/// and the text that follows them, or `None` if there are more digits or none.
+/// and the text that follows them. Returns `None` if there are more digits or none.
 #[inline(always)]
 fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ every(b'0');

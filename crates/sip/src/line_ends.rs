@@ -14,7 +14,7 @@ const BLOCK: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineEnds<'a> {
     bytes: &'a [u8],
-    /// The line feeds that have not been returned, as bits from position `begin` on.
+    /// The line feeds that were found and not returned yet, as bits from position `begin` on.
     found: u64,
     begin: usize,
     /// The first position that has not been searched.
@@ -22,7 +22,6 @@ pub(crate) struct LineEnds<'a> {
 }
 
 impl<'a> LineEnds<'a> {
-    /// Starts at the first byte of `bytes`.
     #[inline(always)]
     pub(crate) fn of(bytes: &'a [u8]) -> Self {
         Self { bytes, found: 0, begin: 0, next: 0 }
@@ -53,13 +52,14 @@ impl<'a> LineEnds<'a> {
         Some(self.begin + self.found.trailing_zeros() as usize + 1)
     }
 
-    /// Continues after the line feed that was found last.
+    /// Advances past the line feed that [`peek`](Self::peek) returned.
     #[inline(always)]
     pub(crate) fn pass(&mut self) {
         self.found &= self.found.wrapping_sub(1);
     }
 
-    /// Returns the start of the next header line, after the folds of this one.
+    /// Returns the start of the next header line, after the continuation lines (folds) of the
+    /// current one.
     ///
     /// RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by preceding each extra
     /// line with at least one SP or horizontal tab".

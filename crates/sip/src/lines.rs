@@ -5,12 +5,12 @@ use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 
 /// Returns the value of a message's first header line of this name, or `None` if there is none.
-/// Lines that begin with another letter are skipped without parsing.
+/// Lines that do not begin with the first letter of the name are skipped without parsing.
 pub fn first_value(message: &[u8], name: HeaderName) -> Option<&[u8]> {
     Lines::of(message, name).next()
 }
 
-/// The values of a message's header lines of one name, in long or compact form.
+/// An iterator over the values of a message's header lines of one name, in long or compact form.
 ///
 /// A header that violates the grammar ends the list.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::HeaderName;
 
-/// The reason why bytes are not a SIP message, or why the message cannot be processed. Except
-/// [`Keepalive`](Self::Keepalive), it is a fault of the peer.
+/// The reason why bytes are not a SIP message, or why the message cannot be processed. All reasons
+/// except [`Keepalive`](Self::Keepalive) are faults of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// The bytes are only line ends, blanks or zero bytes, sent to keep a NAT binding open. This is
@@ -16,28 +16,28 @@ pub enum Malformed {
     TooLong,
     /// The first line is neither a Request-Line nor a Status-Line (RFC 3261 §7.1, §7.2).
     StartLine,
-    /// The protocol version is not SIP/2.0. A server answers 505 (§21.5.6).
+    /// The protocol version is not SIP/2.0. A server answers 505 (RFC 3261 §21.5.6).
     Version,
     /// A header line lacks a name or a colon.
     Header {
         /// Offset of the line, in bytes from the start line.
         offset: u16,
     },
-    /// The head contains a CR or an LF that is not part of a CRLF (§7).
+    /// The head contains a CR or an LF that is not part of a CRLF (RFC 3261 §7).
     LineEnd,
     /// The empty line after the headers is missing.
     NoEnd,
     /// There are more than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines.
     TooManyHeaders,
-    /// A mandatory header is missing (§8.1.1).
+    /// A mandatory header is missing (RFC 3261 §8.1.1).
     MissingHeader(HeaderName),
-    /// A header that may occur only once occurs more than once (§7.3.1).
+    /// A header that may occur only once occurs more than once (RFC 3261 §7.3.1).
     DuplicateHeader(HeaderName),
     /// The value of a header does not follow its grammar.
     BadHeader(HeaderName),
-    /// The body is shorter than Content-Length states. A server answers 400 (§18.3).
+    /// The body is shorter than Content-Length states. A server answers 400 (RFC 3261 §18.3).
     ContentLength,
-    /// A URI does not follow the grammar of its scheme (§19.1.1).
+    /// A URI does not follow the grammar of its scheme (RFC 3261 §19.1.1).
     Uri,
 }
 

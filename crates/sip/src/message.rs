@@ -11,7 +11,8 @@ use crate::line_ends::LineEnds;
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
-/// Maximum size of a message in bytes, start line to body: the capacity of a datagram.
+/// Maximum size of a message in bytes, from the start line to the end of the body: the capacity of
+/// a datagram.
 ///
 /// RFC 3261 §18.1.1: "However, implementations MUST be able to handle messages up to the maximum
 /// datagram packet size."
@@ -29,9 +30,9 @@ pub struct Message<'a> {
     headers: usize,
     body: usize,
     lines: Index,
-    /// Two sets with one bit for each name: the names of the header lines, and the names that occur
-    /// on more than one line.
+    /// The set of the names of the header lines, with one [bit](HeaderName::bit) for each name.
     seen: u64,
+    /// The set of the names that occur on more than one header line.
     repeated: u64,
 }
 
@@ -55,8 +56,8 @@ impl<'a> Message<'a> {
     }
 
     /// Indexes start line and headers and takes all that follows as the body, ignoring
-    /// Content-Length. It accepts any text as the Request-URI and any number of lines. It is used
-    /// to answer a request that is rejected.
+    /// Content-Length. Accepts any text as the Request-URI and any number of lines. Use this
+    /// function to answer a request that is rejected.
     ///
     /// # Errors
     /// Returns the errors of [`parse`](Self::parse), except those about Content-Length, the
@@ -73,7 +74,7 @@ impl<'a> Message<'a> {
         self.bytes
     }
 
-    /// Returns the start line.
+    /// Returns the parsed start line.
     #[inline]
     pub fn start(&self) -> StartLine<'a> {
         self.start.line
@@ -141,13 +142,13 @@ impl<'a> Message<'a> {
         self.has(HeaderName::PAssertedIdentity) || self.has(HeaderName::PPreferredIdentity)
     }
 
-    /// Returns the body.
+    /// Returns the body of the message.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[self.body..]
     }
 
-    /// Returns the start line and the headers, with the empty line behind them.
+    /// Returns the start line and the headers, with the empty line after them.
     #[inline]
     pub fn head(&self) -> &'a [u8] {
         &self.bytes[..self.body]
@@ -162,7 +163,7 @@ impl<'a> Message<'a> {
         span(self.bytes, part)
     }
 
-    /// Returns the Vias. The last hop's comes first.
+    /// Returns the Vias. The Via of the last hop comes first.
     pub fn vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.list(HeaderName::Via, Via::parse)
     }
@@ -172,7 +173,8 @@ impl<'a> Message<'a> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
 
-    /// Returns the first Via: the last hop's in a request, the receiver's own in a response.
+    /// Returns the first Via: that of the last hop in a request, that of the receiver itself in a
+    /// response.
     ///
     /// # Errors
     /// Returns [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -191,7 +193,7 @@ impl<'a> Message<'a> {
         self.list(HeaderName::RecordRoute, NameAddr::parse)
     }
 
-    /// Returns the contacts. The URI of `Contact: *` is `*`.
+    /// Returns the elements of the Contact headers. The URI of `Contact: *` is `*`.
     pub fn contacts(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::Contact, NameAddr::parse)
     }
@@ -237,8 +239,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
-    /// Returns the value of Max-Breadth, or `None` if the header is absent. It is the number of
-    /// branches that the request may have at the same time (RFC 5393 §5.3.1).
+    /// Returns the value of Max-Breadth, or `None` if the header is absent. The value is the number
+    /// of branches that the request may have at the same time (RFC 5393 §5.3.1).
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -246,8 +248,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the length of the body in bytes that the Content-Length states (§20.14), or `None`
-    /// if the header is absent.
+    /// Returns the length of the body in bytes that the Content-Length states (RFC 3261 §20.14), or
+    /// `None` if the header is absent.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -255,8 +257,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the value of the Expires header in seconds (§20.19), or `None` if the header is
-    /// absent.
+    /// Returns the value of the Expires header in seconds (RFC 3261 §20.19), or `None` if the
+    /// header is absent.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -264,8 +266,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
 
-    /// Returns the value of the Retry-After header in seconds (§20.33), or `None` if the header is
-    /// absent. Ignores its comment and its parameters.
+    /// Returns the value of the Retry-After header in seconds (RFC 3261 §20.33), or `None` if the
+    /// header is absent. Ignores its comment and its parameters.
     ///
     /// # Errors
     /// Returns [`Malformed::BadHeader`].
@@ -324,22 +326,22 @@ impl<'a> Message<'a> {
         self.lines_of(name).next()
     }
 
-    /// Returns the lines of this name. It does not search the lines if no line has the name, which
-    /// is the most frequent case.
+    /// Returns the lines of this name. In the most frequent case, no line has the name, and no line
+    /// is searched.
     #[inline]
     fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
         let lines = if self.has(name) { self.lines() } else { &[] };
         lines.iter().filter(move |line| line.name == name)
     }
 
-    /// Returns false if no line has this name. For a name that shares its [bit](HeaderName::bit),
-    /// it may also return true then.
+    /// Returns whether a line has this name. For a name that shares its [bit](HeaderName::bit), a
+    /// line with another such name counts too.
     #[inline]
     fn has(&self, name: HeaderName) -> bool {
         self.seen & name.bit() != 0
     }
 
-    /// Returns the bits of the names that occur on more than one line.
+    /// Returns the set of the names that occur on more than one line.
     #[inline]
     pub(crate) fn repeated(&self) -> u64 {
         self.repeated
@@ -354,7 +356,7 @@ impl<'a> Message<'a> {
         self.elements(name).map(read_by(name, parse))
     }
 
-    /// Returns the elements of a list, over all its lines, or `None` for a broken element.
+    /// Returns the elements of a list header, over all its lines. A broken element is `None`.
     #[inline]
     fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))
@@ -484,8 +486,9 @@ pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
     start..start + part.len()
 }
 
-/// Returns a Call-ID: one word without white space or control characters. The grammar's narrower
-/// character set is not enforced, because the Call-ID is an opaque key.
+/// Checks the value of a Call-ID header, and returns it. A Call-ID is one word without white space
+/// or control characters. The grammar's narrower character set is not enforced, because the Call-ID
+/// is an opaque key.
 #[inline]
 pub(crate) fn call_id(value: &[u8]) -> Option<&[u8]> {
     (!value.is_empty() && is_visible(value)).then_some(value)

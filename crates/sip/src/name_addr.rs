@@ -7,11 +7,11 @@ use crate::{Malformed, Params, Uri};
 /// The value of a From, To, Contact, Route or similar header: a display name, a URI and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameAddr<'a> {
-    /// The whole element of the list, trimmed.
+    /// The whole element of the header, trimmed.
     pub element: &'a [u8],
     /// The display name without its quotes, or `None` without one. Escapes are kept.
     pub display: Option<&'a [u8]>,
-    /// The URI, without angle brackets and not yet checked. `*` for `Contact: *`.
+    /// The URI without angle brackets, not yet checked. For `Contact: *` it is `*`.
     pub uri: &'a [u8],
     /// The parameters of the header, not of the URI.
     pub params: Params<'a>,
@@ -61,8 +61,8 @@ impl<'a> NameAddr<'a> {
         well_formed.then(|| Self { element, display, uri, params: Params::new(params) })
     }
 
-    /// Returns the `tag` parameter of a From or To (§19.3), or `None` if there is none or it is
-    /// empty.
+    /// Returns the `tag` parameter of a From or To (RFC 3261 §19.3), or `None` if there is none or
+    /// it is empty.
     pub fn tag(&self) -> Option<&'a [u8]> {
         self.params.usual(b";tag=", "tag")
     }

@@ -30,7 +30,8 @@ pub struct Outline<'a> {
     pieces: ArrayVec<Piece, PIECES_MAX>,
 }
 
-/// A piece from `start` to `end`: complete lines that end in CRLF, or one line without its end.
+/// A piece of a request that a reply copies, from `start` to `end`: complete lines that end in
+/// CRLF, or one line without its end.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u16,
@@ -88,8 +89,8 @@ impl<'a> Outline<'a> {
         Some(Self { scan, via, bytes, to_end: to_line.value_end(), pieces })
     }
 
-    /// Returns the destination of a reply to the request, which came from `source` (see
-    /// [`reply_target`]).
+    /// Returns the destination of a reply to the request, which came from `source`, as
+    /// [`reply_target`] does.
     pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
         reply_target(&self.via, source)
     }
@@ -100,7 +101,7 @@ impl<'a> Outline<'a> {
     /// Returns the errors of `out`.
     ///
     /// # Panics
-    /// In builds with debug assertions, if the response is provisional: a 100 also copies the
+    /// Panics in builds with debug assertions if the response is provisional: a 100 also copies the
     /// Timestamp (RFC 3261 §8.2.6.1), which the outline does not record.
     pub fn write_reply(
         &self,

@@ -1,8 +1,8 @@
 //! The overload control parameters of a Via: RFC 7339 §4 and §9.
 //!
 //! A client offers algorithms by `;oc;oc-algo="loss,rate"`. A server fills the values into the same
-//! Via of the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that
-//! breaks the grammar is ignored. It is never an error of the message.
+//! Via of the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A malformed
+//! value is ignored, and does not make the message malformed.
 //!
 //! `oc-tgload` is our own parameter. A server writes it without a value to ask the client for its
 //! original load: the calls a second that the client would send without overload control. The
@@ -20,33 +20,34 @@ use crate::lexical::{find, is_space, quoted_end, run, trim, trim_end};
 use crate::params::{Param, Params};
 use crate::via::Parts;
 
-/// Maximum number of names that are read from one `oc-algo`.
+/// Maximum number of algorithm names that are read from one `oc-algo` parameter.
 pub const ALGORITHMS_MAX: usize = 16;
 
 /// The overload control parameters of one Via.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverloadControl<'a> {
-    /// The `oc` parameter, or `None` if there is none that follows the grammar.
+    /// The `oc` parameter, or `None` if it is missing or malformed.
     pub oc: Option<Oc>,
-    /// The text between the quotes of `oc-algo`, or `None` without this parameter or without a
-    /// value.
+    /// The text between the quotes of `oc-algo`, or `None` if the parameter or its value is
+    /// missing.
     algorithms: Option<&'a [u8]>,
-    /// The value of `oc-validity` in milliseconds, or `None` without one that follows the grammar.
-    /// A number above `u32::MAX` is read as `u32::MAX`.
+    /// The value of `oc-validity` in milliseconds, or `None` if it is missing or malformed. A
+    /// number above `u32::MAX` is read as `u32::MAX`.
     pub validity_ms: Option<u32>,
-    /// The value of `oc-seq`, or `None` without one that follows the grammar.
+    /// The value of `oc-seq`, or `None` if it is missing or malformed.
     pub sequence: Option<OcSequence>,
-    /// The `oc-tgload` parameter, or `None` if there is none that follows the grammar.
+    /// The `oc-tgload` parameter, or `None` if it is missing or malformed.
     pub load: Option<OcLoad>,
 }
 
-/// The `oc-tgload` parameter, which no RFC defines.
+/// The `oc-tgload` parameter, which no RFC defines. A client tells a server its original load: the
+/// calls a second that it would send without overload control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OcLoad {
-    /// No value: a server asks for the load.
+    /// There is no value: a server asks the client for its original load.
     Wanted,
-    /// The load of the client, in tenths of a call a second. A number above `u32::MAX` is read as
-    /// `u32::MAX`.
+    /// The original load of the client, in tenths of a call a second. A number above `u32::MAX` is
+    /// read as `u32::MAX`.
     TenthsCps(u32),
 }
 
@@ -63,7 +64,7 @@ impl OcLoad {
     }
 }
 
-/// The `oc` parameter (§4.1).
+/// The `oc` parameter (RFC 7339 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oc {
     /// There is no value: a client offers overload control.
@@ -72,12 +73,12 @@ pub enum Oc {
     Value(u32),
 }
 
-/// The `oc-seq` parameter (§4.4). The order of two values is the order of their numbers.
+/// The `oc-seq` parameter (RFC 7339 §4.4). The order of two values is the order of their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OcSequence {
-    /// The number before the dot, of up to 12 digits.
+    /// The number before the dot, which has up to 12 digits.
     pub seconds: u64,
-    /// The decimals behind the dot, in 1/100,000: 78,200 for `.782`.
+    /// The decimals after the dot, in 1/100,000: 78,200 for `.782`.
     pub fraction: u32,
 }
 
@@ -113,7 +114,8 @@ impl<'a> OverloadControl<'a> {
             .flatten()
     }
 
-    /// Returns the names in `oc-algo` in their order, at most [`ALGORITHMS_MAX`] of them.
+    /// Returns the names of the algorithms in `oc-algo` in their order, at most [`ALGORITHMS_MAX`]
+    /// of them.
     pub fn algorithms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let names = self.algorithms.unwrap_or_default().split(|&b| b == b',').map(trim);
         names.filter(|name| !name.is_empty()).take(ALGORITHMS_MAX)
@@ -139,7 +141,7 @@ impl<'a> OverloadControl<'a> {
     }
 }
 
-/// The names of the parameters.
+/// The names of the overload control parameters.
 const NAMES: [&[u8]; 5] = [b"oc", b"oc-algo", b"oc-validity", b"oc-seq", b"oc-tgload"];
 
 fn index_of(name: &[u8]) -> Option<usize> {
@@ -151,7 +153,7 @@ fn index_of(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// Parses the value of `oc`. §9: `oc = "oc" [EQUAL oc-num]`.
+/// Parses the value of `oc`. RFC 7339 §9: `oc = "oc" [EQUAL oc-num]`.
 fn oc(value: Option<&[u8]>) -> Option<Oc> {
     match value {
         None => Some(Oc::Offered),
@@ -178,8 +180,8 @@ fn saturating(text: &[u8]) -> Option<u32> {
     is_number.then(|| text.iter().fold(0, digit))
 }
 
-/// Parses the value of `oc-seq`. §9: `oc-seq = "oc-seq" EQUAL 1*12DIGIT "." 1*5DIGIT`. §4.4 says
-/// "an unsigned integer value": a number without decimals is read too.
+/// Parses the value of `oc-seq`. RFC 7339 §9: `oc-seq = "oc-seq" EQUAL 1*12DIGIT "." 1*5DIGIT`. A
+/// number without decimals is accepted too, because §4.4 says "an unsigned integer value".
 fn sequence(text: &[u8]) -> Option<OcSequence> {
     let dot = find(b'.', text);
     let (seconds, decimals) = match dot {
@@ -210,9 +212,9 @@ pub fn may_have_overload_control(mut value: &[u8]) -> bool {
     false
 }
 
-/// Returns whether an angle bracket stands outside the quotes of a Via. The grammar allows none
-/// there. A comma between two brackets does not end the element. If the first bracket were removed
-/// together with a parameter, the comma would end the element.
+/// Returns whether a Via contains an angle bracket outside quotes, which the grammar does not
+/// allow. A comma between two brackets does not end the element. If a parameter with the first
+/// bracket were removed, the comma would end the element.
 fn has_bracket(via: &[u8]) -> bool {
     let mut rest = via;
     while let Some(at) = memchr3(b'"', b'<', b'>', rest) {
@@ -228,8 +230,8 @@ fn has_bracket(via: &[u8]) -> bool {
 
 /// Writes `message`, which begins with its start line, with changed overload control parameters:
 /// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
-/// appended to the first Via. All other text is copied unchanged. If a Via violates the grammar, it
-/// and all Vias after it are copied unchanged too. There is one exception: a Via that violates the
+/// appended to the first Via. All other text is copied unchanged. A Via that violates the grammar,
+/// and all Vias after it, are copied unchanged too. There is one exception: a Via that violates the
 /// grammar only after a quoted value is changed like a valid Via.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via

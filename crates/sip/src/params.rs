@@ -7,14 +7,14 @@ use crate::lexical::{
     trim_start,
 };
 
-/// A list `;name=value;name`, parsed on demand. Text that is not a parameter is skipped. If a name
-/// occurs twice, the first one counts.
+/// A list of parameters such as `;name=value;name`, parsed on demand. Text that is not a parameter
+/// is skipped. If a name occurs twice, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params<'a> {
     text: &'a [u8],
 }
 
-/// One parameter.
+/// One parameter of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param<'a> {
     /// The name as written. Names compare without regard to case.
@@ -47,8 +47,8 @@ impl<'a> Params<'a> {
         self.text
     }
 
-    /// Returns the value of the parameter called `name` in any case: `Some(None)` if it occurs
-    /// without a value.
+    /// Returns the value of the parameter called `name` in any case, `Some(None)` if it has no
+    /// value, or `None` if there is no such parameter.
     #[inline]
     pub fn get(&self, name: &str) -> Option<Option<&'a [u8]>> {
         self.param(name).map(|param| param.value)
@@ -61,8 +61,8 @@ impl<'a> Params<'a> {
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
-    /// Returns the same as [`value`](Self::value), and is faster if the list begins with the
-    /// parameter. `begin` is that beginning, such as `;tag=`.
+    /// Returns the same as [`value`](Self::value), but is faster if the list begins with `begin`:
+    /// the name with its semicolon and its equals sign, such as `;tag=`.
     #[inline(always)]
     pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
         if let Some(value) = self.text.strip_prefix(begin) {
@@ -149,7 +149,7 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
-    /// and a value after each equals sign. This takes one pass.
+    /// and a value after each equals sign. The check takes one pass.
     #[inline]
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
@@ -174,16 +174,16 @@ impl<'a> Params<'a> {
         rest.is_empty()
     }
 
-    /// Returns true if there is nothing between two semicolons or after the last one, or if a name
-    /// is not a token.
+    /// Returns true if a parameter is empty (`;;` or a semicolon at the end), or if a name is not a
+    /// token.
     ///
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
     fn has_bad_name(&self) -> bool {
         self.any_bad(|_| false)
     }
 
-    /// Returns true if a name is bad, or if there is no value after an equals sign. `rport=`
-    /// without a value is allowed: it means the same as `rport` (RFC 3581 §3).
+    /// Returns true if a name is missing or not a token, or if there is no value after an equals
+    /// sign. `rport=` without a value is allowed: it means the same as `rport` (RFC 3581 §3).
     fn has_bad_name_or_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
@@ -208,9 +208,9 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
-    /// it. These places are a name, an unquoted value, and the beginning of a quoted string that
-    /// never ends or is followed by other text. In these cases it is unclear where a parameter must
-    /// be appended or replaced.
+    /// it: in a name, in an unquoted value, or at the beginning of a quoted string that never ends
+    /// or is followed by other text. Then it is unclear where a parameter must be appended or
+    /// replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
@@ -231,7 +231,8 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The bytes of `token` and `host`, and also `/` and `@`.
+/// The bytes allowed in a [plain](Params::is_plain) value: those of `token` and `host`, and also
+/// `/` and `@`.
 static PLAIN_VALUE: [bool; 256] = {
     let mut table = TOKEN;
     let (others, mut i) = (b"[]:/@", 0);
@@ -250,7 +251,7 @@ impl<'a> IntoIterator for Params<'a> {
     }
 }
 
-/// The parameters of a list in their order.
+/// An iterator over the parameters of a list in their order.
 #[derive(Clone, Debug)]
 pub struct ParamsIter<'a> {
     rest: &'a [u8],

@@ -19,8 +19,9 @@ use crate::{BYTES_MAX, CSeq, HeaderName, Malformed, OverloadControl, ScanStart, 
 /// Beginning of the Status-Line of a response.
 const VERSION: &[u8] = b"SIP/2.0 ";
 
-/// The usual beginnings of the From and To lines.
+/// The usual beginning of a From line.
 const FROM: &[u8] = b"From:";
+/// The usual beginning of a To line.
 const TO: &[u8] = b"To:";
 
 /// The fields of a response that a proxy needs to forward it: RFC 3261 §16.7 items 1 to 3, and
@@ -28,7 +29,7 @@ const TO: &[u8] = b"To:";
 ///
 /// Most lines are skipped after their first letter. This takes half as long as indexing them in a
 /// [`Message`](crate::Message). If `Message` accepts a response, the values are the same. A
-/// `Passage` accepts more responses, because it does not look at other lines.
+/// `Passage` accepts more responses, because it ignores lines that the proxy does not need.
 #[derive(Clone, Debug)]
 pub struct Passage<'a> {
     /// The Status-Code.
@@ -37,22 +38,24 @@ pub struct Passage<'a> {
     pub sent_by: &'a [u8],
     /// True if a header line begins with `P-`, as the lines of RFC 3325 do.
     pub has_private: bool,
-    /// The branch of the first Via, which is the proxy's own, or `None` without one.
+    /// The branch of the first Via, which is the Via of the proxy itself, or `None` without one.
     pub branch: Option<&'a [u8]>,
-    /// The second Via, which determines the destination, or `None` if there is none.
+    /// The second Via, which determines the destination of the response, or `None` if there is
+    /// none.
     pub next: Option<Via<'a>>,
-    /// The Call-ID.
+    /// The value of the Call-ID header.
     pub call_id: &'a [u8],
     /// The CSeq.
     pub cseq: CSeq<'a>,
     /// True if the response has a Content-Length.
     pub has_length: bool,
-    /// True if a Via after the first may have parameters of RFC 7339.
+    /// True if a Via after the first may have overload control parameters (RFC 7339).
     pub has_foreign_overload_control: bool,
     bytes: &'a [u8],
-    /// The text of the first Via, which is the proxy's own.
+    /// The text of the first Via, which is the Via of the proxy itself.
     own: &'a [u8],
-    /// The range to remove: the first Via, or its whole line if no other Via is on the line.
+    /// The range of bytes that the proxy removes: the first Via, or its whole line if no other Via
+    /// is on the line.
     top: Range<usize>,
     /// True if the response may have a Session-Expires.
     has_session: bool,
@@ -189,7 +192,8 @@ impl<'a> Passage<'a> {
         Ok((status, bytes, at, ends))
     }
 
-    /// Returns the interval in the Session-Expires, if there is one that follows the grammar.
+    /// Returns the session interval in the Session-Expires header, or `None` if the header is
+    /// missing or malformed.
     ///
     /// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a
     /// Session-Expires header field, its value represents the session interval for the session
@@ -204,14 +208,14 @@ impl<'a> Passage<'a> {
         Some((tag_of(from)?, tag_of(to)?))
     }
 
-    /// Returns the value of a parameter of the first Via, which is the proxy's own, or `None` if
-    /// there is none.
+    /// Returns the value of a parameter of the first Via, which is the Via of the proxy itself, or
+    /// `None` if there is none.
     pub fn own_param(&self, name: &str) -> Option<&'a [u8]> {
         Via::parse(self.own)?.params.param(name)?.value
     }
 
-    /// Returns the overload control parameters of the first Via, which is the proxy's own, or
-    /// `None` if there are none.
+    /// Returns the overload control parameters of the first Via, which is the Via of the proxy
+    /// itself, or `None` if there are none.
     pub fn overload_control(&self) -> Option<OverloadControl<'a>> {
         OverloadControl::in_via(self.own)
     }
@@ -226,12 +230,12 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// Returns `line`, a Content-Length, or an error if it differs from `before`, the Content-Length
-/// before it.
+/// Returns `line`, a Content-Length line, or an error if its value differs from that of `before`,
+/// the Content-Length line before it.
 ///
-/// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. With two different
-/// lengths, the next hop may find another end of the body than this proxy. On a stream, that hop
-/// would then read the rest of the body as its next message.
+/// RFC 3261 §7.3.1 allows several lines of a name only if its value is a list. If there are two
+/// different lengths, the next hop and this proxy may find different ends of the body. On a stream,
+/// the next hop would then read the rest of the body as its next message.
 ///
 /// RFC 3261 §18.3: "If the message is a response, it MUST be discarded."
 #[inline(always)]

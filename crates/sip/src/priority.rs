@@ -1,12 +1,12 @@
 //! Reads the priority that a request claims.
 //!
-//! Other code decides whether to trust the claim, because any sender can write it.
+//! Any sender can claim a priority, so the caller must decide whether to trust the claim.
 
 use crate::HeaderName;
 use crate::lexical::{is_token, trim};
 use crate::lines::Lines;
 
-/// A resource value: the importance of a request within a namespace.
+/// A value of a Resource-Priority header: a namespace, and the priority of the request within it.
 ///
 /// RFC 4412 §3.1: "Namespaces and priorities are case-insensitive ASCII tokens that do not contain
 /// periods."
@@ -28,7 +28,7 @@ impl<'a> ResourceValue<'a> {
         (is_name(namespace) && is_name(priority)).then_some(Self { namespace, priority })
     }
 
-    /// Returns true if this is the given value, in any case.
+    /// Returns true if the value has this namespace and this priority, in any case.
     pub fn is(&self, namespace: &str, priority: &str) -> bool {
         self.namespace.eq_ignore_ascii_case(namespace.as_bytes())
             && self.priority.eq_ignore_ascii_case(priority.as_bytes())
@@ -48,7 +48,7 @@ pub fn is_emergency(uri: &[u8]) -> bool {
 
 /// Returns the resource values in all Resource-Priority lines of a request.
 ///
-/// Text that is not such a value is skipped, because RFC 4412 §4.6.2 treats values that are not
+/// Text that is not a resource value is skipped, because RFC 4412 §4.6.2 treats values that are not
 /// understood as absent. A header that violates the grammar ends the list.
 pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>> {
     let lines = Lines::of(message, HeaderName::ResourcePriority);

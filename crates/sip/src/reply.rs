@@ -13,13 +13,13 @@ pub struct Reply<'a> {
     pub status: u16,
     /// The Reason-Phrase.
     pub reason: &'a str,
-    /// The tag to add to a To without a tag, or `None` to add none. By §8.2.6.2 every response
-    /// except a 100 needs a tag.
+    /// The tag to add to a To without a tag, or `None` to add none. By RFC 3261 §8.2.6.2 every
+    /// response except a 100 needs a tag.
     pub to_tag: Option<&'a [u8]>,
     /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4), or `None`
     /// if it was recorded when the request arrived.
     pub source: Option<SocketAddr>,
-    /// Further headers, as name and value.
+    /// Additional headers of the response, each as name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
@@ -33,8 +33,8 @@ impl Reply<'_> {
 
 /// Writes a response to `request`.
 ///
-/// It copies lines of the request, so that even a request that [`Message::check`] rejects can be
-/// answered. Headers missing from the request are missing from the response.
+/// The response copies lines of the request, so that even a request that [`Message::check`] rejects
+/// can be answered. Headers missing from the request are missing from the response.
 ///
 /// # Errors
 /// Returns the errors of `out`.
@@ -48,8 +48,8 @@ pub fn write_reply(
     write_reply_by_via(request, via.as_ref(), reply, out)
 }
 
-/// Writes a response to `request`, whose first Via was parsed as `via`. With `None`, the source is
-/// not recorded in it.
+/// Writes a response to `request`, whose first Via was parsed as `via`. If `via` is `None`, the
+/// source of the request is not recorded in the response.
 ///
 /// # Errors
 /// Returns the errors of `out`.

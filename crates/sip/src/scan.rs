@@ -28,7 +28,7 @@ pub struct Scan<'a> {
     pub to_tag: Option<&'a [u8]>,
 }
 
-/// The start line, in the form that a gate needs.
+/// The parts of the start line that an admission gate needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStart<'a> {
     /// A request.
@@ -65,8 +65,8 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.
 ///
 /// If [`Message::parse`](crate::Message::parse) and [`check`](crate::Message::check) accept a
-/// message, `scan` finds the same values. It accepts more messages, because it does not look at the
-/// text after the last header that it needs, at a From, at the address of the Via, or at the
+/// message, `scan` finds the same values. `scan` accepts more messages, because it does not look at
+/// the text after the last header that it needs, at a From, at the address of the Via, or at the
 /// protocol version.
 ///
 /// # Errors
@@ -100,7 +100,8 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     Identity { via, sent_by, branch, to, id, cseq }.scan(start)
 }
 
-/// The values of a [`Scan`] after the start line. Only the Via is parsed.
+/// The values from which a [`Scan`] is made, except the start line. Of these values, only the Via
+/// is already parsed.
 pub(crate) struct Identity<'a> {
     pub(crate) via: &'a [u8],
     pub(crate) sent_by: &'a [u8],
@@ -133,8 +134,8 @@ impl<'a> Identity<'a> {
 /// The fields of an ACK that identify the reply it acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckScan<'a> {
-    /// The branch of the first Via, or `None` without one. It is the branch of the INVITE, unless
-    /// the reply was a 2xx (RFC 3261 §17.1.1.3).
+    /// The branch of the first Via, or `None` without one. This branch is that of the INVITE,
+    /// unless the reply was a 2xx (RFC 3261 §17.1.1.3).
     pub branch: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -143,7 +144,7 @@ pub struct AckScan<'a> {
 }
 
 /// Reads the fields of an ACK that identify the reply it acknowledges: the first Via, To and
-/// Call-ID. It reads neither the rest of the start line nor the CSeq.
+/// Call-ID. Reads neither the Request-URI nor the CSeq.
 ///
 /// For an ACK in which [`scan`] finds a To-tag, this returns the same values. Returns `None` for
 /// anything but an ACK, for an ACK without a To-tag, and for a malformed ACK.
@@ -231,7 +232,8 @@ pub(crate) const fn letters(all: &[u8]) -> u32 {
     set
 }
 
-/// Returns whether a byte is in a set of [letters], in either case, or is not a letter.
+/// Returns whether `byte` is one of `letters` in upper or lower case, or is not a letter. The set
+/// is made by [`letters()`].
 #[inline(always)]
 pub(crate) fn has_letter(letters: u32, byte: u8) -> bool {
     let letter = (byte | 0x20).wrapping_sub(b'a');

@@ -1,4 +1,5 @@
-//! Session timers (RFC 4028): the lifetime of a session without a refresh.
+//! The session interval of session timers (RFC 4028): the time after which a session ends without a
+//! refresh.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::lines::Lines;
 ///
 /// Returns `None` if there is no Session-Expires or if it violates the grammar. In both cases the
 /// session does not expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19
-/// says for Expires). If there are two lines, the first counts.
+/// says for Expires). If there are two Session-Expires lines, the first counts.
 pub(crate) fn session_interval(message: &[u8]) -> Option<Duration> {
     let value = Lines::of(message, HeaderName::SessionExpires).next()?;
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();

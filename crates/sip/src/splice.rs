@@ -15,12 +15,12 @@ const EDITS_INLINE: usize = 16;
 ///
 /// A peer determines the number of edits: for example, each Route line that a proxy removes is one
 /// edit. So only the number of lines in the message limits the number of edits. The calling code
-/// ensures that edits lie within the message and do not overlap. Any other edit is left out, and
-/// then the message cannot be written.
+/// ensures that edits lie within the message and do not overlap. An edit outside the message or
+/// with an overlap is left out, and then the message cannot be written.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
-    /// The edits, sorted by position. At the same position, insertions come before a cut.
+    /// The edits, sorted by position. At the same position, insertions come before a replacement.
     edits: SmallVec<[Edit<'a>; EDITS_INLINE]>,
     /// True if an edit was left out.
     is_broken: bool,

@@ -72,8 +72,8 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Returns the phrase of a class. RFC 3261 §8.1.3.2: an unknown code is treated as the x00 code of
-/// its class, or as 183 if it is provisional.
+/// Returns the phrase for a status that is not registered. RFC 3261 §8.1.3.2: an unknown code is
+/// treated as the x00 code of its class, or as 183 if it is provisional.
 const fn class(status: u16) -> &'static str {
     match status / 100 {
         1 => reason(183),

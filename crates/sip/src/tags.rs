@@ -1,4 +1,4 @@
-//! Finds the tags of a message without reading the rest of its headers.
+//! Finds the tags of From and To in a message without reading its other headers.
 
 use memchr::memrchr2;
 

@@ -29,7 +29,7 @@ pub struct Uri<'a> {
     pub text: &'a [u8],
     /// The user part, or the number of a `tel:` URI, or `None` without one.
     pub user: Option<&'a [u8]>,
-    /// The password, or `None` without one. §19.1.1 advises against passwords.
+    /// The password, or `None` without one. RFC 3261 §19.1.1 advises against passwords.
     pub password: Option<&'a [u8]>,
     /// The host: always present for `sip:` and `sips:`, never for others.
     pub host: Option<Host<'a>>,
@@ -42,16 +42,16 @@ pub struct Uri<'a> {
 }
 
 impl<'a> Uri<'a> {
-    /// Parses `text`.
+    /// Parses a URI.
     ///
     /// # Errors
-    /// Returns [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown
-    /// scheme, only the scheme itself is checked.
+    /// Returns [`Malformed::Uri`] if `text` does not follow the grammar of its scheme. For an
+    /// unknown scheme, only the scheme itself is checked.
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         Self::take_apart(text).ok_or(Malformed::Uri)
     }
 
-    /// Returns true if the `lr` parameter marks a loose router (§19.1.1).
+    /// Returns true if the `lr` parameter marks a loose router (RFC 3261 §19.1.1).
     pub fn lr(&self) -> bool {
         self.params.get("lr").is_some()
     }
@@ -71,8 +71,8 @@ impl<'a> Uri<'a> {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
 
-    /// Returns the URI without port, parameters and headers. These parts can change the destination
-    /// of a request. `text` still contains them.
+    /// Returns the URI without port, parameters and headers. The removed parts can change the
+    /// destination of a request. The field `text` still contains them.
     #[must_use]
     pub fn without_params(self) -> Self {
         Self { port: None, params: Params::new(b""), headers: None, ..self }
@@ -222,8 +222,8 @@ fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     })
 }
 
-/// Returns the characters of a component. For each one, also returns whether it is the escape of a
-/// reserved character, which is not equivalent to the character itself.
+/// Returns the characters of a URI component. For each character, also returns whether it is the
+/// escape of a reserved character, which is not equivalent to the character itself.
 ///
 /// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 \[5\]) are
 /// equivalent to their ""%" HEX HEX" encoding."

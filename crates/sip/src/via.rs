@@ -27,28 +27,28 @@ pub enum ViaTransport {
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
-    /// There is no value: the sender asks for one.
+    /// There is no value: the sender asks the server to write its source port here.
     Asked,
     /// The source port of the request.
     Port(u16),
 }
 
-/// One hop that a request has passed.
+/// An element of a Via header: one hop that a request has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via<'a> {
-    /// The whole element of the list, trimmed.
+    /// The whole element, trimmed.
     pub element: &'a [u8],
-    /// The transport.
+    /// The transport of the sent-protocol.
     pub transport: ViaTransport,
     /// The transport as written.
     pub transport_name: &'a [u8],
     /// The host of sent-by.
     pub host: Host<'a>,
-    /// Host and port as written.
+    /// The host and port of sent-by, as written.
     pub sent_by: &'a [u8],
     /// The port of sent-by, or `None` if none is written.
     pub port: Option<u16>,
-    /// The parameters.
+    /// The parameters of the Via.
     pub params: Params<'a>,
     /// The parameters of the Via that are needed for a reply.
     pub(crate) answering: Answering<'a>,
@@ -58,9 +58,9 @@ pub struct Via<'a> {
 
 /// The parts of a Via that identify a message.
 pub(crate) struct TopVia<'a> {
-    /// The whole element of the list, trimmed.
+    /// The whole element, trimmed.
     pub(crate) element: &'a [u8],
-    /// Host and port as written.
+    /// The host and port of sent-by, as written.
     pub(crate) sent_by: &'a [u8],
     /// The branch, or `None` if there is none or it is empty.
     pub(crate) branch: Option<&'a [u8]>,
@@ -85,8 +85,8 @@ impl<'a> TopVia<'a> {
     }
 
     /// Reads the value of a Via line that has one element, names UDP, and has its branch before all
-    /// parameters except `rport`. Returns `None` for other values. It does not check the grammar:
-    /// it only looks for bytes that would change the meaning of the value.
+    /// parameters except `rport`. Returns `None` for other values. Does not check the grammar, but
+    /// only looks for bytes that would change the meaning of the value.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
         let rest = value.strip_prefix(b"SIP/2.0/UDP ")?;
@@ -101,7 +101,7 @@ impl<'a> TopVia<'a> {
     }
 }
 
-/// A Via split into its parts. Its sent-by is not parsed yet.
+/// A Via element, split into its parts. The sent-by is not parsed yet.
 pub(crate) struct Parts<'a> {
     transport_name: &'a [u8],
     sent_by: &'a [u8],
@@ -109,7 +109,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Splits one trimmed element. Returns `None` if it does not follow the grammar.
+    /// Splits one trimmed Via element. Returns `None` if the element violates the grammar.
     pub(crate) fn of(element: &'a [u8]) -> Option<Self> {
         let (transport_name, rest) = split_token(match element.strip_prefix(b"SIP/2.0/") {
             Some(rest) => rest,
@@ -124,9 +124,10 @@ impl<'a> Parts<'a> {
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }
 
-    /// Splits the value of a Via line with one element in the usual form. Returns `None` for other
-    /// values. It reads each byte once. The sent-by of the result may violate the grammar, but no
-    /// other part.
+    /// Splits the value of a Via line that has the most frequent form: one element, no parameters
+    /// except `branch`, `rport` and `received`, and no quotes or additional white space. Returns
+    /// `None` for other values. Reads each byte once. The sent-by of the result may violate the
+    /// grammar, but no other part.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<(Self, Answering<'a>)> {
         let named = value.strip_prefix(b"SIP/2.0/")?;
@@ -155,7 +156,7 @@ pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
     pub(crate) rport: Option<&'a [u8]>,
     pub(crate) received: Option<&'a [u8]>,
-    /// True if the Via may have parameters of RFC 7339.
+    /// True if the Via may have overload control parameters (RFC 7339).
     may_have_overload_control: bool,
 }
 
@@ -178,8 +179,8 @@ impl<'a> Answering<'a> {
         found
     }
 
-    /// Reads a list that contains only these parameters, in the usual form. Returns `None` for
-    /// other lists.
+    /// Reads a list that contains only the parameters `branch`, `rport` and `received`, without
+    /// quotes or white space. Returns `None` for other lists.
     #[inline]
     fn usual(params: Params<'a>) -> Option<Self> {
         let mut found = Self::default();
@@ -227,7 +228,7 @@ fn after_slash(text: &[u8]) -> Option<&[u8]> {
 }
 
 impl<'a> Via<'a> {
-    /// Parses one trimmed element. Returns `None` if it does not follow the grammar.
+    /// Parses one trimmed Via element. Returns `None` if the element violates the grammar.
     #[inline]
     pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
         let Parts { transport_name, sent_by, params } = Parts::of(element)?;
@@ -253,8 +254,9 @@ impl<'a> Via<'a> {
         Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
     }
 
-    /// Parses the value of a Via line with one element in the usual form. Returns `None` for other
-    /// values.
+    /// Parses the value of a Via line that has the most frequent form: one element, no parameters
+    /// except `branch`, `rport` and `received`, and no quotes or additional white space. Returns
+    /// `None` for other values.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
         let (Parts { transport_name, sent_by, params }, answering) = Parts::usual(value)?;
@@ -280,7 +282,7 @@ impl<'a> Via<'a> {
     }
 
     /// Returns the `received` parameter, the source address of the request as the next hop saw it
-    /// (§18.2.1), or `None` without one.
+    /// (RFC 3261 §18.2.1), or `None` without one.
     pub fn received(&self) -> Option<&'a [u8]> {
         value_in(self.answering.received)
     }
@@ -291,8 +293,8 @@ impl<'a> Via<'a> {
         read_rport(Params::value_in(self.answering.rport?))
     }
 
-    /// Returns the `maddr` parameter, the multicast group for responses (§18.2.2), or `None`
-    /// without one.
+    /// Returns the `maddr` parameter, the multicast group for responses (RFC 3261 §18.2.2), or
+    /// `None` without one.
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }
@@ -314,7 +316,7 @@ impl<'a> Via<'a> {
         !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete())
     }
 
-    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
+    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).
     pub fn has_magic_cookie(&self) -> bool {
         self.branch().is_some_and(|branch| branch.starts_with(b"z9hG4bK"))
     }

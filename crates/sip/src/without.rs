@@ -6,8 +6,8 @@ use crate::HeaderName;
 use crate::field::{Line, line_end};
 use crate::lexical::{find, trim_end};
 
-/// Writes `bytes`, which begin with the start line of a message. Leaves out a header line if `goes`
-/// returns true for its name, and copies all other bytes unchanged.
+/// Writes the message in `bytes`, which begins with its start line. Leaves out a header line if
+/// `goes` returns true for its name, and copies all other bytes unchanged.
 ///
 /// # Errors
 /// Returns the errors of `out`.

@@ -1,5 +1,4 @@
-//! Updates and returns the state of a back end, from its answers, its unanswered requests and its
-//! probes.
+//! Changes of the state of a back end by its answers, its unanswered requests and its probes.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,8 +20,9 @@ impl Backend {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
-    /// Returns the time at which the back end becomes or became available if nothing else happens.
-    /// Returns `None` if it waits for answers to probes, is not in service or has no address.
+    /// Returns the time from which the back end is available if no further event changes its state.
+    /// Returns `None` if the back end waits for answers to probes, is not in service or has no
+    /// address.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
@@ -33,8 +33,8 @@ impl Backend {
     }
 
     /// Returns whether the back end answers, as far as is known, or is
-    /// [spared](crate::Pool::spare). This does not depend on the administrative state or on a
-    /// pause: in each of them, a back end finishes its calls.
+    /// [spared](crate::Pool::spare). The administrative state and a pause do not matter, because
+    /// they do not prevent a back end from finishing its calls.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
@@ -83,11 +83,12 @@ impl Backend {
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 
-    /// Records that a request has had no answer since `since`. Returns the number of consecutive
-    /// requests without an answer: 0 if another request was answered meanwhile.
+    /// Records that a request sent at `since` is still unanswered. Returns the number of
+    /// consecutive unanswered requests, or 0 if the back end has answered another request since
+    /// then.
     ///
-    /// Silence alone does not take a back end down. The server may have crashed, or it may ignore
-    /// this request. A probe distinguishes the two cases.
+    /// Unanswered requests alone do not take a back end down. The server may have crashed, or it
+    /// may ignore this request. A probe distinguishes the two cases.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
@@ -110,8 +111,8 @@ impl Backend {
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Asks for permission to send a probe at once, outside the regular schedule. If the probe is
-    /// permitted, the next one is permitted only after `interval`.
+    /// Asks for permission to send an immediate probe, outside the regular schedule. If the probe
+    /// is permitted, the next immediate probe is permitted only after `interval`.
     ///
     /// # Errors
     /// Returns the time at which the next immediate probe is allowed.
@@ -125,9 +126,9 @@ impl Backend {
         asked.map(drop).map_err(|last| Timestamp::from_nanos(last) + interval)
     }
 
-    /// Records that an immediate probe got no answer. The back end gets no new calls for `pause`.
-    /// If the back end `is_probed`, the answer to a probe can end the pause soon, so the pool need
-    /// not [spare](crate::Pool::spare) the back end.
+    /// Records that an immediate probe ([`question`](Self::question)) got no answer. The back end
+    /// gets no new calls for `pause`. If the back end `is_probed`, the answer to a probe can end
+    /// the pause soon, so the pool need not [spare](crate::Pool::spare) the back end.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(0, Relaxed);
@@ -141,7 +142,8 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records an answered probe. `rise` consecutive answered probes bring the back end back.
+    /// Records an answered probe. After `rise` consecutive answered probes, a back end that was
+    /// down is up.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes_answered.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);

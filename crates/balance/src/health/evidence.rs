@@ -4,10 +4,10 @@
 //! Any server behind the back end can cause a 503, and anyone can provoke 503s by calling a single
 //! number. So one 503 only starts a watch. During the watch, each new request to the back end sets
 //! a bit for its source and a bit for its destination, chosen by keyed hashes. Each 503 sets the
-//! same bits in maps of rejections. The maps have two generations of a few seconds each. A new
-//! generation overwrites the older one. Rejections lower a learned rate if several destinations and
-//! several sources are rejected. Rejections cause a pause if they also outnumber all other requests
-//! in that time.
+//! bits of the rejected request in separate maps. The maps have two generations of a few seconds
+//! each. A new generation overwrites the older one. Rejections lower a learned rate if several
+//! destinations and several sources are rejected. Rejections cause a pause if they also outnumber
+//! all other requests in that time.
 //!
 //! If there is only one source (one trunk), rejections of many of its destinations lower the rate.
 //! Rejections of one destination, or of one source among several, do not lower it. Forged source
@@ -19,28 +19,31 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Duration of one generation.
+/// The period that the data of one [`Generation`] cover.
 const GENERATION: Duration = Duration::from_secs(3);
 
-/// Duration of a watch after the last rejection. After it, the data of the watch are discarded.
+/// Time after the last rejection for which the sources and destinations of requests are recorded.
 const WATCH: Duration = Duration::from_secs(6);
 
-/// A watch is prolonged at most once within this time.
+/// Minimum time between two changes of [`Evidence::watched_until`].
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// Times for which a back end must have been watched before rejections lower its rate, and before
-/// they cause a pause. Before that, too few of the requests that it served are known. The first
-/// time is short, because the rate must fall before the queue of the back end is full, and because
-/// the rate grows again. The second time is longer, because a pause stops all new calls.
+/// Time for which a back end must have been watched before rejections lower its learned rate.
+/// Before that, too few of the requests that it served are known. The time is short, because the
+/// rate must fall before the queue of the back end is full. If the rate falls too far, it grows
+/// again.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
+/// Time for which a back end must have been watched before rejections cause a pause. It is longer
+/// than [`OBSERVED_TO_TEACH`], because a pause stops all new calls.
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
-/// Number of different destinations that must be rejected.
+/// Minimum number of different destinations of rejected requests that shows overload.
 const DESTINATIONS_MIN: u32 = 5;
 
-/// Minimum number of different sources that must be rejected: two (or one, if there is only one
-/// source), and at least an eighth of all sources.
+/// Minimum number of different sources of rejected requests that shows overload. If all requests
+/// come from one source, one is enough.
 const SOURCES_MIN: u32 = 2;
+/// At least one source in this many must have rejected requests.
 const SOURCES_SHARE: u32 = 8;
 
 /// The source and the destination of a request, each as the number of a bit in a map of 64 bits.
@@ -63,7 +66,7 @@ impl Parties {
     }
 }
 
-/// A set of sources of requests, as the bits of a map.
+/// A set of sources of requests, with one bit for each source ([`Parties`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources(u64);
 
@@ -87,8 +90,9 @@ pub(crate) struct Verdict {
 /// The recent requests and rejections of a back end, shared by all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
-    /// End and start of the watch, in nanoseconds since the start of the driver.
+    /// End of the watch, in nanoseconds since the program started.
     watched_until: AtomicU64,
+    /// Start of the watch, in nanoseconds since the program started.
     watched_since: AtomicU64,
     generations: [Generation; 2],
 }
@@ -106,7 +110,7 @@ struct Generation {
     destinations_refused: AtomicU64,
 }
 
-/// All valid generations combined.
+/// The sums of the counts and the unions of the maps of all generations that still count.
 #[derive(Default)]
 struct Seen {
     given: u64,
@@ -133,8 +137,8 @@ impl Evidence {
         set(&generation.destinations_given, destination);
     }
 
-    /// Starts or prolongs the watch: from now on, the source and the destination of each request
-    /// are recorded. Returns the sources of recent requests.
+    /// Starts or prolongs a watch: from now on, the source and the destination of each request are
+    /// recorded. Returns the sources of recent requests.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         let until = self.watched_until.load(Relaxed);
         if until <= now.as_nanos() {
@@ -147,8 +151,9 @@ impl Evidence {
         Sources(seen.sources_given | seen.sources_refused)
     }
 
-    /// Records that the back end rejected a request. `parties` are its source and its destination,
-    /// if they are known. `of` contains the sources of the recent requests to its pool.
+    /// Records that the back end rejected a request. `parties` are the source and the destination
+    /// of the request, if they are known. `of` contains the sources of the recent requests to the
+    /// pool of the back end.
     pub(crate) fn on_refused(
         &self,
         now: Timestamp,
@@ -208,9 +213,9 @@ impl Evidence {
         seen
     }
 
-    /// Returns the generation of `now`. If the time of a shard is behind by one generation, it may
-    /// add bits to a newer generation, or its bits may be lost. This affects a few bits for some
-    /// seconds.
+    /// Returns the generation of `now`, and clears it if its data are from an older generation. If
+    /// the clock of a shard is behind by one generation, the bits that the shard sets may be added
+    /// to a newer generation or lost. Few bits are affected, for some seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];
@@ -229,7 +234,7 @@ impl Evidence {
     }
 }
 
-/// Returns the number of the generation at `now`.
+/// Returns the number of the generation at `now`, counted from 1.
 fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
@@ -240,8 +245,8 @@ fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }
 
-/// Sets a bit. It stores only if the bit changes. Otherwise the cache line would move back and
-/// forth between shards.
+/// Sets `bit` in `map`. Stores nothing if the bit is already set, because a store would move the
+/// cache line back and forth between shards.
 fn set(map: &AtomicU64, bit: u64) {
     if map.load(Relaxed) & bit == 0 {
         map.fetch_or(bit, Relaxed);

@@ -16,23 +16,25 @@ pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;
 const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
-/// The latest time that the word can store, eighteen years after the start. It stands for "never".
+/// The latest time that the word can store, eighteen years after time zero. This value means
+/// "never".
 const LATEST: u64 = (1 << TIME_BITS) - 1;
 
-/// The liveness of a back end, as its behaviour shows it.
+/// The liveness of a back end, as requests and probes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     /// The back end answers.
     Up {
-        /// Start of the state in nanoseconds since the start of the driver, or zero if the back end
-        /// was never down.
+        /// Time at which the back end came up, in nanoseconds since the program started, or zero if
+        /// it was never down.
         since: u64,
-        /// Number of consecutive failures since its last answer.
+        /// Number of consecutive failures since the last answer.
         errors: u32,
     },
     /// The back end does not answer.
     Down {
-        /// Time in nanoseconds since the start at which it counts as up without an answer.
+        /// Time at which the back end counts as up even without an answer, in nanoseconds since the
+        /// program started.
         until: u64,
         /// Number of consecutive probes that were answered.
         good: u32,
@@ -92,8 +94,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an answered request. With probes, an answer does not bring a back
-    /// end up.
+    /// Returns the state after an answered request. If the back end is down until it answers
+    /// probes, the state does not change.
     pub fn on_answered(self, now: Timestamp) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },
@@ -102,9 +104,9 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an unanswered request or probe. After `limit` consecutive ones, the
-    /// back end is down for `pause`. If a back end is up only because its pause ended, the first
-    /// failure takes it down again.
+    /// Returns the state after an unanswered request or probe. After `limit` consecutive unanswered
+    /// requests or probes, the back end is down for `pause`. If a back end is up only because its
+    /// pause ended, the first failure takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
@@ -114,7 +116,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after the transport reports that nothing listens: down for `pause`.
+    /// Returns the state after the transport reports that nothing listens at the address: down for
+    /// `pause`.
     pub fn on_failed(self, now: Timestamp, pause: Duration) -> Self {
         let until = (now + pause).as_nanos().min(LATEST);
         match self {
@@ -124,8 +127,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an answered probe. `rise` consecutive answers bring the back end
-    /// back.
+    /// Returns the state after an answered probe. After `rise` consecutive answered probes, the
+    /// back end is up.
     pub fn on_probe_answered(self, now: Timestamp, rise: u32) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },

@@ -1,23 +1,25 @@
-//! A rate learned from rejections (additive increase, multiplicative decrease).
+//! A rate limit learned from rejections (additive increase, multiplicative decrease).
 //!
-//! Signal: the requests of an interval that the back end rejected with 503, or left unanswered
-//! while it answered nothing else. Trigger: one such request lowers the rate. The rate becomes the
-//! accepted rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects
-//! everything for some time, even if the excess is small. So the first decrease after a good
-//! interval leaves at least four fifths, and each further decrease at least one half. These are
-//! parts of the rate, or of the requests a second that the back end got, if those were fewer.
-//! Requests sent before a decrease, or within an interval after it, are not evidence about the new
-//! rate. As in TCP, several losses in one window cause only one decrease, and the queue of the back
-//! end needs time to become empty. Recovery: the rate grows after an interval without rejections in
-//! which nine tenths of the rate were used, or the rate limit held requests back. In each second it
-//! grows by the share [`RateLearning::increase`]. This share doubles after each four seconds
-//! ([`DOUBLING_S`]) of such intervals, so that a rate far below the capacity recovers quickly. An
-//! unused rate does not grow, because the result would be untested when it is needed. Cold start:
-//! no limit until the first rejection. Then the limit is the accepted rate less the margin, or half
-//! of the offered rate if that is more. Known bias: some requests must be rejected from time to
-//! time to find the right rate. If a server rejects late, or only answers more and more slowly, the
-//! rate is learned late. 503s for several numbers that are not caused by load (a trunk out of
-//! service) lower the rate too.
+//! - Signal: the requests of an interval that the back end rejected with 503, or left unanswered
+//!   while it answered nothing else.
+//! - Trigger: one such request lowers the rate. The rate becomes the accepted rate, less a margin
+//!   ([`RateLearning::decrease`]). A server with watermarks rejects everything for some time, even
+//!   if the excess is small. So the first decrease after an interval without rejections leaves at
+//!   least four fifths, and each further decrease at least one half: of the rate, or of the
+//!   requests a second that the back end got, if those were fewer. Requests sent before a decrease,
+//!   or within an interval after it, are not evidence about the new rate. As in TCP, several losses
+//!   in one window cause only one decrease, and the queue of the back end needs time to become
+//!   empty.
+//! - Recovery: the rate grows after an interval without rejections in which nine tenths of the rate
+//!   were used, or the rate limit held requests back. In each second it grows by the share
+//!   [`RateLearning::increase`]. This share doubles after each four seconds ([`DOUBLING_S`]) of
+//!   such intervals, so that a rate far below the capacity recovers quickly. An unused rate does
+//!   not grow, because the result would be untested when it is needed.
+//! - Cold start: no limit until the first rejection. Then the limit is the accepted rate less the
+//!   margin, or half of the offered rate if that is more.
+//! - Known bias: some requests must be rejected from time to time to find the right rate. If a
+//!   server rejects late, or only answers more and more slowly, the rate is learned late. 503s for
+//!   several numbers that are not caused by load (a trunk out of service) lower the rate too.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected
@@ -29,16 +31,16 @@ use super::rate_learning::{Interval, RateLearning};
 /// The growth of the rate doubles after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
 
-/// Maximum growth in a second, as a share of the rate.
+/// Maximum growth of the rate in a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// Minimum share that remains after a decrease: of the rate, or of the requests a second that the
-/// back end got, if those were fewer. The first value applies after a good interval, the second
-/// after an interval with a decrease.
+/// Minimum share that remains after the first decrease since the rate last grew: of the rate, or of
+/// the requests a second that the back end got, if those were fewer.
 const FALL_FIRST: f64 = 0.8;
+/// Minimum share that remains after each further decrease, of the same rate as [`FALL_FIRST`].
 const FALL_NEXT: f64 = 0.5;
 
-/// A learned rate, and the time of its use without a rejection.
+/// The learned rate, and the time for which it was used without a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
     /// Rate in requests a second, or infinity before the first rejection.
@@ -50,8 +52,8 @@ pub(crate) struct Aimd {
 impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
-    /// Returns the rate after `interval`. An increase or a decrease makes it at most `cps_max`. It
-    /// stays infinite until the first rejection.
+    /// Returns the state after `interval`. An increase or a decrease makes the rate at most
+    /// `cps_max`. The rate stays infinite until the first rejection.
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given_cps();

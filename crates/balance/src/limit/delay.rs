@@ -20,7 +20,8 @@
 //! more than 15 % of the requests were lost. A burst does not cause this, because it is over within
 //! an interval. By Little's law, the number of waiting requests is the number of responses a second
 //! times their waiting time. The first window is this number for the target, or the number of
-//! requests that the back end had when it lost others. From then on, in each interval:
+//! requests that the back end had when it lost others. From then on, the window W changes in each
+//! interval as follows. The delay is the shortest time of the interval.
 //!
 //! ```text
 //! loss:             W ← W·(1 − share lost)·0.9, at least W/2;   D ← (delay − base)/2, at most D
@@ -51,32 +52,36 @@
 //!
 //! # Source
 //!
-//! Ours. The minimum delay of an interval is the signal of CoDel (Nichols, Jacobson: Controlling
-//! Queue Delay, ACM Queue 10(5), 2012). Vegas computes a window from the product of rate and delay
-//! (Brakmo, Peterson, IEEE JSAC 13(8), 1995). Hong, Huang, Yan use the share of requests that have
-//! to be repeated (A Comparative Study of SIP Overload Control Algorithms, 2012).
+//! This law is our own. The minimum delay of an interval is the signal of CoDel (Nichols, Jacobson:
+//! Controlling Queue Delay, ACM Queue 10(5), 2012). Vegas computes a window from the product of
+//! rate and delay (Brakmo, Peterson, IEEE JSAC 13(8), 1995). Hong, Huang, Yan use the share of
+//! requests that have to be repeated (A Comparative Study of SIP Overload Control Algorithms,
+//! 2012).
 
 use super::window_learning::{
     FALL_MAX, FEW, GROWTH_MAX, Responses, WINDOW_MIN, WindowLearning, is_without_effect,
 };
 
 /// The share of lost requests at which the back end counts as overloaded, in addition to the share
-/// that the path loses. The first value applies without a window, the second with one.
+/// that the path loses. The first value applies before the first window is set, and the second
+/// afterwards.
 const LOSS_MAX: (f64, f64) = (0.15, 0.05);
 /// The factor by which a loss reduces the window, in addition to the share that was not lost.
 const LOSS_MARGIN: f64 = 0.9;
-/// Minimum time for which requests should wait, in seconds.
+/// Minimum of D, the time for which requests should wait in the back end, in seconds.
 const WAIT_MIN_S: f64 = 0.002;
-/// The growth factor of this time in an interval without loss. The time doubles in 70 s.
+/// The factor by which D grows in an interval without loss. At the default interval, D doubles in
+/// 70 s.
 const WAIT_GROWTH: f64 = 1.001;
-/// Delay beyond the base at which the first window is set, as a multiple of
-/// [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such delays even
-/// below their capacity.
+/// Delay beyond the base (the shortest delay without overload) at which the first window is set, as
+/// a multiple of [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such
+/// delays even below their capacity.
 const TRIP: f64 = 2.0;
-/// The part of the excess over the base by which the base rises in one interval.
+/// The part of its distance to the measured value by which the base of the delay rises, or the base
+/// of the loss falls, in one interval.
 const DRIFT: f64 = 0.05;
 
-/// A window, and the properties of the back end without overload.
+/// The learned window, and the delay and loss of the back end without overload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayWindow {
     /// The maximum number of requests without a response, or infinity until an interval has shown
@@ -86,12 +91,12 @@ pub(crate) struct DelayWindow {
     base_s: f64,
     /// The share of requests that the path loses.
     base_lost: f64,
-    /// Window and delay at the last time when the delay exceeded the target.
+    /// Window and delay when the delay began to exceed the target, or `None` while it does not.
     delayed: Option<(f64, f64)>,
-    /// Window and lost share at the last time when requests were lost.
+    /// Window and share of lost requests when losses began, or `None` while there are none.
     lossy: Option<(f64, f64)>,
-    /// The time for which requests should wait, as set after the last loss, in seconds, or infinity
-    /// if there was no loss.
+    /// D after the last loss (the time for which requests should wait in the back end), in seconds,
+    /// or infinity if there was no loss.
     wait_s: f64,
 }
 
@@ -105,8 +110,8 @@ impl DelayWindow {
         wait_s: f64::INFINITY,
     };
 
-    /// Returns the window after an interval with the responses `seen`, with the updated properties
-    /// of the back end.
+    /// Returns the window after an interval with the responses `seen`, with the updated delay and
+    /// loss without overload.
     pub(crate) fn step(mut self, learning: &WindowLearning, seen: &Responses) -> Self {
         let least_s = seen.least.map(|least| least.as_secs_f64().max(1e-6));
         self.base_s = self.base_s.min(least_s.unwrap_or(f64::INFINITY));

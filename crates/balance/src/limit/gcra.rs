@@ -9,7 +9,7 @@
 //! [`BURST_S`] seconds may come at once, and at least two. Cold start: the whole burst is
 //! available. A change of the rate does not change TAT, so a used part of the burst stays used. If
 //! TAT is further ahead than the new rate allows, the next request counts from the current time.
-//! The times of two shards may differ, so this happens only if TAT is too far ahead by more than
+//! The clocks of two shards may differ, so this happens only if TAT is too far ahead by more than
 //! [`SKEW_MAX`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,15 +19,15 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// Length of the burst, as the number of requests that the rate allows in this many seconds.
+/// Size of a burst in seconds: a burst may have as many requests as the rate allows in this time.
 pub const BURST_S: f64 = 0.1;
 
-/// The reserve for priority, in addition to the burst. It is the number of requests that the rate
-/// allows in this many seconds, at least one.
+/// Size of the reserve for requests with priority in seconds. The reserve adds to the burst as many
+/// requests as the rate allows in this time, at least one.
 pub const RESERVE_S: f64 = 1.0;
 
-/// Time by which the time of one shard may be behind that of another. A shard reads the clock once
-/// for each turn.
+/// Maximum time by which the clock of one shard may be behind that of another. A shard reads the
+/// clock only once in each turn of its loop.
 const SKEW_MAX: Duration = Duration::from_millis(100);
 
 /// A rate limit on requests.
@@ -46,8 +46,8 @@ struct Times {
     step: u64,
     /// τ: the tolerance for bursts.
     tolerance: u64,
-    /// Maximum time by which TAT may be ahead of the current time of a shard, when the whole reserve
-    /// is used.
+    /// Maximum time by which the theoretical arrival time may be ahead of the current time of a
+    /// shard, when the whole reserve is used.
     ahead_max: u64,
 }
 
@@ -66,14 +66,14 @@ impl Gcra {
         self.rate.set(rate);
     }
 
-    /// Returns whether a request at `now` conforms, without taking it. If `reserve` is true, it may
-    /// use the reserve.
+    /// Returns whether the rate limit allows a request at `now`, without counting it. If `reserve`
+    /// is true, the request may use the reserve.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
         times.next(self.next_at.load(Relaxed), now).is_some()
     }
 
-    /// Takes a request if it conforms. Returns whether it did.
+    /// Counts a request if the rate limit allows it. Returns whether the request is allowed.
     pub(crate) fn take(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
         self.next_at.fetch_update(Relaxed, Relaxed, |next_at| times.next(next_at, now)).is_ok()

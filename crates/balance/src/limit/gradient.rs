@@ -1,60 +1,28 @@
-//! A window that follows the slope of the delay.
-//!
-//! # Signal
-//!
-//! The shortest time R in an interval from a request to the first response of the back end, and its
-//! average R̄ over about the last [`LONG`] intervals, both in seconds. As in
-//! [`delay`](super::delay), the shortest time does not depend on one slow destination or one
-//! caller.
-//!
-//! # Decision
-//!
-//! There is no window until R exceeds 2·R̄. The first window is the number of requests that the back
-//! end held at that time (responses a second times R). From then on, in each interval:
-//!
-//! ```text
-//! g = clamp(½, R̄/R, 1)
-//! W ← 0.8·W + 0.2·(g·W + 4),   growth only while the window is used up
-//! ```
-//!
-//! W counts requests. If R̄ exceeds 2·R, R̄ falls by a tenth, because its value still comes from an
-//! overload.
-//!
-//! # Bias
-//!
-//! The law has no threshold in seconds. A back end that responds in 1 ms trips it when its responses
-//! take 3 ms, which is no overload. In a long overload the average follows the delay, so the window
-//! grows by 0.8 in each interval until the delay rises faster than its average. Loss is not a
-//! signal, so a back end with a short receive buffer is not protected.
-//!
-//! # Source
-//!
-//! Netflix concurrency-limits, `Gradient2Limit.java`, with one step in each interval instead of one
-//! for each response, and with the minimum of the interval instead of each response time. The
-//! original starts with a window of 20. Here the window starts only at the first sign, because a
-//! back end that responds after 200 ms would get only 100 requests a second.
+//! A window learned from the slope of the delay: the maximum number of requests without a response
+//! at a back end.
 
 use super::window_learning::{FEW, Responses, WINDOW_MIN};
 
-/// Number of intervals in the average with which a delay is compared.
+/// Number of intervals over which the delay is averaged.
 const LONG: f64 = 60.0;
-/// The first window is set when the delay exceeds this multiple of the average.
+/// The first window is set when the delay exceeds this multiple of its average.
 const TRIP: f64 = 2.0;
-/// The minimum of g.
+/// The minimum of g, the factor by which a rising delay reduces the window.
 const GRADIENT_MIN: f64 = 0.5;
-/// The weight of the newest window.
+/// The weight of the newly computed window in its average with the previous window.
 const SMOOTHING: f64 = 0.2;
-/// Requests by which the window would grow in each interval without smoothing.
+/// Number of requests by which the window would grow in each interval without smoothing.
 const QUEUE: f64 = 4.0;
-/// The average is reduced by [`DRIFT_FACTOR`] while it exceeds this multiple of the delay.
+/// The average delay is reduced by the factor [`DRIFT_FACTOR`] while it exceeds this multiple of
+/// the delay.
 const DRIFT_MAX: f64 = 2.0;
 const DRIFT_FACTOR: f64 = 0.9;
 
-/// A window, and the average delay.
+/// The learned window, and the average delay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GradientWindow {
-    /// The maximum number of requests without a response, or infinity until an interval has
-    /// tripped.
+    /// The maximum number of requests without a response, or infinity until the delay has exceeded
+    /// [`TRIP`] times its average.
     pub(crate) window: f64,
     /// The average of the shortest delays, in seconds, or infinity before the first response.
     long_s: f64,

@@ -1,8 +1,8 @@
-//! A rate of a back end that all shards learn together: shared counts, and a step that one shard
-//! takes at the end of each interval.
+//! The rate limit of a back end, learned by all shards together. The shards share the counts of an
+//! interval. At the end of the interval, one shard computes the next rate.
 //!
-//! The law is one of [`RateLaw`](super::RateLaw). A shard skips the step while another shard uses
-//! the record.
+//! A [`RateLaw`](super::RateLaw) computes the rate. A shard does not compute it while another shard
+//! uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,16 +20,16 @@ const SUSPECT_INTERVALS: u32 = 3;
 /// The value of `ends_at` which means that nothing is learned.
 const OFF: u64 = u64::MAX;
 
-/// A rate that is being learned.
+/// The learned rate of a back end, and the counts of the current interval.
 #[derive(Debug)]
 pub(crate) struct Learned {
-    /// Earliest end of the current interval, in nanoseconds since the start.
+    /// Earliest end of the current interval, in nanoseconds since the program started.
     ends_at: AtomicU64,
     /// Copy of the rate in `record`, in requests a second, which is read without a lock.
     rate: AtomicF64,
     /// Requests that the back end got in the current interval.
     given: AtomicU64,
-    /// Time of the last request, in nanoseconds since the start.
+    /// Time of the last request, in nanoseconds since the program started.
     given_at: AtomicU64,
     /// Rejections in the current interval that are caused by load.
     refused: AtomicU64,
@@ -37,7 +37,8 @@ pub(crate) struct Learned {
     suspected: AtomicU64,
     /// True if the rate limit kept a request from the back end in the current interval.
     wanted: AtomicBool,
-    /// Time from which requests count as evidence about the rate, in nanoseconds since the start.
+    /// Only requests sent from this time on are evidence about the rate, in nanoseconds since the
+    /// program started.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -74,9 +75,9 @@ impl Learned {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Sets the parameters of learning, or stops learning. The learned rate stays if learning
-    /// continues with the same law. `apply` gets the rate before any other shard can learn another
-    /// one.
+    /// Sets the parameters of learning, or stops learning. The learned rate is kept if learning
+    /// continues with the same law. `apply` is called with the rate before another shard can change
+    /// it.
     pub(crate) fn set(&self, learning: Option<RateLearning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         let law_of = |learning: Option<RateLearning>| learning.map(|learning| learning.law);
@@ -110,7 +111,7 @@ impl Learned {
         }
     }
 
-    /// Records that the back end gets a request. If that ends an interval, the rate may change, to
+    /// Records that the back end gets a request. If this ends an interval, the rate may change, to
     /// at most `cps_max`. For `apply` see [`set`](Self::set).
     pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64, apply: impl FnOnce(f64)) {
         let before = self.given.fetch_add(1, Relaxed);
@@ -154,8 +155,8 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Records that the back end rejected a request sent at `sent`. If it `is_proved` that load is
-    /// the cause, the earlier rejections of the interval count as caused by load too.
+    /// Records that the back end rejected a request sent at `sent`. If `is_proved` is true, load is
+    /// known to be the cause, also of the earlier rejections in this interval.
     pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
         if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
             return;
@@ -172,7 +173,7 @@ impl Learned {
         self.start_interval_with(record, now, 0);
     }
 
-    /// Starts an interval in which `given` requests have been sent already.
+    /// Starts an interval at `now`, in which `given` requests have been sent already.
     fn start_interval_with(&self, record: &mut Record, now: Timestamp, given: u64) {
         record.began = now;
         let ends_at = record.learning.map(|learning| (now + learning.interval).as_nanos());

@@ -7,7 +7,7 @@ use super::aimd::Aimd;
 use super::rate_learning::{Interval, RateLaw, RateLearning};
 use super::sre::Sre;
 
-/// The rate, with what its law remembers.
+/// The learned rate of a back end, with the state of the law that computes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LawState {
     Aimd(Aimd),
@@ -31,8 +31,8 @@ impl LawState {
         }
     }
 
-    /// Returns whether rejections of requests sent within an interval after a decrease say nothing
-    /// about the new rate. A law that counts over a long time needs all rejections.
+    /// Returns whether the law ignores rejections of requests that were sent within an interval
+    /// after a decrease. A law that counts over a long time needs all rejections.
     pub(crate) const fn needs_rest(&self) -> bool {
         match self {
             Self::Aimd(_) => true,

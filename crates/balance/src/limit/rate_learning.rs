@@ -1,13 +1,13 @@
-//! The parameters for learning a rate, and the signals of its laws.
+//! The parameters for learning a rate limit, and the counts from which the laws compute it.
 
 use std::time::Duration;
 
-/// Minimum used share of a rate at which the rate counts as used.
+/// A rate counts as used if at least this share of it is used.
 const USED: f64 = 0.9;
 
-/// Minimum number of requests in an interval. The second constant is how long the interval waits
-/// for them.
+/// Minimum number of requests in an interval.
 const ENOUGH: u64 = 10;
+/// Maximum time for which an interval waits for [`ENOUGH`] requests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A law that computes the rate of a back end.
@@ -16,7 +16,7 @@ pub enum RateLaw {
     /// Additive increase, multiplicative decrease (`aimd.rs`).
     #[default]
     Aimd,
-    /// A multiple of the accepted requests (`sre.rs`).
+    /// The rate is a multiple of the accepted requests (`sre.rs`).
     Sre,
 }
 
@@ -25,9 +25,9 @@ pub enum RateLaw {
 pub struct RateLearning {
     /// The law that computes the rate.
     pub law: RateLaw,
-    /// Time between steps, longer if fewer than ten requests arrive.
+    /// Time between two changes of the rate. It is longer if fewer than ten requests arrive.
     pub interval: Duration,
-    /// Growth in a second, as a share of the rate. Only [`RateLaw::Aimd`] uses it.
+    /// Growth of the rate in a second, as a share of the rate. Only [`RateLaw::Aimd`] uses it.
     pub increase: f64,
     /// The rate after a decrease, as a share of the accepted rate. Only [`RateLaw::Aimd`] uses it.
     pub decrease: f64,
@@ -47,7 +47,7 @@ impl Default for RateLearning {
     }
 }
 
-/// The counts of one interval.
+/// The counts of one interval, from which a law computes the next rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interval {
     /// Time during which requests arrived.
@@ -64,7 +64,7 @@ impl RateLaw {
     /// All laws, with the default law first.
     pub const ALL: [Self; 2] = [Self::Aimd, Self::Sre];
 
-    /// Returns the name in the configuration.
+    /// Returns the name of the law in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Aimd => "aimd",
@@ -79,7 +79,8 @@ impl Interval {
         self.given as f64 / self.lasted.as_secs_f64()
     }
 
-    /// Returns whether the requests used the rate, or would have used more.
+    /// Returns whether the back end got nearly as many requests as `rate` allows, or the rate limit
+    /// held requests back.
     pub(super) fn uses(&self, rate: f64) -> bool {
         self.wanted || self.given_cps() >= USED * rate
     }

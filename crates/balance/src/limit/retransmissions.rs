@@ -1,4 +1,5 @@
-//! A window that holds the share of redundant retransmissions at a target.
+//! A window learned from retransmissions: the maximum number of requests without a response at a
+//! back end. It keeps the share of redundant retransmissions at a target.
 //!
 //! # Signal
 //!
@@ -53,33 +54,35 @@ use super::window_learning::{
     FALL_MAX, FEW, FORGOTTEN, GROWTH_MAX, Responses, WINDOW_MIN, is_without_effect,
 };
 
-/// The target γ₀.
+/// The target γ₀ of γ, the share of redundant retransmissions.
 const TARGET: f64 = 0.1;
-/// The first window is set when γ exceeds the base by this much.
+/// The first window is set when γ, the share of redundant retransmissions, exceeds its base by this
+/// much.
 const TRIP: f64 = 3.0 * TARGET;
-/// The proportional gain.
+/// The proportional gain of the PI controller, without unit.
 const K_P: f64 = 0.3;
-/// The integral gain, per second.
+/// The integral gain of the PI controller, per second.
 const K_I: f64 = 1.0;
-/// The longest time that counts for the integral in one step, in seconds. A step after a pause is
-/// no larger than a step of a second.
+/// The longest interval that counts in one step of the controller, in seconds. So a step after a
+/// pause is no larger than a step of a second.
 const STEP_MAX_S: f64 = 1.0;
-/// Retransmissions are redundant only if even the quickest response took this long.
+/// Minimum time of the quickest response in an interval at which retransmissions count as
+/// redundant.
 const QUEUE_MIN: Duration = Duration::from_millis(250);
-/// The part of the excess by which the base falls in one interval.
+/// The part of its excess over γ by which the base falls in one interval.
 const DRIFT: f64 = 0.05;
 
-/// A window, and the memory of its controller.
+/// The learned window, and the state of its controller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetransmissionWindow {
-    /// The maximum number of requests without a response, or infinity until an interval has
-    /// tripped.
+    /// The maximum number of requests without a response, or infinity until γ has exceeded its base
+    /// by [`TRIP`].
     pub(crate) window: f64,
-    /// The share of redundant retransmissions that the window does not cause.
+    /// The base: the share of redundant retransmissions that remained when the window was reduced.
     base: f64,
-    /// The error of the previous interval.
+    /// The control error of the previous interval: the target minus γ.
     error: f64,
-    /// Window and γ when γ began to exceed the target.
+    /// Window and γ when γ began to exceed the target, or `None` while it does not.
     redundant: Option<(f64, f64)>,
 }
 

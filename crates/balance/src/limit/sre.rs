@@ -1,45 +1,55 @@
-//! A rate that is a multiple of the accepted requests (client-side throttling).
+//! A rate limit that is a multiple of the accepted requests (client-side throttling).
 //!
-//! Signal: the requests that the back end got, and those of them that it accepted, in about the
-//! last [`HISTORY_S`]. A rejection counts under the same conditions as with [`aimd`](super::aimd).
-//! Decision: the source rejects a request with the probability
+//! # Signal
+//!
+//! The requests that the back end got, and those of them that it accepted, in about the last
+//! [`HISTORY_S`]. A rejection counts under the same conditions as with [`aimd`](super::aimd).
+//!
+//! # Decision
+//!
+//! By the published rule, a client rejects a request with the probability
 //!
 //! ```text
 //! p = max(0, (requests − K·accepts)/(requests + 1)),   K = 2
 //! ```
 //!
-//! where `requests` includes the requests that the sender rejects itself. Then the back end gets
+//! where `requests` includes the requests that the client rejects itself. Then the back end gets
 //! (1 − p)·requests, which is K·accepts within one request. So this law sets the rate to K·accepts
 //! a second, as soon as the back end got more than that in the history and in the last interval.
 //! The rate limit needs no count of the requests that Tidegate rejects, and no random number.
+//!
 //! Recovery: while the back end accepts everything, the accepted requests increase by at most the
 //! factor K in [`HISTORY_S`], and so does the rate. After an interval that does not use the rate
 //! there is no limit any more. Cold start: no limit.
 //!
-//! Known bias: with K = 2, up to half of the requests that the back end gets are requests that it
-//! rejects. If a rejection costs the back end much, its goodput falls. The source assumes that
-//! rejections are cheap. K must be above 1, because otherwise the rate could not grow.
+//! # Bias
 //!
-//! Source: Beyer et al.: Site Reliability Engineering, 2016, chapter 21, "Client-Side Throttling",
-//! with a history of 30 s as in gRPC (`balancer/rls/internal/adaptive`) instead of two minutes.
+//! With K = 2, up to half of the requests that the back end gets are requests that it rejects. If a
+//! rejection costs the back end much, its goodput falls. The published rule assumes that rejections
+//! are cheap. K must be above 1, because otherwise the rate could not grow.
+//!
+//! # Source
+//!
+//! Beyer et al.: Site Reliability Engineering, 2016, chapter 21, "Client-Side Throttling", with a
+//! history of 30 s as in gRPC (`balancer/rls/internal/adaptive`) instead of two minutes.
 
 use super::rate_learning::{Interval, RateLearning};
 
-/// Requests that the back end gets for each request that it accepts.
+/// Maximum number of requests that the back end gets for each request that it accepts.
 const K: f64 = 2.0;
-/// Time constant of the counts, in seconds.
+/// Time constant with which the counts decay, in seconds.
 const HISTORY_S: f64 = 30.0;
 
-/// A learned rate, and the counts from which it is computed.
+/// The learned rate, and the counts from which it is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sre {
     /// Rate in requests a second, or infinity while there is no limit.
     pub(crate) rate: f64,
     /// Requests that the back end got. Older requests count less.
     given: f64,
-    /// Requests that the back end accepted, counted in the same way.
+    /// Requests that the back end accepted. Older requests count less.
     accepted: f64,
-    /// Seconds in which these requests were sent, counted in the same way.
+    /// Seconds in which the requests were sent. Older seconds count less.
     seconds: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Comparison of a table with the committed one, for tests.
+//! Comparison of a table of results with the committed table, for tests.
 
 use std::fs;
 use std::path::Path;

@@ -1,12 +1,14 @@
-//! The window of a back end that all shards learn together. They share the counts of requests
-//! without a response. At the end of each interval, one shard computes the next window.
+//! The window of a back end (the maximum number of requests without a response), learned by all
+//! shards together. The shards share the counts of an interval. At the end of the interval, one
+//! shard computes the next window.
 //!
-//! The law is one of [`WindowLaw`](super::WindowLaw). Requests without a response are counted in
-//! slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] they no longer
-//! count. So lost requests and silent callees use up a window only for this time, and no timer is
-//! needed. They count as lost when a later request reuses the place of their slice. If it comes
-//! more than [`LOST_WITHIN`] slices later, they do not count, because they belong to an earlier
-//! interval. A shard skips the step while another shard uses the record.
+//! A [`WindowLaw`](super::WindowLaw) computes the window. Requests without a response are counted
+//! in slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] such requests
+//! no longer count. So lost requests and silent callees use up a window only for this time, and no
+//! timer is needed. A request that is sent later reuses the counter of an old slice, and the
+//! requests still counted there become lost requests. If the slice is older than [`LOST_WITHIN`]
+//! slices, its requests do not become lost requests, because they belong to an earlier interval. A
+//! shard does not compute a window while another shard uses the record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,10 +34,10 @@ const OFF: u64 = u64::MAX;
 /// Value that means that there was no response in this interval.
 const NONE: u64 = u64::MAX;
 
-/// A window that is being learned.
+/// The learned window of a back end, and the counts of the current interval.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// Earliest end of the current interval, in nanoseconds since the start.
+    /// Earliest end of the current interval, in nanoseconds since the program started.
     ends_at: AtomicU64,
     /// Copy of the window in `record`, in requests, which is read without a lock.
     window: AtomicF64,
@@ -47,8 +49,8 @@ pub(crate) struct Window {
     least_ns: AtomicU64,
     lost: AtomicU64,
     wanted: AtomicBool,
-    /// Time in nanoseconds since the start. Only requests sent at or after it are evidence about
-    /// the window.
+    /// Only requests sent from this time on are evidence about the window, in nanoseconds since the
+    /// program started.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -86,8 +88,8 @@ impl Window {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Sets the parameters of learning, or stops learning. The learned window is kept while
-    /// learning goes on with the same law.
+    /// Sets the parameters of learning, or stops learning. The learned window is kept if learning
+    /// continues with the same law.
     pub(crate) fn set(&self, learning: Option<WindowLearning>) {
         let mut record = self.lock();
         let law_of = |learning: Option<WindowLearning>| learning.map(|learning| learning.law);
@@ -119,8 +121,8 @@ impl Window {
         self.window.get()
     }
 
-    /// Returns whether the back end may get another request. If `reserve` is true, the window is a
-    /// tenth larger, or one request larger if that is more.
+    /// Returns whether the window allows another request. If `reserve` is true, the window is
+    /// larger by a tenth, or by one request if that is more.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let window = self.size();
         if window.is_infinite() {
@@ -192,7 +194,7 @@ impl Window {
         self.step(now);
     }
 
-    /// Adjusts the window if an interval is over.
+    /// Computes the next window if an interval is over.
     fn step(&self, now: Timestamp) {
         if self.ends_at.load(Relaxed) > now.as_nanos() {
             return;

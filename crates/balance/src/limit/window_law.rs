@@ -8,7 +8,7 @@ use super::gradient::GradientWindow;
 use super::retransmissions::RetransmissionWindow;
 use super::window_learning::{Responses, WindowLaw, WindowLearning};
 
-/// The window, with what its law remembers.
+/// The learned window of a back end, with the state of the law that computes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LawState {
     Delay(DelayWindow),
@@ -26,7 +26,8 @@ impl LawState {
         }
     }
 
-    /// Returns the maximum number of requests without a response, or infinity if there is none yet.
+    /// Returns the maximum number of requests without a response, or infinity if no maximum has
+    /// been learned.
     pub(crate) const fn window(&self) -> f64 {
         match self {
             Self::Delay(law) => law.window,

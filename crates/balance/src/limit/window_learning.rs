@@ -1,22 +1,24 @@
-//! The parameters for learning a window, and the signals of its laws.
+//! The parameters for learning a window (the maximum number of requests without a response), and
+//! the counts from which the laws compute it.
 
 use std::time::Duration;
 
-/// Time after which a request without a response no longer counts. It is T1, because after T1 the
-/// request is sent again.
+/// Time after which a request without a response no longer counts. It is T1 of RFC 3261, after
+/// which the request is sent again.
 pub const FORGOTTEN: Duration = Duration::from_millis(500);
 /// Maximum growth factor of a window in one interval.
 pub(super) const GROWTH_MAX: f64 = 1.05;
 /// Minimum part of a window that remains after an interval.
 pub(super) const FALL_MAX: f64 = 0.5;
-/// Minimum window.
+/// Minimum size of a window, in requests.
 pub(super) const WINDOW_MIN: f64 = 10.0;
-/// A smaller window counts as without effect if it has at most the first part of its earlier size,
-/// and the sign of overload is still above the second part of its earlier value.
+/// A reduced window counts as without effect if it is at most the first share of its earlier size,
+/// and the delay, loss or share of retransmissions is still above the second share of its earlier
+/// value.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 
-/// Minimum number of responses in an interval. [`PATIENCE`] is how long the interval waits for
-/// them.
+/// Minimum number of responses in an interval. The interval waits for them for at most
+/// [`PATIENCE`].
 const ENOUGH: u64 = 10;
 /// Minimum number of responses, or of requests without a response, that can show overload.
 pub(super) const FEW: u64 = 5;
@@ -26,12 +28,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// A law that computes the window of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WindowLaw {
-    /// The quickest response and the loss (`delay.rs`).
+    /// The law uses the time of the quickest response, and the loss (`delay.rs`).
     #[default]
     Delay,
-    /// The quickest response, compared with its average (`gradient.rs`).
+    /// The law compares the time of the quickest response with its average (`gradient.rs`).
     Gradient,
-    /// The share of requests that are retransmitted although the back end has them
+    /// The law uses the share of requests that are retransmitted although the back end has them
     /// (`retransmissions.rs`).
     Retransmissions,
 }
@@ -41,10 +43,10 @@ pub enum WindowLaw {
 pub struct WindowLearning {
     /// The law that computes the window.
     pub law: WindowLaw,
-    /// Time between steps, longer if fewer than ten responses arrive.
+    /// Time between two changes of the window. It is longer if fewer than ten responses arrive.
     pub interval: Duration,
-    /// The delay beyond the base at which requests count as waiting. Only [`WindowLaw::Delay`]
-    /// uses it.
+    /// Maximum time for which requests should wait in the back end. Only [`WindowLaw::Delay`] uses
+    /// it.
     pub delay: Duration,
 }
 
@@ -58,16 +60,16 @@ impl Default for WindowLearning {
     }
 }
 
-/// The counts of one interval.
+/// The counts of one interval, from which a law computes the next window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Responses {
     pub(crate) lasted: Duration,
     /// Requests with a response.
     pub(crate) heard: u64,
-    /// The requests in `heard` whose first response came only after
-    /// [`FORGOTTEN`], so that they had been retransmitted.
+    /// The requests in `heard` that had been retransmitted, because their first response came after
+    /// [`FORGOTTEN`].
     pub(crate) late: u64,
-    /// The shortest time to the first response, or `None` without a response.
+    /// The shortest time from a request to its first response, or `None` without a response.
     pub(crate) least: Option<Duration>,
     /// Requests that had no response within [`FORGOTTEN`].
     pub(crate) lost: u64,
@@ -79,7 +81,7 @@ impl WindowLaw {
     /// All laws, with the default law first.
     pub const ALL: [Self; 3] = [Self::Delay, Self::Gradient, Self::Retransmissions];
 
-    /// Returns the name in the configuration.
+    /// Returns the name of the law in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Delay => "delay",
@@ -89,9 +91,8 @@ impl WindowLaw {
     }
 }
 
-/// Returns whether the sign of overload is nearly the same although the window is much smaller.
-/// `then` and `now` are pairs of a window and the sign of overload (delay, loss or
-/// retransmissions).
+/// Returns whether the delay, loss or share of retransmissions is nearly the same although the
+/// window is much smaller. `then` and `now` are pairs of a window and one of these values.
 pub(super) fn is_without_effect(then: (f64, f64), now: (f64, f64)) -> bool {
     let (part, effect) = WITHOUT_EFFECT;
     now.0 <= (part * then.0).max(WINDOW_MIN) && now.1 > effect * then.1

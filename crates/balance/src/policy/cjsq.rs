@@ -1,13 +1,15 @@
 //! Call-join-shortest-queue: selects the back end with the fewest calls, relative to its
 //! weight.
 //!
-//! Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
-//! Choice: the back end with the fewest calls divided by its weight. Ties: in turn. Cold start: all
-//! back ends have no calls, so they take turns. Recovery: not needed, because a lease subtracts its
-//! count when it is dropped. Known bias: calls are long and mostly without messages, so their
-//! number is a poor measure of the work that waits now. A back end that has come back has no calls.
-//! It gets all new calls until it has as many calls as the others. With long calls that is a flood,
-//! which a slow start reduces. A back end that fails fast looks idle and attracts calls.
+//! - Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
+//! - Choice: the back end with the fewest calls divided by its weight.
+//! - Ties: in turn.
+//! - Cold start: all back ends have no calls, so they take turns.
+//! - Recovery: not needed, because a lease subtracts its count when it is dropped.
+//! - Known bias: calls are long and mostly without messages, so their number is a poor measure of
+//!   the work that waits now. A back end that has come back has no calls. It gets all new calls
+//!   until it has as many calls as the others. With long calls that is a flood, which a slow start
+//!   reduces. A back end that fails fast looks idle and attracts calls.
 //!
 //! Source: paper 003 §IV.A.1.
 

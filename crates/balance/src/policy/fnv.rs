@@ -1,12 +1,15 @@
 //! Selection by the remainder of the FNV-1a hash of the Call-ID, as in paper 003.
 //!
-//! Signal: none. Choice: the hash modulo the sum of the configured weights. Weights: each back end
-//! has as many remainders as its weight. Ties: none. Cold start: none. If a back end is down, the
-//! next one that is up gets its calls. Known bias: it ignores the load. The hash is not keyed, so a
-//! peer that chooses Call-IDs also chooses the back ends. A change of the configuration moves
-//! nearly every call to another back end. If a back end fails, its neighbour gets its whole load.
-//! Slow starts do not apply, because a change of the sum of weights would move every call. The
-//! policy exists for comparison. Use `hash`.
+//! - Signal: none.
+//! - Choice: the hash modulo the sum of the configured weights.
+//! - Weights: each back end has as many remainders as its weight.
+//! - Ties: none.
+//! - Cold start: none. If a back end is down, the next one that is up gets its calls.
+//! - Known bias: the policy ignores the load. The hash is not keyed, so a peer that chooses
+//!   Call-IDs also chooses the back ends. A change of the configuration moves nearly every call to
+//!   another back end. If a back end fails, its neighbour gets its whole load. Slow starts do not
+//!   apply, because a change of the sum of weights would move every call. The policy exists for
+//!   comparison. Use `hash`.
 //!
 //! Source: paper 003 §VI.a (FNV Hash).
 

@@ -1,10 +1,13 @@
 //! Selection by the Call-ID: weighted rendezvous hashing.
 //!
-//! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). With `hash %
-//! n` as in paper 003, most calls move when a back end is removed. Here only the calls of the
-//! removed back end move. Every balancer with the same secret and the same back ends makes the same
-//! choice. Weights: each back end wins in proportion to its weight. Ties: none. Cold start: none.
-//! Known bias: it ignores the load. With few calls the shares are uneven by chance.
+//! - Signal: none.
+//! - Choice: the highest score of a keyed hash of the Call-ID (`score`). With `hash % n` as in
+//!   paper 003, most calls move when a back end is removed. Here only the calls of the removed back
+//!   end move. Every balancer with the same secret and the same back ends makes the same choice.
+//! - Weights: each back end wins in proportion to its weight.
+//! - Ties: none.
+//! - Cold start: none.
+//! - Known bias: the policy ignores the load. With few calls the shares are uneven by chance.
 //!
 //! Source: paper 003 §VI.a (Hash), with rendezvous in place of the remainder.
 

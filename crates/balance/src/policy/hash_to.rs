@@ -1,12 +1,16 @@
 //! Selection by the callee: all calls to one user go to one back end.
 //!
-//! Signal: none. Choice: the highest score (`score`) of a keyed hash of the user and host in To.
-//! The hash uses To instead of the Request-URI, because a REGISTER names its user only in To. So
-//! the bindings of a user and the calls to this user are on the same back end. Weights: each back
-//! end wins in proportion to its weight. Ties: none. Cold start: none. Known bias: paper 003 §II:
-//! "it is difficult to come up with an assignment of receivers to servers that result in even load
-//! balancing", and it "does not adapt itself well to changing distributions of calls to receivers":
-//! the calls to a frequently called number all go to one back end.
+//! - Signal: none.
+//! - Choice: the highest score (`score`) of a keyed hash of the user and host in To. The hash uses
+//!   To instead of the Request-URI, because a REGISTER names its user only in To. So the bindings
+//!   of a user and the calls to this user are on the same back end.
+//! - Weights: each back end wins in proportion to its weight.
+//! - Ties: none.
+//! - Cold start: none.
+//! - Known bias: paper 003 §II: "it is difficult to come up with an assignment of receivers to
+//!   servers that result in even load balancing", and it "does not adapt itself well to changing
+//!   distributions of calls to receivers": the calls to a frequently called number all go to one
+//!   back end.
 //!
 //! Source: paper 003 §II.
 

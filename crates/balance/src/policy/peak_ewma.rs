@@ -1,15 +1,18 @@
 //! Peak-EWMA: of two back ends drawn at random, the one that would answer sooner.
 //!
-//! Signal: the open transactions, and an average of response times that rises to a longer response
-//! time at once and falls slowly. Choice: `choices` back ends are drawn in proportion to their
-//! weights, and the one with the lowest average · (open + 1) is taken. So a back end that stalls is
-//! avoided after one slow response, and tried again as its average decays (time constant
-//! `decay_s`). The product is not divided by the weight. Otherwise, of two idle back ends, the one
-//! with the higher weight would win each time it is drawn. Ties: the one drawn first. Cold start: a
-//! back end without response times counts as if its average were `initial_ms`. Known bias: the
-//! response times of all transactions are in one average, and INVITEs cause its peaks. The first
-//! response to an INVITE may come from a ringing phone. Then the average includes the path to the
-//! phones. If two back ends answer in microseconds, chance decides between them.
+//! - Signal: the open transactions, and an average of response times that rises to a longer
+//!   response time at once and falls slowly.
+//! - Choice: `choices` back ends are drawn in proportion to their weights, and the one with the
+//!   lowest average · (open + 1) is taken. So a back end that stalls is avoided after one slow
+//!   response, and tried again as its average decays (time constant `decay_s`). The product is not
+//!   divided by the weight. Otherwise, of two idle back ends, the one with the higher weight would
+//!   win each time it is drawn.
+//! - Ties: the one drawn first.
+//! - Cold start: a back end without response times counts as if its average were `initial_ms`.
+//! - Known bias: the response times of all transactions are in one average, and INVITEs cause its
+//!   peaks. The first response to an INVITE may come from a ringing phone. Then the average
+//!   includes the path to the phones. If two back ends answer in microseconds, chance decides
+//!   between them.
 //!
 //! Source: Finagle's PeakEwma (Twitter), as in Linkerd; drawn as by p2c.
 
@@ -64,7 +67,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Returns the time constant of the averages.
+/// Returns the time constant of the average response times.
 pub(crate) fn decay(values: &Values) -> Duration {
     Duration::from_secs_f64(values.of(&DECAY))
 }

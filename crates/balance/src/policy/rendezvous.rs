@@ -1,14 +1,18 @@
 //! Bounded-load rendezvous hashing: selection by the Call-ID, with a bound on the share of each
 //! back end.
 //!
-//! Signal: the calls that leases count. Choice: the highest score of the Call-ID (`score`) among
-//! the back ends that have fewer calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. So no back end
-//! exceeds its share of the calls by more than ε and one call. There is always a back end below its
-//! bound, because the sum of the bounds exceeds the number of calls. Weights: scores and bounds use
-//! them. Ties: none. Cold start: none. Known bias: balancers make the same choice only while no
-//! bound is reached. When one is reached, calls go to back ends that another balancer would not
-//! choose. Calls are bounded, not work. If a back end goes down, its calls move, and so do calls
-//! that then exceed the bounds of other back ends.
+//! - Signal: the calls that leases count.
+//! - Choice: the highest score of the Call-ID (`score`) among the back ends that have fewer calls
+//!   than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. So no back end exceeds its share of the calls by more
+//!   than ε and one call. There is always a back end below its bound, because the sum of the bounds
+//!   exceeds the number of calls.
+//! - Weights: scores and bounds use them.
+//! - Ties: none.
+//! - Cold start: none.
+//! - Known bias: balancers make the same choice only while no bound is reached. When one is
+//!   reached, calls go to back ends that another balancer would not choose. Calls are bounded, not
+//!   work. If a back end goes down, its calls move, and so do calls that then exceed the bounds of
+//!   other back ends.
 //!
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.

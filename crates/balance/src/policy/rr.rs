@@ -1,12 +1,15 @@
 //! Round robin: in turn, in proportion to the weights.
 //!
-//! Signal: none. Smooth weighted round robin: at each choice, the credit of every usable back end
-//! grows by its weight. The one with the highest credit is selected, and its credit falls by the
-//! sum of all weights. With equal weights this is the plain round robin of paper 003. With 5:1:1
-//! the order is a a b a c a a, without a burst of five. Ties: the first in the configuration. Cold
-//! start: none. Recovery: the credit of a back end that is down does not grow, so it gets no burst
-//! when it comes back. Each shard has its own credits. Known bias: it ignores how long calls last
-//! and how fast the back ends are.
+//! - Signal: none.
+//! - Choice: smooth weighted round robin. At each choice, the credit of every usable back end grows
+//!   by its weight. The one with the highest credit is selected, and its credit falls by the sum of
+//!   all weights. With equal weights this is the plain round robin of paper 003. With 5:1:1 the
+//!   order is a a b a c a a, without a burst of five.
+//! - Ties: the first in the configuration.
+//! - Cold start: none.
+//! - Recovery: the credit of a back end that is down does not grow, so it gets no burst when it
+//!   comes back. Each shard has its own credits.
+//! - Known bias: the policy ignores how long calls last and how fast the back ends are.
 //!
 //! Source: paper 003 §VI.a (RR); the weights as in nginx since 1.3.1.
 

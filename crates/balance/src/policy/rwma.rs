@@ -1,19 +1,22 @@
 //! Response-time weighted moving average: the smallest mean of the last response times.
 //!
-//! Signal: the last 20 response times of each back end to requests that begin calls, in a mean in
-//! which the newest weighs 20 and the oldest 1. Choice: the back end with the smallest mean divided
-//! by its weight. Ties: in turn. Cold start: a back end without response times is selected before
-//! all others, until it has one. Recovery: a back end whose last response time is older than
-//! `forget_s` counts as one without response times. Otherwise a back end that was slow once would
-//! be tried again only when all others are as slow. Known bias: only the back end that gets calls
-//! has new response times. It gets all calls until its mean exceeds the smallest mean of the
-//! others, which are idle meanwhile. Then its queue drains, and the longest response times come
-//! last. So in the end its mean is higher than when the calls moved away. Therefore the means at
-//! which the load moves to another back end only rise, until they are forgotten. In a simulation of
-//! three servers at half load they rise from 3 ms to a third of a second within 30 s, while one
-//! server works and two are idle. INVITEs take 124 ms on average, and 10 ms if means are forgotten
-//! after 0.1 s (`tests/farm/herd.rs`). Even then, the signal is late: a response time shows how
-//! long the queue was when the request arrived.
+//! - Signal: the last 20 response times of each back end to requests that begin calls, in a mean in
+//!   which the newest weighs 20 and the oldest 1.
+//! - Choice: the back end with the smallest mean divided by its weight.
+//! - Ties: in turn.
+//! - Cold start: a back end without response times is selected before all others, until it has one.
+//! - Recovery: a back end whose last response time is older than `forget_s` counts as one without
+//!   response times. Otherwise a back end that was slow once would be tried again only when all
+//!   others are as slow.
+//! - Known bias: only the back end that gets calls has new response times. It gets all calls until
+//!   its mean exceeds the smallest mean of the others, which are idle meanwhile. Then its queue
+//!   drains, and the longest response times come last. So in the end its mean is higher than when
+//!   the calls moved away. Therefore the means at which the load moves to another back end only
+//!   rise, until they are forgotten. In a simulation of three servers at half load they rise from 3
+//!   ms to a third of a second within 30 s, while one server works and two are idle. INVITEs take
+//!   124 ms on average, and 10 ms if means are forgotten after 0.1 s (`tests/farm/herd.rs`). Even
+//!   then, the signal is late: a response time shows how long the queue was when the request
+//!   arrived.
 //!
 //! Source: Jiang, Iyengar, Nahum, Segmuller, Tantawi, Wright: Design, Implementation, and
 //! Performance of a Load Balancer for SIP Server Clusters, IEEE/ACM Transactions on Networking

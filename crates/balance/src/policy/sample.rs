@@ -16,7 +16,7 @@ const TRIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// The back ends of each priority. Backups are not drawn while others serve.
+    /// The back ends, grouped by priority. A selection draws from one group only.
     groups: BTreeMap<u32, Group>,
 }
 
@@ -25,8 +25,8 @@ pub(super) struct Sample {
 struct Group {
     /// Indices of the back ends.
     members: Vec<usize>,
-    /// For each back end in `members`, the sum of the configured weights up to and including its
-    /// own.
+    /// For each back end in `members`, the sum of its configured weight and of the weights of all
+    /// back ends before it.
     ends: Vec<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Group {
     }
 }
 
-/// Maximum number of back ends that are compared.
+/// Maximum number of back ends that one selection compares.
 pub(super) const CHOICES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Weighted rendezvous hashing: each back end gets a score, computed from a key and its own
-//! address.
+//! Weighted rendezvous hashing: each back end gets a score, computed from a key and the address of
+//! the back end.
 //!
-//! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address. The highest score
-//! wins, and each back end wins in proportion to its weight (Thaler, Ravishankar: A Name-Based
-//! Mapping Scheme for Rendezvous, 1996; the weights: Schindelhauer, Schomaker 2005). If a back end
-//! is removed, only its own keys move. If a weight changes, as few keys as possible move. Balancers
-//! with the same back ends make the same choice for a key without communication.
+//! The score is −w / ln u. Here w is the weight of the back end, and u is a uniform number in (0,
+//! 1) from the hash of key and address. The highest score wins, and each back end wins in
+//! proportion to its weight (Thaler, Ravishankar: A Name-Based Mapping Scheme for Rendezvous, 1996;
+//! the weights: Schindelhauer, Schomaker 2005). If a back end is removed, only its own keys move.
+//! If a weight changes, as few keys as possible move. Balancers with the same back ends make the
+//! same choice for a key without communication.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::hashing::{fnv1a, mix, unit};
 
 #[derive(Debug)]
 pub(super) struct Scores {
-    /// For each back end, the start value of its hashes.
+    /// For each back end, a hash of its endpoint, which is mixed with the key of a call.
     salts: Box<[u64]>,
 }
 

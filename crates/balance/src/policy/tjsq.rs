@@ -1,12 +1,15 @@
 //! Transaction-join-shortest-queue: selects the back end with the fewest open transactions,
 //! relative to its weight.
 //!
-//! Signal: the transactions that leases hold on each back end, from a request to its final
-//! response. Choice: the back end with the fewest transactions divided by its weight. Ties: in
-//! turn. Cold start: all back ends have no transactions, so they take turns. Recovery: not needed,
-//! because a lease subtracts its count when it is dropped. Known bias: an INVITE has the same
-//! weight as a BYE, although it costs more. An INVITE that rings for a long time counts although no
-//! server works on it. A back end that fails fast looks idle and attracts calls.
+//! - Signal: the transactions that leases hold on each back end, from a request to its final
+//!   response.
+//! - Choice: the back end with the fewest transactions divided by its weight.
+//! - Ties: in turn.
+//! - Cold start: all back ends have no transactions, so they take turns.
+//! - Recovery: not needed, because a lease subtracts its count when it is dropped.
+//! - Known bias: an INVITE has the same weight as a BYE, although it costs more. An INVITE that
+//!   rings for a long time counts although no server works on it. A back end that fails fast looks
+//!   idle and attracts calls.
 //!
 //! Source: paper 003 §IV.A.2.
 

@@ -1,16 +1,19 @@
 //! Transaction-least-work-left: selects the back end with the least work in open transactions,
 //! relative to its weight.
 //!
-//! Signal: the transactions that leases hold on each back end, each with the weight of its method.
-//! Choice: the back end with the least sum of these weights, divided by its own weight. Ties: in
-//! turn. Cold start: all back ends have no transactions, so they take turns. Recovery: not needed,
-//! because a lease subtracts its weight when it is dropped. Weights: paper 003 found that an INVITE
-//! counts best as 1.75 BYEs on its servers, and also tried 2; "TLWL can be adapted to workloads
-//! with other transaction types by using different weights based on the overheads of the
-//! transaction types", so each method has a weight. With `learned`, the weight of an INVITE is
-//! learned for each back end from its response times (`cost_ratio`). Known bias: an INVITE that
-//! rings for a long time counts although no server works on it. A back end that fails fast looks
-//! idle and attracts calls.
+//! - Signal: the transactions that leases hold on each back end, each with the weight of its
+//!   method.
+//! - Choice: the back end with the least sum of these weights, divided by its own weight.
+//! - Ties: in turn.
+//! - Cold start: all back ends have no transactions, so they take turns.
+//! - Recovery: not needed, because a lease subtracts its weight when it is dropped.
+//! - Weights: paper 003 found that an INVITE counts best as 1.75 BYEs on its servers, and also
+//!   tried 2; "TLWL can be adapted to workloads with other transaction types by using different
+//!   weights based on the overheads of the transaction types", so each method has a weight. With
+//!   `learned`, the weight of an INVITE is learned for each back end from its response times
+//!   (`cost_ratio`).
+//! - Known bias: an INVITE that rings for a long time counts although no server works on it. A back
+//!   end that fails fast looks idle and attracts calls.
 //!
 //! Source: paper 003 §IV.A.3.
 
@@ -29,7 +32,7 @@ macro_rules! weights {
             default: $default,
             range: Range::Real(0.01, 100.0),
         };)*
-        /// The weights in the order of [`Work`].
+        /// The parameters that set the weights, in the order of [`Work`].
         static WEIGHTS: [&Param; Work::COUNT] = [$(&$constant),*];
     };
 }
