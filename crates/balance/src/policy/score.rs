@@ -1,8 +1,8 @@
 //! Weighted rendezvous hashing: each back end gets a score, computed from a key and the address of
 //! the back end.
 //!
-//! The score is −w / ln u. Here w is the weight of the back end, and u is a uniform number in (0,
-//! 1) from the hash of key and address. The highest score wins, and each back end wins in
+//! The score is −w / ln u. Here w is the weight of the back end, and u is a uniform number between 0
+//! and 1 from the hash of key and address. The highest score wins, and each back end wins in
 //! proportion to its weight (Thaler, Ravishankar: A Name-Based Mapping Scheme for Rendezvous, 1996;
 //! the weights: Schindelhauer, Schomaker 2005). If a back end is removed, only its own keys move.
 //! If a weight changes, as few keys as possible move. Balancers with the same back ends make the
