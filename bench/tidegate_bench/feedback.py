@@ -10,10 +10,9 @@ CAPACITY_CPS = 72.0
 SENDERS = 3
 # At the receiver, without transactions: INVITE, 180, 200, ACK, BYE, 200.
 MESSAGES = 6
-SERVE_US = 1e6 / CAPACITY_CPS / MESSAGES
-REFUSE_US = SERVE_US / 6
+# The cost of a rejection, as a part of the cost of a message.
+REFUSE = 1 / 6
 
-_EMULATE = f"[emulate]\nserve_us = {SERVE_US:.0f}\nrefuse_us = {REFUSE_US:.0f}\n"
 # Callers name the senders in their Request-URIs.
 _ROUTE = '[[route]]\ndomain = ["127.0.0.1"]\nto = "app"\n'
 NO_FEEDBACK = "[overload.feedback]\nalgorithms = []\n"
@@ -30,10 +29,12 @@ def given(
     )
 
 
-def receiver(stage: Stage, profile: str, tables: str) -> tuple[Callee, Edge]:
-    """Starts an answerer, and in front of it a Tidegate with these tables, which can carry `CAPACITY_CPS`."""
+def receiver(stage: Stage, profile: str, tables: str, capacity_cps: float = CAPACITY_CPS) -> tuple[Callee, Edge]:
+    """Starts an answerer, and in front of it a Tidegate with these tables and this capacity."""
     callee = tidegate.callee(stage, "uas", profile)
-    return callee, tidegate.start(stage, [callee.port], profile, name="receiver", tables=_EMULATE + _ROUTE + tables)
+    serve_us = 1e6 / capacity_cps / MESSAGES
+    emulate = f"[emulate]\nserve_us = {serve_us:.0f}\nrefuse_us = {serve_us * REFUSE:.0f}\n"
+    return callee, tidegate.start(stage, [callee.port], profile, name="receiver", tables=emulate + _ROUTE + tables)
 
 
 def sender(

@@ -9,7 +9,9 @@ within 500 ms, as a part of 72 a second. Each run counts the calls of 14 s. With
 ended by a BYE, because senders may hold back BYEs. The table also shows the bound of any control at the receiver alone,
 and the goodput of the closed loop of three senders that tests of `control` simulate, where a rejection costs less. Two
 runs take place at once (`--jobs`), because the processors are emulated. Three rounds take 25 minutes. `--quick` runs
-some of the variants in a minute for each seed. `--variants`, `--loads` and `--seconds` select others.
+some of the variants in a minute for each seed. `--variants`, `--loads` and `--seconds` select others. The smaller the
+server, the fewer calls fit into the queue of `tide`, and the more often it is empty at 1.4 times the capacity.
+`--capacity 288` shows this with a larger server.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from typing import Any
 
 from tidegate_bench import feedback, table
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REFUSE_US, SENDERS, SERVE_US
+from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REFUSE, SENDERS
 from tidegate_bench.load import DEADLINE_S
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.record import ROOT
@@ -111,20 +113,20 @@ def simulated(name: str, load: float) -> float | None:
 
 def bound(load: float) -> float:
     """The goodput that control at the receiver alone cannot exceed, because it has to reject each call in excess."""
-    part = REFUSE_US / (MESSAGES * SERVE_US)
+    part = REFUSE / MESSAGES
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 
 
 def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
-    profile, seconds = show.profile, show.options.seconds
+    profile, seconds, capacity_cps = show.profile, show.options.seconds, show.options.capacity
     with Stage() as stage:
-        callee, receiver = feedback.receiver(stage, profile, VARIANTS[variant].tables)
+        callee, receiver = feedback.receiver(stage, profile, VARIANTS[variant].tables, capacity_cps)
         senders = [feedback.sender(stage, receiver, profile, index) for index in range(SENDERS)]
         callers, reports = [], []
         for index, sender in enumerate(senders):
             report = stage.directory / f"uac-{index}.json"
             command = [built("tidegate", profile), "load", "uac", sender.address, "--json", str(report)]
-            command += ["--rate", str(load * CAPACITY_CPS / SENDERS), "--duration", str(WARM_UP_S + seconds)]
+            command += ["--rate", str(load * capacity_cps / SENDERS), "--duration", str(WARM_UP_S + seconds)]
             command += ["--warm-up", str(WARM_UP_S), "--deadline", str(1000 * DEADLINE_S)]
             command += ["--arrivals", "poisson", "--seed", str(seed * SENDERS + index), "--slack", "1"]
             callers.append(stage.start(f"uac-{index}", command))
@@ -149,7 +151,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         held = sum(sender.metrics().total("work_refused", reason="feedback") for sender in senders)
         show.text(f"{name}.sender.metrics", senders[0].metrics().text)
         in_time = [calls["set_up_in_time"] / seconds for calls in stats]
-        goodput = sum(in_time) / CAPACITY_CPS
+        goodput = sum(in_time) / capacity_cps
         stage.kill()
     return {
         "seed": seed,
@@ -179,7 +181,13 @@ class Show(Demonstration):
         parser.add_argument(
             "--seconds", type=float, help=f"measured time in s (default {ALL.seconds:g}; --quick: {QUICK.seconds:g})"
         )
-        parser.add_argument("--loads", type=float, nargs="+", help="offered loads as multiples of 72 calls/s")
+        parser.add_argument("--loads", type=float, nargs="+", help="offered loads as multiples of the capacity")
+        parser.add_argument(
+            "--capacity",
+            type=float,
+            default=CAPACITY_CPS,
+            help="capacity of the receiver in calls/s (default %(default)g)",
+        )
         parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="variants of the receiver to measure")
         parser.add_argument("--jobs", type=int, default=2, help="number of runs at once (default %(default)s)")
         parser.add_argument(
