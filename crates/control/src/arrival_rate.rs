@@ -113,6 +113,10 @@ mod tests {
         even(&mut rate, 10_000, 10_500, 1);
         // 100 + 0.632 · 900
         assert!((rate.rate() - 669.0).abs() < 10.0, "{}", rate.rate());
+        let mut slow = ArrivalRate::over_s(2.0);
+        even(&mut slow, 0, 20_000, 10);
+        even(&mut slow, 20_000, 22_000, 1);
+        assert!((slow.rate() - 669.0).abs() < 10.0, "{}", slow.rate());
     }
 
     #[test]

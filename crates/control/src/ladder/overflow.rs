@@ -156,4 +156,45 @@ mod tests {
         let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0, 900.0];
         assert_eq!(preventable(&begins, 3), 900.0);
     }
+
+    /// Records periods of 100 ms with these rates of overflow and of messages that were read.
+    fn recorded(cps: impl IntoIterator<Item = (f64, f64)>) -> Overflow {
+        let mut overflow = Overflow::default();
+        let tally = Tally::default();
+        for ((overflow_cps, read_cps), number) in cps.into_iter().zip(1..) {
+            let now = Timestamp::ZERO + number * Duration::from_millis(100);
+            let none = Period::between(&tally, &tally, Duration::from_millis(100));
+            let period = Period { overflow: overflow_cps, datagrams: read_cps, ..none };
+            overflow.record(now, &period, Duration::from_millis(200));
+        }
+        overflow
+    }
+
+    #[test]
+    fn arrivals_for_each_message_that_is_read_follow_a_step_within_some_periods() {
+        let steady = recorded([(3_000.0, 1_000.0); 40]).arrived_per_read();
+        assert!((steady - 4.0).abs() < 1e-3, "{steady}");
+        // Each period has the weight 0.3: 1 - 0.7² = 0.51 of three for each one.
+        let begins = [vec![(0.0, 1_000.0); 40], vec![(3_000.0, 1_000.0); 2]].concat();
+        let after_two = recorded(begins).arrived_per_read();
+        assert!((after_two - 2.53).abs() < 1e-2, "{after_two}");
+    }
+
+    #[test]
+    fn an_overflow_that_dropping_does_not_prevent_is_ignored_for_some_ten_seconds() {
+        let mut overflow = recorded([(1_000.0, 1_000.0); 5]);
+        let tally = Tally::default();
+        let at = |number: u32| Timestamp::ZERO + number * Duration::from_millis(100);
+        overflow.on_raised(at(5));
+        let mut preventable = |number: u32| {
+            let none = Period::between(&tally, &tally, Duration::from_millis(100));
+            let period = Period { overflow: 1_000.0, datagrams: 1_000.0, ..none };
+            overflow.record(at(number), &period, Duration::from_millis(200))
+        };
+        let seen: Vec<f64> = (6..130).map(&mut preventable).collect();
+        assert_eq!(seen[5], 0.0);
+        // Twice the overflow falls to the overflow itself in 10 s · ln 2.
+        let again = seen.iter().skip(6).position(|&cps| cps > 0.0);
+        assert!(again.is_some_and(|periods| (60..80).contains(&periods)), "{again:?}");
+    }
 }

@@ -145,3 +145,14 @@ fn messages_that_are_never_dropped_leave_less_room_for_the_others() {
         assert_eq!(target.may_be_heavy_only(at(0)), may_target, "{can_pass}");
     }
 }
+
+#[test]
+fn the_rate_of_the_others_is_an_average() {
+    let mut target = Target::new();
+    let tally = Tally::default();
+    let none = Period::between(&tally, &tally, Duration::from_millis(100));
+    for expected in [300.0, 510.0, 657.0] {
+        target.measure(&Period { asked: 1_500.0, fresh: 500.0, ..none });
+        assert!((target.others_cps - expected).abs() < 1e-6, "{}", target.others_cps);
+    }
+}
