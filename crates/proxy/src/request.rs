@@ -199,14 +199,19 @@ fn process<'a>(
     // without a transaction instead of being rejected.
     // RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is
     // forwarded". No transaction has matched, so the first copy of a pending request was forwarded
-    // without one. If the first copy could not be sent, it was rejected. The function `forward` then
-    // sends the same response to this copy.
+    // without one.
     let transaction = Transaction { identity: request.identity, method: request.method };
     let calls = &step.routing.calls;
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
-        || calls.is_pending(step.now, hop.call, transaction)
-        || has_transaction && calls.unsent_reason(hop.call, transaction).is_some();
+        || calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
+    // The caller may have got the rejection of the first copy and given up. If the back end got this
+    // copy, it would ring for nobody.
+    if has_transaction && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction)
+    {
+        step.counters().retransmissions.add(1);
+        return Err(Rejection::Unsent(reason));
+    }
     // A request arrives only once on a stream. If it leaves as a datagram, the proxy has to
     // retransmit it. A final response also arrives only once on a stream. If it leaves as a
     // datagram, the proxy has to keep it and send it again for each copy of the request.

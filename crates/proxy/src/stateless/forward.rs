@@ -67,12 +67,6 @@ pub(crate) fn forward(
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
-    // The caller may have got the rejection of the first copy and given up. If the back end got this
-    // copy, it would ring for nobody.
-    if alone && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction) {
-        step.counters().retransmissions.add(1);
-        return Err(Rejection::Unsent(reason));
-    }
     // The first copy of a repeated request has left by UDP, with a branch that a transaction would
     // change.
     if may_be_large && !is_repeated && is_large(snapshot, hop, bytes.len()) {

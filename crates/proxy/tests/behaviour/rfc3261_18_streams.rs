@@ -228,6 +228,39 @@ fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     assert_eq!(scene.counters.retransmissions.get(), 1);
 }
 
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request." A copy of the request gets the same response and is not forwarded, so
+/// it does not count as a request that leaves on the flow of a registration.
+#[test]
+fn a_copy_of_an_unsent_request_does_not_count_for_the_flow_of_a_registration() {
+    let one_place = |settings: &mut Settings| settings.transactions_max = 1;
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, one_place);
+    let phone = scene.accept(2, PHONE);
+    let via = "SIP/2.0/UDP 198.51.100.7:5060";
+    let more = format!("Contact: {CONTACT}\r\nSupported: path\r\n");
+    let register = request("REGISTER", "sip:192.0.2.1", "r", 1, &more);
+    scene.offer(phone, &register.replace(via, "SIP/2.0/TCP 192.168.1.2:5060;rport"));
+    let (registrar, sent) = scene.open();
+    let (_, registered) = only(sent, "REGISTER");
+    let inward = |method: &str, cseq: u32, routes: &str, more: &str| {
+        let more = format!("Route: {routes}\r\n{more}");
+        let uri = "sip:alice@192.168.1.2:5060;transport=tcp";
+        request(method, uri, "c", cseq, &more).replace(via, "SIP/2.0/TCP 10.0.0.1:5070")
+    };
+    let invite = inward("INVITE", 1, registered.header("Path"), "");
+    let (_, invite) = only(scene.offer(registrar, &invite), "INVITE");
+    // RFC 6026 §8.7: the transaction of the answered INVITE keeps the only place for 64*T1.
+    let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+    scene.close(phone, CloseCause::Ended);
+    let bye = inward("BYE", 2, ok.header("Record-Route"), "Totag\r\n");
+    for _ in 0..2 {
+        only(scene.offer(registrar, &bye), "SIP/2.0 430");
+    }
+    assert_eq!(scene.counters.retransmissions.get(), 1);
+    assert_eq!(scene.counters.registered_flows.get(), 2, "the INVITE and the first BYE");
+}
+
 /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
 /// always result in the same response if the requests are identical." A copy of a request that was
 /// forwarded without a transaction must not get one, although there is room for it meanwhile.

@@ -6,6 +6,7 @@ use crate::fixed::*;
 use crate::rfc7339_server::*;
 use crate::script::*;
 use tidegate_balance::{Policy, Pool};
+use tidegate_control::feedback::Standing;
 use tidegate_control::{Per, Reason};
 use tidegate_proxy::{DropReason, Excess, PoolSettings, SourceLimit};
 
@@ -111,6 +112,41 @@ fn only_the_byes_of_calls_raise_the_rate_of_a_peer() {
         let rate = told_rate(&mut script);
         assert!(expected.contains(&rate), "{exists}: {rate}");
     }
+}
+
+/// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
+/// stream of SIP requests, even though throttling may only affect a particular subset of the
+/// requests". A stranger can send requests with our address as their source to a peer, and the peer
+/// sends us the responses. They are so many that the proxy verifies each message.
+#[test]
+fn responses_that_are_not_ours_do_not_make_a_peer_disobey() {
+    const OTHER: &str = "198.51.100.8:5060";
+    let mut script = admitting(0.4);
+    for number in 0..500 {
+        script.pass(Duration::from_millis(10));
+        let response = format!(
+            "SIP/2.0 404 Not Found\r\n\
+             Via: SIP/2.0/UDP 192.0.2.1:5060;rport=5060;branch=z9hG4bK-s{number}\r\n\
+             From: <sip:s@example.com>;tag=s\r\nTo: <sip:bob@example.com>;tag=b\r\n\
+             Call-ID: s{number}\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n"
+        );
+        script.send(PEER, &response);
+        // Another peer causes the overload.
+        let call = offering(&invite(&format!("o{number}")));
+        script.send(OTHER, &call.replace("198.51.100.7", "198.51.100.8"));
+        if number % 10 == 0 {
+            let sent = script.send(PEER, &offering(&invite(&format!("p{number}"))));
+            // The peer hears a value in each response.
+            for call in sent.iter().filter(|sent| sent.start().starts_with("INVITE")) {
+                script.send(&call.to.to_string(), &call.answer("180 Ringing"));
+            }
+        }
+    }
+    assert_eq!(script.counters.strays.get(), 500);
+    let peers = script.counters.upstream.get();
+    let view = peers.iter().find(|view| view.address == address(PEER)).expect("the peer");
+    assert!(view.peer.value >= 20, "an overload, and more than 10 calls a second: {view:?}");
+    assert_eq!(view.peer.standing, Standing::Obeys);
 }
 
 /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can adopt a

@@ -108,21 +108,17 @@ impl Ingress {
             return decided(Decision::Drop(DropReason::Banned));
         }
         let admitted = match bucket {
-            // The law neither sees such a message nor decides on it.
-            None if is_unverified => {
-                self.upstream.on_stray(now, &received, view.snapshot);
-                Ok(None)
-            }
             None => {
-                is_new_droppable = self.count_ongoing(now, &received, view);
+                is_new_droppable = !is_unverified && self.count_ongoing(now, &received, view);
+                let is_stray = is_unverified || self.is_sham(&arrival);
                 match category_of_ongoing(class) {
-                    Some(_) if self.is_sham(&arrival) => {
-                        self.upstream.on_stray(now, &received, view.snapshot);
-                    }
+                    Some(_) if is_stray => self.upstream.on_stray(now, &received, view.snapshot),
                     Some(category) => self.record_for_peer(now, &received, category, view),
                     None => {}
                 }
-                self.admit_ongoing(now, class).map(|()| None)
+                // The law neither sees an unverified message nor decides on it.
+                let admitted = if is_unverified { Ok(()) } else { self.admit_ongoing(now, class) };
+                admitted.map(|()| None)
             }
             Some(bucket) => self.admit_new(&arrival, bucket, has_room).map(Some),
         };

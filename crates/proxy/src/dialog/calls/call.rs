@@ -114,8 +114,8 @@ pub(crate) struct Call {
     rate: Rate,
     /// True if both ends have shown that they consider the call established.
     is_acknowledged: bool,
-    /// The [marks](Transaction::mark) of the last finished transactions, and the
-    /// [additional marks](Transaction::unsent_mark) of those whose request could not be sent.
+    /// The last finished transactions: the [mark](Transaction::mark) of each, or the
+    /// [other mark](Transaction::unsent_mark) if its request could not be sent.
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Deadline of the ACK to the 2xx that established the call, or `NEVER` if none is awaited.
     ack_due: Timestamp,
@@ -290,18 +290,13 @@ impl Call {
 
     /// Returns whether this transaction has had its final response.
     pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
-        self.closed.contains(&transaction.mark())
+        self.closed.iter().any(|&closed| transaction.is_marked_by(closed))
     }
 
     /// Returns the reason why the request of this transaction could not be sent, if we have rejected
     /// it for such a reason.
     pub(super) fn unsent_reason(&self, transaction: Transaction) -> Option<UnsentReason> {
-        // A client may use one branch for several requests. Then they differ only in their methods,
-        // and so in their marks.
-        let is_it = |&reason: &UnsentReason| {
-            let marks = [transaction.mark(), transaction.unsent_mark(reason)];
-            self.closed.windows(2).any(|pair| pair == marks)
-        };
+        let is_it = |&reason: &UnsentReason| self.closed.contains(&transaction.unsent_mark(reason));
         UnsentReason::ALL.into_iter().find(is_it)
     }
 

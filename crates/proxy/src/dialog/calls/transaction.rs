@@ -22,7 +22,11 @@ pub(crate) struct Transaction {
 
 impl Transaction {
     /// Upper bound of the difference between two marks of transactions with one identity.
-    pub(super) const MARKS: u64 = 64;
+    pub(super) const MARKS: u64 = Self::METHODS * (1 + UnsentReason::ALL.len() as u64);
+
+    /// Number of different [marks](Self::mark) of transactions with one identity: 0, and one more
+    /// than the number of each [`Method`], of which `Other` is the last.
+    const METHODS: u64 = 2 + Method::Other as u64;
 
     /// Returns a number that stands for the transaction in the list of finished transactions. RFC
     /// 3261 §17.2.3 distinguishes requests with one branch by their methods, except for an INVITE
@@ -35,11 +39,18 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
-    /// Returns a number that the list of finished transactions has in addition, directly after the
-    /// [mark](Self::mark), if the request could not be sent for this reason. It is larger than every
-    /// mark of this identity.
+    /// Returns the number that the list of finished transactions has instead of the
+    /// [mark](Self::mark) if the request could not be sent for this reason. It differs from the
+    /// numbers of all other methods and reasons of this identity.
     pub(super) fn unsent_mark(self, reason: UnsentReason) -> u64 {
-        self.identity.wrapping_add(Self::MARKS - 1 - reason as u64)
+        self.mark().wrapping_add(Self::METHODS * (1 + reason as u64))
+    }
+
+    /// Returns whether a number in the list of finished transactions stands for this transaction,
+    /// whether its request was sent or not.
+    pub(super) fn is_marked_by(self, closed: u64) -> bool {
+        let difference = closed.wrapping_sub(self.mark());
+        difference < Self::MARKS && difference.is_multiple_of(Self::METHODS)
     }
 
     /// Returns whether the message counts as a transaction of its own. An ACK and a CANCEL do not.

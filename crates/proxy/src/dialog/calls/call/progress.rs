@@ -191,9 +191,12 @@ impl Call {
     ) {
         self.on_response(now, transaction, Answer::new(503, false), idle_max);
         // A CANCEL has the mark of its INVITE, which was sent. For other methods, the response has
-        // just added the mark of the transaction, which has to be directly before this one.
-        if transaction.stands_alone() && self.has_ended(transaction) {
-            self.remember(transaction.unsent_mark(reason));
+        // just added the mark of the transaction.
+        if transaction.stands_alone()
+            && let Some(closed) = self.closed.last_mut()
+            && *closed == transaction.mark()
+        {
+            *closed = transaction.unsent_mark(reason);
         }
     }
 

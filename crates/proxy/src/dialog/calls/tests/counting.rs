@@ -62,6 +62,30 @@ fn an_unsent_request_says_nothing_about_another_method_with_its_branch() {
     assert_eq!(reasons(&t), [Some(UnsentReason::Failed), None]);
 }
 
+/// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
+/// always result in the same response if the requests are identical." So the copies of several
+/// unsent requests of one call must all be recognized.
+#[test]
+fn an_unsent_request_takes_no_more_room_than_another_one() {
+    let mut t = Table::new(10);
+    let call = t.insert(7);
+    let unsent = [(100, UnsentReason::Failed), (200, UnsentReason::FlowGone)];
+    for (cseq, reason) in unsent {
+        t.request(call, Method::Invite, cseq);
+        t.calls.on_unsent(t.now, call, transaction(Method::Invite, cseq), reason);
+    }
+    t.request(call, Method::Invite, 300);
+    t.response(call, Method::Invite, 300, 486);
+    for (cseq, reason) in unsent {
+        let invite = transaction(Method::Invite, cseq);
+        assert_eq!(t.calls.unsent_reason(call, invite), Some(reason));
+        assert!(t.calls.is_repeated(call, invite));
+    }
+    let sent = transaction(Method::Invite, 300);
+    assert!(t.calls.has_ended(call, sent));
+    assert_eq!(t.calls.unsent_reason(call, sent), None);
+}
+
 // 003 fig. 4 as printed decrements again at a retransmitted 200, increments again at a
 // retransmitted BYE, and loses a count at each re-INVITE.
 #[test]
