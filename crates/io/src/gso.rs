@@ -27,7 +27,7 @@ const LOOK_BACK: usize = 16;
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
 const _: () = assert!(BATCH <= 64, "the kernel does not take BATCH datagrams as one GSO batch");
 
-/// A batch of datagrams that leave together: one or several.
+/// A batch of one or several datagrams that are passed to the kernel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
     first: u8,
@@ -54,7 +54,6 @@ impl GsoBatch {
         }
     }
 
-    /// Returns the number of datagrams in the batch.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -118,7 +117,7 @@ enum Fit {
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index by which the sender finds the datagram.
+    /// Index of the datagram in the queue of the [`Outbox`](crate::Outbox).
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
@@ -145,8 +144,8 @@ pub(crate) struct GsoPlan {
 }
 
 impl GsoPlan {
-    /// Makes batches of these datagrams of one socket, at most [`BATCH`] datagrams. Adds at most
-    /// `pad_max` bytes to each datagram.
+    /// Forms batches of `datagrams`, which are at most [`BATCH`] datagrams of one socket. Adds at
+    /// most `pad_max` bytes to each datagram.
     pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
         let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
         let mut heads = ArrayVec::<Segment, BATCH>::new();
@@ -211,8 +210,8 @@ impl GsoPlan {
         &self.order[self.gso_batches[gso_batch].range()]
     }
 
-    /// Returns the number of bytes to add to the datagram at the index `place` of
-    /// [`members`](Self::members). Without padding, the datagram has `len` bytes.
+    /// Returns the number of bytes to add to a datagram of `len` bytes, which is at the index
+    /// `place` of [`members`](Self::members).
     pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
         let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
         let is_short_last = !is_open && place + 1 == self.gso_batches[gso_batch].count();
