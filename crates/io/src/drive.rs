@@ -91,8 +91,8 @@ impl Drive {
 }
 
 impl<M: Machine> Drive<M> {
-    /// Creates a driver on another machine instead of real sockets. Handoffs from other shards are
-    /// copied into buffers of `pool`.
+    /// Creates a driver on any [`Machine`], for example a simulated one. Handoffs from other shards
+    /// are copied into buffers of `pool`.
     ///
     /// # Errors
     /// Returns an error if a limit is out of bounds.

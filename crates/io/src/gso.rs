@@ -32,7 +32,7 @@ const _: () = assert!(BATCH <= 64, "the kernel does not take BATCH datagrams as 
 pub(crate) struct GsoBatch {
     first: u8,
     count: u8,
-    /// Length of each datagram, after padding. The last one may be shorter.
+    /// Length of each datagram of the batch, after padding. The last datagram may be shorter.
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
@@ -58,7 +58,7 @@ impl GsoBatch {
         usize::from(self.count)
     }
 
-    /// Returns the length of each datagram, or `None` if there is only one.
+    /// Returns the length of each datagram, or `None` if the batch has only one datagram.
     pub(crate) fn segment(&self) -> Option<u16> {
         (self.count > 1).then_some(self.segment as u16)
     }
@@ -104,13 +104,13 @@ impl GsoBatch {
 /// The way in which a datagram joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The datagram has the same length as the others.
+    /// The datagram has the length of the datagrams in the batch.
     Equal,
-    /// The datagram is padded to the length of the others.
+    /// The datagram is padded to the length of the datagrams in the batch.
     Padded,
-    /// The datagram is longer than the others, which are padded to its length.
+    /// The datagram is longer than the datagrams in the batch, which are padded to its length.
     Longest,
-    /// The datagram is shorter than the others, so no datagram can follow it.
+    /// The datagram is shorter than the datagrams in the batch, so no other datagram can follow it.
     Last,
 }
 

@@ -94,7 +94,7 @@ pub trait Machine {
     }
 
     /// Closes all connections, because the shard ends. Waits at most for the time `patience` until
-    /// the system has taken everything that was posted on them.
+    /// the operating system has taken all messages that were posted on the connections.
     fn close_streams(&mut self, _patience: Duration) {}
 
     /// Sets which datagrams are dropped before they are received. These datagrams are counted as
@@ -131,7 +131,7 @@ pub trait Outlet {
         unreachable!("{connect:?} on a machine without connections");
     }
 
-    /// Closes a connection after everything posted for it is sent.
+    /// Closes a connection once all messages posted on it are sent.
     fn close(&mut self, id: ConnectionId) {
         unreachable!("{id:?} on a machine without connections");
     }

@@ -18,8 +18,8 @@ use crate::{Origins, TlsServer, sockopt};
 const BACKLOG: i32 = 1024;
 
 /// Maximum number of unsent bytes that the kernel holds for one connection. With a small number,
-/// the driver soon notices a peer that does not read. The other bytes stay in the core, which can
-/// decide about them.
+/// the driver soon notices a peer that does not read. Bytes beyond this number stay in the process,
+/// which can decide about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
 /// Number of unanswered keep-alive probes after which the kernel ends a connection.

@@ -24,7 +24,7 @@ pub struct StreamLimits {
     /// Maximum number of steps of handshakes in one turn. The default is 8. A TLS handshake costs
     /// as much time as several calls, so further handshakes wait. While messages wait too,
     /// handshakes take at most a quarter of the processor time. Handshakes with back ends come
-    /// first, then those that have begun.
+    /// first, then handshakes with peers that have begun.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,

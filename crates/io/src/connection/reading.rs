@@ -25,7 +25,7 @@ pub(crate) struct Turn {
 pub(crate) enum Step {
     /// A message, a ping or a pong was read.
     Message(Buffer),
-    /// More messages or bytes may follow, but the other connections come first.
+    /// More messages or bytes may follow. The connection continues after the other connections.
     More,
     /// There are no bytes to read now.
     Nothing,

@@ -23,9 +23,9 @@ use crate::websocket::WebSocket;
 /// connections. So connections that wait during a short stall of the process are still served.
 pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 
-/// Time after which the measurement of [`LATE_FOR`] starts again if no connection has waited too
-/// long. It is this long because a process with a small quota of CPU time may accept nothing for a
-/// large part of a second.
+/// Gap between two connections that have waited too long, after which the measurement of
+/// [`LATE_FOR`] starts again. The gap is long because a process with a small quota of CPU time may
+/// accept nothing for a large part of a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Maximum number of connections that one turn closes because they have waited too long, as a
