@@ -16,10 +16,10 @@ pub(crate) union Address {
 }
 
 impl Address {
-    /// The size of this memory, in bytes.
+    /// The size of an [`Address`], in bytes.
     pub(crate) const ROOM: socklen_t = size_of::<Self>() as socklen_t;
 
-    /// Returns memory without an address, into which the kernel writes one.
+    /// Returns an empty address, which the kernel can fill in.
     pub(crate) fn empty() -> Self {
         // SAFETY: every field of every variant is an integer, for which zero is valid.
         unsafe { std::mem::zeroed() }
@@ -53,7 +53,7 @@ impl Address {
         }
     }
 
-    /// Returns the address, or `None` if it is neither an IPv4 nor an IPv6 address.
+    /// Returns the socket address, or `None` if it is neither an IPv4 nor an IPv6 address.
     pub(crate) fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: the union is always initialised as a whole (`empty`), its variants
         // hold integers only, and all begin with the family (`repr(C)`).

@@ -1,4 +1,5 @@
-//! The monotonic clock of a process, and the conversion of kernel stamps to its time.
+//! The monotonic clock of a process, and the conversion of the kernel's timestamps of datagrams to
+//! its time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,8 +12,8 @@ pub(crate) fn thread_cpu() -> Duration {
     Duration::try_from(read).expect("a CPU clock is never negative")
 }
 
-/// Monotonic time since one origin. All shards of a process share the origin, so that a timestamp
-/// means the same in every shard.
+/// A monotonic clock. All shards of a process share its origin, so that a timestamp means the same
+/// time in every shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
@@ -30,17 +31,18 @@ impl Clock {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Reads the monotonic clock and the wall clock once, so that a whole batch of stamps can be
-    /// mapped.
+    /// Reads the monotonic clock and the wall clock once, to convert the kernel's timestamps of a
+    /// whole batch of datagrams.
     #[inline]
     pub fn stamps(&self) -> Stamps {
         Stamps::at(self.now())
     }
 }
 
-/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. If an
-/// operator sets the wall clock while datagrams wait, their mapped times are wrong, but never later
-/// than now or before the origin of the clock.
+/// A conversion of the kernel's timestamps of datagrams (CLOCK_REALTIME, from `SO_TIMESTAMPNS`) to
+/// times of a [`Clock`]. If an operator sets the wall clock while datagrams wait, the converted
+/// times of these datagrams are wrong, but never later than [`now`](Self::now) or before the origin
+/// of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     now: Timestamp,
@@ -48,7 +50,7 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Reads the wall clock at the moment `now`.
+    /// Reads the wall clock. `now` is the present time of the monotonic clock.
     #[inline]
     pub(crate) fn at(now: Timestamp) -> Self {
         // If the wall clock shows a time before 1970, every stamp counts as now, because a sojourn
@@ -57,15 +59,15 @@ impl Stamps {
         Self { now, wall }
     }
 
-    /// Returns the moment at which the mapping was made.
+    /// Returns the time at which both clocks were read.
     #[inline]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Returns the time at which the kernel stamped a datagram. `stamp` is the time since 1970. The
-    /// result is at most [`now`](Self::now), and not before the clock's origin. Without a stamp,
-    /// the result is [`now`](Self::now).
+    /// Returns the time at which a datagram arrived. `stamp` is the kernel's timestamp of the
+    /// datagram, as the time since 1970. The result is at most [`now`](Self::now), and not before
+    /// the origin of the clock. Without a timestamp, the result is [`now`](Self::now).
     #[inline]
     pub fn arrived(&self, stamp: Option<Duration>) -> Timestamp {
         match stamp {

@@ -8,7 +8,7 @@ use tidegate_world::COMMAND_MAX;
 
 use crate::Waker;
 
-/// Maximum number of commands that wait for one shard. A shard takes one in each turn.
+/// Maximum number of commands in the queue of one shard, which takes one in each turn.
 const WAITING_MAX: usize = 16;
 
 /// A handle with which any thread sends a command to all shards. Each shard gets all commands in
@@ -22,7 +22,6 @@ struct State {
     queues: Mutex<Vec<CommandQueue>>,
 }
 
-/// The queue of commands to one shard.
 #[derive(Debug)]
 struct CommandQueue {
     commands: Sender<Arc<[u8]>>,
@@ -34,8 +33,7 @@ struct CommandQueue {
 pub enum CommandError {
     /// The command has more than [`COMMAND_MAX`] bytes.
     TooLong,
-    /// A shard has not started, has ended, or has not taken earlier commands, so that its queue is
-    /// full.
+    /// A shard has not started or has ended, or its queue is full of earlier commands.
     Busy,
 }
 
@@ -55,13 +53,14 @@ impl fmt::Display for CommandError {
 impl std::error::Error for CommandError {}
 
 impl CommandSender {
-    /// Creates a handle for `shards` shards. Each shard [joins](crate::Drive::with_commands) it.
+    /// Creates a handle that sends to `shards` shards. Each shard connects to the handle with
+    /// [`Drive::with_commands`](crate::Drive::with_commands).
     pub fn to(shards: u16) -> Self {
         Self(Arc::new(State { shards: shards.into(), queues: Mutex::default() }))
     }
 
-    /// Sends a command to every shard, or to none. But if a shard has ended, the other shards get
-    /// the command although an error is returned. The process is about to end then.
+    /// Sends a command to every shard. On an error no shard gets the command, except if a shard has
+    /// ended: then the other shards get it, and the process is about to end.
     ///
     /// # Errors
     /// Returns an error if the command is too long, or if a shard has not started, has ended, or
@@ -88,7 +87,8 @@ impl CommandSender {
         result
     }
 
-    /// Adds a shard, which `waker` wakes for each command. Returns the shard's end of its queue.
+    /// Adds the queue of a shard. `waker` wakes the shard for each command. Returns the end of the
+    /// queue from which the shard takes its commands.
     pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
         let (commands, receiver) = bounded(WAITING_MAX);
         let queue = CommandQueue { commands, waker };
@@ -112,7 +112,6 @@ impl CommandReceiver {
         self.0.try_recv().ok()
     }
 
-    /// Returns whether no command waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -20,10 +20,10 @@ pub(crate) use handshake::Shaken;
 pub(crate) use reading::{Step, Turn};
 pub(crate) use sending::Sent;
 
-/// Maximum number of bytes that one system call reads.
+/// Maximum number of bytes that one system call reads from a connection.
 pub(crate) const READ: usize = 16 * 1024;
 
-/// A ping and its answer (RFC 5626 §4.4.1).
+/// The keep-alive ping of RFC 5626 §4.4.1. [`PONG`] is the answer to it.
 pub(crate) const PING: &[u8] = b"\r\n\r\n";
 pub(crate) const PONG: &[u8] = b"\r\n";
 
@@ -36,11 +36,11 @@ pub(crate) enum State {
     Handshaking,
     /// Messages can be sent and received.
     Open,
-    /// The connection ends after everything that was handed out is sent.
+    /// The connection ends once all queued bytes are sent.
     Closing,
 }
 
-/// A connection of the driver.
+/// A TCP connection of a shard, which may use TLS and may carry a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) flow: Flow,
@@ -48,26 +48,27 @@ pub(crate) struct Connection {
     stream: TcpStream,
     tls: Option<Box<Tls>>,
     websocket: Option<Box<WebSocket>>,
-    /// The answer to the last ping of a WebSocket, until it is sent.
+    /// The pong that answers the peer's latest WebSocket ping, until the pong is sent.
     pong: Option<Buffer>,
     framer: Framer,
-    /// Bytes that are read but not cut into messages yet.
+    /// Bytes that were read from the socket but are not cut into messages yet.
     held: Vec<u8>,
     /// Number of steps that the handshake has taken.
     pub(crate) steps: u8,
     /// True if the socket may have bytes to read.
     pub(crate) is_readable: bool,
-    /// The arrival of the bytes that will be read next, as far as the driver knows it.
+    /// Time at which the next bytes to read arrived, as far as the driver knows.
     pub(crate) readable_since: Timestamp,
-    /// Number of bytes that were in the socket when `readable_since` was set, and are still there. It
-    /// is 0 if the socket was empty until `readable_since`, because the number of bytes that came
-    /// then is unknown.
+    /// Number of bytes in the socket that were already there when `readable_since` was set. It is 0
+    /// if the socket was empty before that time, because the number of bytes that then arrived is
+    /// unknown.
     marked: usize,
-    /// The arrival of the bytes that were read last.
+    /// Time at which the most recently read bytes arrived.
     pub(crate) arrived: Timestamp,
-    /// True if the connection is in the queue of connections to read.
+    /// True if the connection waits in a queue for the driver to read it.
     pub(crate) is_queued: bool,
-    /// The work that the connection has done since it came to the front of that queue.
+    /// The work that the connection has done since it came to the front of the queue of connections
+    /// to read.
     pub(crate) turn: Turn,
     /// True if the connection is in the list of connections to send on.
     pub(crate) is_dirty: bool,
@@ -75,24 +76,25 @@ pub(crate) struct Connection {
     pub(crate) waits_for_room: bool,
     /// The events of the socket that the kernel reports.
     pub(crate) watched: EventFlags,
-    /// The time since which the connection waits for its handshake, for the rest of a message, or
-    /// for its end while it is being closed.
+    /// Time since which the connection waits for the end of its handshake, for the rest of a
+    /// message, or, while it is being closed, for its own end. It is `NEVER` if the connection
+    /// waits for none of them.
     pub(crate) since: Timestamp,
     /// The time at which the timer of the connection fires, or `NEVER` if none is set.
     pub(crate) timer: Timestamp,
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
-    /// Memory of the messages that are left to send, in bytes, as the driver last counted it. It is
-    /// 0 for a connection that the core has opened.
+    /// Bytes of memory that the unsent messages used when the driver last counted them. It is 0 for
+    /// a connection that the core has opened.
     pub(crate) unsent: usize,
     /// Time since which `unsent` has been above 0, or `NEVER` if it is 0.
     pub(crate) unsent_since: Timestamp,
     out: VecDeque<Buffer>,
-    /// Number of bytes of the first buffer that have been sent.
+    /// Number of bytes of the first buffer in `out` that have been sent.
     sent: usize,
-    /// Bytes handed to this connection since it opened, or since the core was last told that all
-    /// bytes are sent.
+    /// Number of bytes handed to this connection since it opened, or since the core was last told
+    /// that all bytes are sent.
     handed_out: usize,
 }
 
@@ -128,7 +130,8 @@ impl Connection {
         }
     }
 
-    /// Creates a connection that we open. `websocket` has the request that begins its handshake.
+    /// Creates a connection that the core opens. `websocket` comes with the request that begins the
+    /// WebSocket handshake.
     pub(crate) fn opened(
         stream: TcpStream,
         tls: Option<Tls>,
@@ -171,7 +174,8 @@ impl Connection {
         self.tls.as_ref().map_or(0, |tls| tls.pending())
     }
 
-    /// Returns whether no message has begun. Line ends between messages belong to none.
+    /// Returns whether the bytes read so far end between two messages. Line ends before a message
+    /// are not part of the message.
     ///
     /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore
     /// any CRLF appearing before the start-line".
@@ -193,8 +197,8 @@ impl Connection {
         self.websocket.is_some()
     }
 
-    /// Returns whether a message has arrived in part in frames of a WebSocket. Other frames may come
-    /// before the rest of the message.
+    /// Returns whether only some of the WebSocket frames of a message have arrived. Control frames,
+    /// such as pings, may come before the rest of the message.
     pub(crate) fn has_fragments(&self) -> bool {
         self.websocket.as_ref().is_some_and(|websocket| websocket.has_fragments())
     }
@@ -210,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the answer to a ping of a WebSocket waits to be sent.
+    /// Returns whether a WebSocket pong waits to be sent.
     pub(crate) fn has_pong(&self) -> bool {
         self.pong.is_some()
     }
@@ -221,7 +225,7 @@ impl Connection {
         self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
     }
 
-    /// Begins to close the connection. It ends after everything that was handed out on it is sent.
+    /// Begins to close the connection, which ends once all queued bytes are sent.
     pub(crate) fn close(&mut self, pool: &Pool) {
         if self.state == State::Open
             && let Some(websocket) = &self.websocket
@@ -231,7 +235,7 @@ impl Connection {
         self.state = State::Closing;
     }
 
-    /// Takes a message to send.
+    /// Queues a message to send.
     ///
     /// RFC 7118 §4.1: "Messages other than SIP requests and responses MUST NOT be transmitted over this
     /// connection."

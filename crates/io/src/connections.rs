@@ -1,8 +1,8 @@
 //! The connections of a shard: accepted, opened, read, written and closed without blocking.
 //!
-//! One `epoll` descriptor reports the events of all connections and listeners ([`Watcher`]). So the
-//! shard's own poll has only one more descriptor. A shard without connections has no `epoll`
-//! descriptor.
+//! One `epoll` descriptor reports the events of all connections and listeners ([`Watcher`]), so
+//! that the shard polls only this descriptor in addition to its UDP sockets. A shard without
+//! connections has no `epoll` descriptor.
 
 mod accepting;
 mod budget;
@@ -34,15 +34,15 @@ use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
 use crate::{Counters, StreamLimits, TlsPeers, WebSocketClient};
 
-/// Maximum number of messages that a connection passes on before the next connection is read. One
-/// read can return more messages of a peer than a turn of the shard takes.
+/// Maximum number of messages that a connection passes to the core before the next connection is
+/// read. One system call can read more messages of a peer than a turn of the shard handles.
 const MESSAGES: u32 = 16;
 
-/// The connections of a shard.
 pub(crate) struct Connections {
     watcher: Watcher,
     listeners: Vec<StreamListener>,
-    /// For each listener, the period in which connections have waited too long in the kernel's queue.
+    /// For each listener, the time for which connections have waited too long in the kernel's
+    /// queue.
     late: Vec<Late>,
     connections: HashMap<ConnectionId, Connection>,
     shard: ShardIndex,
@@ -54,31 +54,32 @@ pub(crate) struct Connections {
     handshake_budget: HandshakeBudget,
     /// Connections with something to send.
     dirty: Vec<ConnectionId>,
-    /// Events that the core has not been told yet.
+    /// Events to report to the core.
     events: VecDeque<StreamEvent>,
-    /// Events of the kernel.
+    /// Buffer for the events that the kernel reports.
     polled: Vec<epoll::Event>,
     timers: Timers<ConnectionId>,
     /// The time before which no connection is accepted.
     accepts_from: Timestamp,
     /// Time of the last poll that reported all events.
     polled_at: Timestamp,
-    /// Time of the last such poll before the present one. A connection that the present poll reports
-    /// had nothing to read then.
+    /// Time of the last poll before the present one that reported all events. A connection that the
+    /// present poll reports had nothing to read at that time.
     quiet_until: Timestamp,
-    /// True if the shard has left the addresses that other processes share.
+    /// True if the shard no longer accepts connections at the addresses that it shares with other
+    /// processes.
     has_left: bool,
     /// True if the shard ends and closes all connections.
     is_ending: bool,
     /// Number of bytes that all connections have read and not passed on yet.
     held: usize,
-    /// Accepted connections that hold more than `small` of these bytes.
+    /// Accepted connections that hold more than `small` bytes of incomplete messages or handshakes.
     holding: Takers,
     /// Memory of the messages that the sockets of accepted connections have not taken, in bytes.
     unsent: usize,
-    /// Accepted connections that have more than `small` of these bytes.
+    /// Accepted connections whose unsent messages take more than `small` bytes.
     unread: Takers,
-    /// A connection that takes at most this number of bytes of a memory is not closed to free the
+    /// Number of bytes of `held` or of `unsent` up to which a connection is not closed to free
     /// memory.
     small: usize,
     spare: Vec<u8>,
@@ -138,7 +139,8 @@ impl Connections {
         })
     }
 
-    /// Sets whether messages wait for service. Then handshakes take a limited part of the processor.
+    /// Sets whether messages wait for service. While messages wait, handshakes get only a limited
+    /// part of the processor time.
     pub(crate) fn set_behind(&mut self, is_behind: bool) {
         self.handshake_budget.set_behind(is_behind);
     }
@@ -187,7 +189,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Takes the events of a set. Returns whether the inner set may have events.
+    /// Handles the kernel's events on the sockets of `set`. Returns whether the inner set may have
+    /// events.
     fn take_polled(&mut self, now: Timestamp, set: Set) -> io::Result<bool> {
         let mut polled = std::mem::take(&mut self.polled);
         polled.clear();
@@ -278,7 +281,7 @@ impl Connections {
         None
     }
 
-    /// Takes a message, and sends it on its connection with the next flush.
+    /// Queues a message, which the next flush sends on its connection.
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let id = transmit.flow.connection;
         let found = id.and_then(|id| self.connections.get_mut(&id).map(|found| (id, found)));
@@ -295,11 +298,11 @@ impl Connections {
         }
     }
 
-    /// Closes a connection after everything that was handed out on it is sent.
+    /// Closes a connection once all messages handed to it are sent.
     ///
-    /// The core closes an accepted connection on which no message arrives in time. If one has begun,
-    /// its sender is too slow, whichever time limit passes first: that of the core for the first
-    /// message, or that of this driver for the rest of a message.
+    /// The core closes an accepted connection on which no message arrives in time. If a message has
+    /// begun to arrive, the connection counts as too slow (`stream_slow`), as if the driver's time
+    /// limit for the rest of a message had passed.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let is_within_message = connection.state == State::Open

@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::address::Address;
 use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
 
-/// Maximum size of a datagram's control messages in bytes. They are a stamp (32), drops (24) and
-/// the destination (40 for IPv6). From an error queue, they are a stamp, the destination, and a
-/// report with the offender (64).
+/// Maximum size of the control messages of a datagram, in bytes: a timestamp (32), the number of
+/// drops (24) and the destination address (40 for IPv6). An entry of an error queue has a
+/// timestamp, the destination address, and an error report with the address of its sender (64).
 const ROOM: usize = 192;
 
 /// Memory for a datagram's control messages, aligned as `cmsghdr` requires.
@@ -20,7 +20,7 @@ const ROOM: usize = 192;
 pub(crate) struct Control([u8; ROOM]);
 
 impl Control {
-    /// The size of this memory, in bytes.
+    /// The size of a [`Control`], in bytes.
     pub(crate) const ROOM: usize = ROOM;
 
     /// Creates memory without control messages.
@@ -28,8 +28,8 @@ impl Control {
         Self([0; ROOM])
     }
 
-    /// Writes the source address of a datagram that leaves from a wildcard socket. Returns the
-    /// length used.
+    /// Writes a control message with the source address of a datagram that a wildcard socket sends.
+    /// Returns the length of the control message.
     pub(crate) fn leave_from(&mut self, source: IpAddr) -> usize {
         match source {
             IpAddr::V4(ip) => {
@@ -49,15 +49,14 @@ impl Control {
         }
     }
 
-    /// Appends a control message after the `used` bytes of earlier control messages. It tells the
-    /// kernel to cut the payload into datagrams of `segment` bytes (`UDP_SEGMENT`). The last
-    /// datagram may be shorter. Returns the total length used.
+    /// Appends a control message (`UDP_SEGMENT`) that tells the kernel to cut the payload into
+    /// datagrams of `segment` bytes. The last datagram may be shorter. `used` is the length of the
+    /// control messages that are already written. Returns the total length.
     pub(crate) fn cut_into(&mut self, used: usize, segment: u16) -> usize {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }
 
-    /// Writes a control message into the buffer at offset `at`, after earlier ones. Returns its
-    /// length.
+    /// Writes a control message at offset `at`. Returns its length.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(

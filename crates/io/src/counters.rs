@@ -6,8 +6,8 @@ use crate::unsent::Unsent;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The counts of one shard since its start, readable while it runs. Each count is exact.
-        /// Counts that are read together may be from different turns.
+        /// The counters of one shard since its start, readable while the shard runs. Each counter
+        /// is exact. Counters that are read together may be from different turns.
         #[derive(Debug, Default)]
         #[repr(align(128))] // Shards write in parallel: no shared cache line.
         pub struct Counters {

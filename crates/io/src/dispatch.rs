@@ -12,11 +12,11 @@ use crate::connections::Connections;
 use crate::machine::Outlet;
 use crate::{Counters, Limits, Listener, Outbox};
 
-/// Maximum number of failures that wait for the core.
+/// Maximum number of failed sends that wait to be reported to the core.
 const FAILURES_MAX: usize = 256;
 
-/// The sending half of a shard: packets gathered into batches, failures, and the connections, which
-/// send and receive.
+/// The sending half of a shard: the queued datagrams, the failures to report to the core, and the
+/// connections, which also receive.
 pub struct Dispatch {
     listeners: Rc<[Listener]>,
     outbox: Outbox,
@@ -40,7 +40,8 @@ impl Dispatch {
         Self { listeners, outbox, failures, counters, wait, saw_report: false, connections: None }
     }
 
-    /// Queues a datagram for the next flush, on the socket that the local end of its flow names.
+    /// Queues a datagram for the next flush, on the listener that has the local address of its
+    /// flow.
     #[inline]
     fn post_datagram(&mut self, transmit: Transmit) {
         let Transmit { flow, bytes, batching, .. } = transmit;
@@ -68,7 +69,7 @@ impl Dispatch {
         self.outbox.push_with(socket, source, flow.remote, bytes, batching);
     }
 
-    /// Counts and reports a datagram that the system would refuse, without a system call.
+    /// Counts and reports a datagram that the operating system would refuse to send.
     #[cold]
     fn refuse(&mut self, flow: Flow, why: &'static str) {
         self.counters.send_refused.add(1);

@@ -4,35 +4,36 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Minimum time for which the shard still reads an address that it has left. In this time the
-/// kernel may still put a datagram into the socket that it selected earlier. If the socket is not
-/// empty after this time, the shard reads it for longer.
+/// Minimum time for which the shard still reads the sockets of an address that it has left. During
+/// this time, the kernel may still deliver a datagram for which it had already selected a socket.
+/// If a socket is not empty after this time, the shard reads it for longer.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// Maximum time in addition to [`LEAVING`] for which the shard reads such an address. Without this
-/// maximum, a flood at another address of the shard could keep its sockets from ever being empty.
+/// Maximum time beyond [`LEAVING`] for which the shard reads the sockets of an address that it has
+/// left. Without this maximum, a flood at another address could prolong the drain without end,
+/// because the shard waits until all its sockets are empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
-/// Maximum time after a drain for which connections send what was handed out on them.
+/// Maximum time after a drain for which connections still send bytes.
 const LAST: Duration = Duration::from_secs(1);
 
 /// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All cores were drained, here and at the other shards.
+    /// The cores of all shards were drained.
     Drained,
     /// A core was not drained when the time for draining was over.
     Late,
-    /// A second request to stop came first.
+    /// A second request to stop came before the drain was complete.
     Forced,
 }
 
-/// The end of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The way in which the drain ended.
     pub ended: Ended,
-    /// Time from the first request to stop to the end.
+    /// Time from the first request to stop to the end of the run.
     pub after: Duration,
 }
 
@@ -43,15 +44,15 @@ impl Summary {
     }
 }
 
-/// The state between the request to stop and the end.
+/// The state of a shard between the first request to stop and the end of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draining {
     since: Timestamp,
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// True if datagrams may still wait at the addresses that this shard has left, or if the first
-    /// messages may still wait on the connections that it accepted there last.
+    /// True if the addresses that the shard has left may still have unread datagrams, or if
+    /// connections that were accepted there may still have an unread first message.
     may_hold: bool,
 }
 
@@ -91,8 +92,8 @@ impl Draining {
         self.tell.map_or(self.until, |at| at.min(self.until))
     }
 
-    /// Returns the summary if the drain has ended: because all shards are drained (`is_drained`),
-    /// because the stop `is_forced`, or because the time is over.
+    /// Returns the summary if the drain has ended. `is_drained` is true if all shards are drained,
+    /// and `is_forced` if a second request to stop has come.
     pub(crate) fn ended(
         &self,
         now: Timestamp,

@@ -20,14 +20,14 @@ use crate::sockets::Sockets;
 use crate::stores::Stores;
 use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
-/// Time after a reception at which an idle shard reads the kernel's counters of drops. If no other
-/// datagram follows, nothing else reports the drops.
+/// Time after a received datagram at which an idle shard reads the kernel's counters of dropped
+/// datagrams. Otherwise drops would be reported only with the next datagram.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
-/// Maximum number of answers passed to a core in one turn.
+/// Maximum number of answers to queries that one turn passes to the core.
 const ANSWERS: usize = 16;
 
-/// The parts of a shard.
+/// The parts of a shard, from which [`Drive::new`] creates its driver.
 #[derive(Debug)]
 pub struct Shard {
     /// The clock. It is the same for all shards.
@@ -42,7 +42,7 @@ pub struct Shard {
     pub counters: Arc<Counters>,
     /// The handle that asks the shard to stop.
     pub stop: Stop,
-    /// The pool for the buffers of received datagrams. It belongs to the thread.
+    /// The pool of buffers for received datagrams. It belongs to the shard's thread.
     pub pool: Pool,
 }
 
@@ -66,7 +66,7 @@ pub struct Drive<M = Sockets> {
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
-    /// The time up to which the time of the shard has been counted as busy or idle.
+    /// The time up to which busy and idle time have been counted.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
     /// True if the kernel drops datagrams at the request of the core. Then drops may happen without
@@ -91,8 +91,8 @@ impl Drive {
 }
 
 impl<M: Machine> Drive<M> {
-    /// Creates a driver on another machine instead of real sockets. Handoffs from other shards are
-    /// copied into buffers of `pool`.
+    /// Creates a driver on any [`Machine`], for example a simulated one. Handoffs from other shards
+    /// are copied into buffers of `pool`.
     ///
     /// # Errors
     /// Returns an error if a limit is out of bounds.
@@ -127,23 +127,22 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Returns the driver with `commands`: its core gets the commands that are
-    /// [given](CommandSender::give) through this handle.
+    /// Sets the handle through which the core gets commands ([`CommandSender::give`]).
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {
         Self { commands: commands.join(self.handoffs.waker().clone()), ..self }
     }
 
-    /// Returns the driver with `resolver`, which answers the name queries of the core. Without a
-    /// resolver they stay unanswered.
+    /// Sets the resolver that answers the core's name queries. Without a resolver, the queries stay
+    /// unanswered.
     #[must_use]
     pub fn with_resolver(self, resolver: &Resolver) -> Self {
         let waker = self.handoffs.waker().clone();
         Self { resolver: self.resolver.resolving(resolver, waker), ..self }
     }
 
-    /// Returns the driver with `stores`, which answer the look-ups of the core. Without stores they
-    /// stay unanswered.
+    /// Sets the stores that answer the core's look-ups. Without stores, the look-ups stay
+    /// unanswered.
     #[must_use]
     pub fn with_stores(mut self, stores: &Stores) -> Self {
         self.resolver.set_stores(stores);
@@ -418,7 +417,8 @@ impl<M: Machine> Drive<M> {
         slept
     }
 
-    /// Starts draining the core after the first request to stop. Returns the summary at the end.
+    /// Starts draining the core after the first request to stop. Returns the summary once the drain
+    /// has ended.
     fn apply_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
         let requests = self.handoffs.barrier().requests();
         if requests == 0 {
@@ -447,7 +447,8 @@ impl<M: Machine> Drive<M> {
     }
 }
 
-/// Collects the core's packets, handoffs to other shards and queries.
+/// Takes all outputs of the core and passes them on: packets, handoffs to other shards, queries,
+/// and connections to open or to close.
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,

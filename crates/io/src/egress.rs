@@ -1,36 +1,35 @@
 //! The listener from which the kernel would reach each network.
 //!
-//! A socket that is bound to an address sends from that address on any route. A packet from the
-//! inside address of a machine may never reach the outside. So a proxy with several listeners must
-//! use the listener whose address the kernel itself would use. To find this address, a UDP socket
-//! is connected, which sends no packet. The kernel is asked once for each network of its routing
-//! table.
+//! A socket that is bound to an address sends from that address on any route. On a machine with an
+//! inside and an outside network, a packet from the inside address may never reach the outside. So
+//! a proxy with several listeners must use the listener whose address the kernel itself would use.
+//! To find this address, the proxy connects a UDP socket, which sends no packet, once for each
+//! network of the kernel's routing table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Maximum number of routes that are examined in the table for IPv4, and in that for IPv6. On a
-/// machine with a full Internet table, most routes lead to one listener.
+/// Maximum number of routes examined in each of the routing tables for IPv4 and IPv6. It suffices
+/// even for a full Internet table, in which most routes lead to the same listener.
 const ROUTES_MAX: usize = 4096;
 
 /// Maximum number of networks in the result of [`egress_networks`].
 pub const NETWORKS_MAX: usize = 256;
 
-/// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
-/// index of a listener. This is the listener with the source address that the kernel uses to reach
-/// the network.
+/// Returns the networks in the kernel's main routing table, the longest prefix first. Each network
+/// comes with the index of the listener whose address the kernel uses as the source toward it.
 ///
 /// A network is left out if no listener has that address, or if the next wider network leads to the
-/// same listener. If more than [`NETWORKS_MAX`] are left, the list has the widest of them. The list
-/// is empty with fewer than two listeners, or if `/proc` cannot be read.
+/// same listener. If more than [`NETWORKS_MAX`] remain, the list has only the widest. The list is
+/// empty with fewer than two listeners, or if `/proc` cannot be read.
 pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     networks(listeners, &read("/proc/net/route"), &read("/proc/net/ipv6_route"), source_toward)
 }
 
-/// Returns the networks of these routing tables. `source_toward` returns the source address toward
-/// a target.
+/// Returns the result of [`egress_networks`] for the texts of two routing tables. `source_toward`
+/// returns the source address that the kernel uses toward a target.
 fn networks(
     listeners: &[SocketAddr],
     v4: &str,

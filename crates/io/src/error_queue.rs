@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::control::{Control, ControlMessages};
 use crate::outbox::cause;
 
-/// A report of the network about a datagram that did not arrive.
+/// An ICMP report about a datagram that did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
     /// The destination of the datagram.
@@ -21,16 +21,16 @@ pub struct Report<'a> {
     /// The local address to which the report came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
     /// The beginning of the datagram, as far as the report quotes it, at most [`QUOTE_MAX`] bytes.
-    /// If the datagram was part of a GSO batch, it may be the beginning of the first datagram of
-    /// the batch instead.
+    /// If the datagram was part of a GSO batch, the quote may be of the first datagram of the batch
+    /// instead.
     pub quote: &'a [u8],
 }
 
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
 ///
-/// The kernel finds the socket for an ICMP report by a hash of the addresses, not by the program
-/// that steers datagrams. So within a group, a report may come to another socket than its datagram,
-/// and to another shard.
+/// The kernel finds the socket for an ICMP report by a hash of the addresses, not by the BPF
+/// program that steers datagrams. So within a `SO_REUSEPORT` group, a report may come to another
+/// socket, and to another shard, than its datagram.
 pub struct ErrorQueue {
     name: Address,
     control: Control,

@@ -1,21 +1,24 @@
 //! The gate in the kernel, which drops datagrams before any process reads them.
 //!
-//! The program that steers a group's datagrams ([`steer`](crate::steer)) sends the datagrams to
-//! shed to a socket of their shard, the *sink*. The sink is never read, and its own filter keeps
-//! nothing. So the drops of a sink are exactly the shed datagrams, and the drops of every other
-//! socket are exactly its overflow. Therefore
+//! The BPF program that distributes the datagrams of a listening address over its sockets
+//! ([`steer`](crate::steer)) sends the datagrams to shed to a separate socket of their shard, the
+//! *sink*. The sink is never read, and its own filter keeps nothing. So the drops of a sink are
+//! exactly the shed datagrams, and the drops of every other socket are exactly its overflow.
+//! Therefore
 //!
 //! ```text
 //! sent = received + filtered + overflow
 //! ```
 //!
-//! holds exactly. A filter on the sockets that are read would count both kinds together.
+//! holds exactly. A filter on the sockets that are read would count shed and overflowing datagrams
+//! together.
 //!
-//! A change replaces the whole program. Each datagram is steered either by the old program or by
-//! the new one. No privilege is needed.
+//! A change of the shedding replaces the whole program. Each datagram is steered either by the old
+//! program or by the new one. No privilege is needed.
 //!
-//! Datagrams that a sender on the same machine hands over together (`UDP_SEGMENT`) are steered
-//! together, by the first one, and counted one by one.
+//! If a sender on the same machine passes several datagrams to the kernel as one batch
+//! (`UDP_SEGMENT`), the program steers the whole batch by its first datagram. The kernel still
+//! counts each datagram.
 
 use std::io;
 use std::net::UdpSocket;
@@ -37,14 +40,14 @@ struct Inner {
     layout: Layout,
     /// A socket of the group, through which the program of the group is replaced.
     member: Arc<UdpSocket>,
-    /// One sink per shard.
+    /// For each shard, the socket that gets the datagrams to shed.
     sinks: Vec<UdpSocket>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The shedding that each shard wants.
+    /// For each shard, the shedding that it requests.
     wishes: Vec<Shedding>,
     /// For each sink, the number of its drops that are included in `filtered`, modulo 2^32.
     drops: Vec<u32>,
@@ -79,23 +82,25 @@ impl KernelGate {
         self.set(&Shedding::NONE)
     }
 
-    /// Sets the shedding for one shard, from now on. The ports of a source are spread over all
-    /// shards, so some settings of one shard apply to the others too:
+    /// Sets the shedding for one shard. A source that uses several ports reaches several shards, so
+    /// some settings of one shard apply to the others too:
     ///
     /// - The key and the spared networks of the first shard that [drops by
-    ///   hash](Shedding::has_share) apply to all shards. All shards should use the same ones.
+    ///   hash](Shedding::has_share) apply to all shards. All shards should use the same key and
+    ///   networks.
     /// - A source that one shard bans is banned for all shards. If the shards together ban more
     ///   than [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are
     ///   banned.
-    /// - A hash whose datagrams one shard drops is dropped at all shards. If the shards together
-    ///   have more than [`Shedding::MARKS_MAX`] hashes, the first ones of each shard apply.
-    /// - The share of a shard that names [heavy](Shedding::heavy) networks applies to the heavy
-    ///   networks of all shards. If there are more than [`Shedding::HEAVY_MAX`] of them, the
-    ///   shards with the longest lists count as shards that name none. The share of a shard that
-    ///   names none applies to all sources whose datagrams reach this shard.
-    /// - The [unspared](Shedding::unspared) networks of one shard are unspared at all shards. If the
-    ///   shards together have more than [`Shedding::UNSPARED_MAX`], the first ones of each shard
-    ///   apply.
+    /// - Datagrams with a hash that one shard [marks](Shedding::marks) are dropped at all shards.
+    ///   If the shards together have more than [`Shedding::MARKS_MAX`] hashes, the first hashes of
+    ///   each shard apply.
+    /// - If a shard names [heavy](Shedding::heavy) networks, its share applies to the heavy
+    ///   networks of all shards. The share of a shard that names none applies to all sources whose
+    ///   datagrams reach this shard. If the shards together name more than [`Shedding::HEAVY_MAX`]
+    ///   networks, the shards with the longest lists are treated as if they named none.
+    /// - The [unspared](Shedding::unspared) networks of one shard are unspared at all shards. If
+    ///   the shards together have more than [`Shedding::UNSPARED_MAX`] networks, the first networks
+    ///   of each shard apply.
     ///
     /// # Errors
     /// Returns the errors of [`set`](Self::set).
@@ -160,13 +165,14 @@ fn marks(wishes: &[Shedding]) -> Vec<u32> {
     in_turn(wishes.iter().map(Shedding::marks), Shedding::MARKS_MAX)
 }
 
-/// Returns the heavy networks to which the shares apply, and the shards whose share applies to all
-/// sources. If a shard names heavy networks, its share applies only to the networks of this list,
-/// because the ports of a source are spread over all shards.
+/// Returns the heavy networks of all shards, and the shards whose share applies to all sources. The
+/// share of every other shard applies to all of these networks, because the datagrams of a source
+/// may reach any shard.
 ///
-/// A list that does not fit is left out as a whole, and the share of its shard applies to all
-/// sources. If only some of its networks were left out, nothing of them would be dropped. The
-/// shortest lists come first, so that most shares apply to heavy networks only.
+/// If the list of a shard does not fit, it is left out as a whole, and the share of the shard
+/// applies to all sources. If only some of its networks were left out, no datagrams from them would
+/// be dropped. The shortest lists are taken first, so that most shares apply to heavy networks
+/// only.
 fn targets(wishes: &[Shedding]) -> (Vec<Network>, Vec<u16>) {
     let shares = (0..).zip(wishes).filter(|(_, wish)| wish.threshold() > 0);
     let mut lists: Vec<(u16, &[Network])> =
@@ -186,8 +192,8 @@ fn targets(wishes: &[Shedding]) -> (Vec<Network>, Vec<u16>) {
     (networks, untargeted)
 }
 
-/// Returns at most `max` different items: the first one of each list, then the second one of each,
-/// and so on. So the items of one shard do not keep out those of another.
+/// Returns at most `max` different items: the first item of each list, then the second item of each
+/// list, and so on. So a long list of one shard does not displace the list of another.
 fn in_turn<'a, T>(lists: impl Iterator<Item = &'a [T]> + Clone, max: usize) -> Vec<T>
 where
     T: Copy + PartialEq + 'a,

@@ -20,25 +20,25 @@ const SHARDS_MAX: u16 = 256;
 /// The parameters of a listening address.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// The address. Port 0 lets the kernel pick a free one.
+    /// The address. With port 0, the kernel selects a free port.
     pub address: SocketAddr,
     /// Number of shards that share the address. The value is from 1 to 256, and the default is 1.
     pub shards: u16,
-    /// True if INVITEs with REGISTERs, and responses, each have their own sockets. The default is
-    /// true.
+    /// True if each shard has separate sockets for INVITEs and REGISTERs, for responses, and for
+    /// all other messages. Otherwise it has one socket. The default is true.
     pub split: bool,
     /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
     /// counts as 832). The default is 4 MiB.
     pub receive_buffer: usize,
-    /// True if the kernel stamps the arrival of each datagram. The default is true. After the first
-    /// such socket of a machine is opened, the kernel needs some milliseconds to begin. Until then
-    /// a datagram is stamped when it is read.
+    /// True if the kernel records the arrival time of each datagram. The default is true. When the
+    /// first socket of a machine with this option is opened, the kernel needs some milliseconds to
+    /// begin. Until then, the recorded time is that at which the datagram is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address. Those processes
     /// must also set this to true. The default is false. If it is true, the kernel divides the
-    /// datagrams among all sockets by a hash of both addresses. No program can steer datagrams to
-    /// sockets that other processes open and close at any time. So there are no separate sockets
-    /// for INVITEs and REGISTERs or for responses, and no gate, even if `split` or `gate` is set.
+    /// datagrams among all sockets by a hash of both addresses, because no BPF program can steer
+    /// datagrams to sockets that other processes open and close at any time. So there are no
+    /// separate sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
     /// True if the core can tell the kernel to drop some of the datagrams. This needs one more
     /// socket per shard. The default is false.
@@ -62,8 +62,8 @@ impl Listen {
 
 /// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
 ///
-/// Keep the group until every shard has ended. If one socket is closed, the others get new numbers,
-/// and the kernel would steer their datagrams to the wrong shard.
+/// Keep the group until every shard has ended. If one socket is closed, the kernel renumbers the
+/// other sockets, and steers their datagrams to the wrong shard.
 #[derive(Debug)]
 pub struct Group {
     local: SocketAddr,
@@ -129,28 +129,29 @@ impl Listener {
         self.local
     }
 
-    /// Returns the socket for sending and for all messages that have no other socket.
+    /// Returns the socket that sends, and that receives the messages without a socket of their own.
     pub fn ordinary(&self) -> &UdpSocket {
         &self.ordinary
     }
 
-    /// Returns the socket for new work, if they have their own.
+    /// Returns the socket for INVITEs and REGISTERs, or `None` if they have no socket of their own.
     pub fn invite(&self) -> Option<&UdpSocket> {
         self.invite.as_deref()
     }
 
-    /// Returns the socket for responses, if they have their own.
+    /// Returns the socket for responses, or `None` if they have no socket of their own.
     pub fn response(&self) -> Option<&UdpSocket> {
         self.response.as_deref()
     }
 
-    /// Returns the socket to which the kernel sends shed datagrams. It keeps no datagrams, but it
-    /// keeps ICMP reports.
+    /// Returns the socket to which the kernel sends the datagrams to shed. It keeps ICMP reports,
+    /// but no datagrams.
     pub(crate) fn sink(&self) -> Option<&UdpSocket> {
         self.gate.as_ref().map(|gate| gate.sink(self.shard))
     }
 
-    /// Makes the kernel drop the datagrams that this shard wants shed, if the group has a gate.
+    /// Makes the kernel drop the datagrams of this shard that `shedding` selects, if the group has
+    /// a gate.
     ///
     /// # Errors
     /// Returns the errors of [`KernelGate::set_of`].
@@ -158,9 +159,9 @@ impl Listener {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
-    /// Stops receiving new datagrams if other processes share the address. New datagrams then go
-    /// to those processes. Earlier datagrams can still be received here, and packets leave from
-    /// here as before. Returns true if the address is shared.
+    /// Stops receiving new datagrams if other processes share the address. New datagrams then go to
+    /// those processes. Datagrams that have arrived before can still be received, and the sockets
+    /// can still send. Returns true if the address is shared.
     ///
     /// # Errors
     /// Returns the error of connect(2).
@@ -192,11 +193,11 @@ impl Listener {
     }
 }
 
-/// Opens the sockets of a listening address, and attaches the program that steers datagrams to them
-/// by shard and by kind.
+/// Opens the sockets of a listening address, and attaches the BPF program that steers datagrams to
+/// them by shard and by kind of message.
 ///
-/// All steps are in one function, because a datagram may arrive between any two steps. The order of
-/// the steps determines the socket to which it goes.
+/// All steps are in one function, because a datagram may arrive between any two steps, and the
+/// order of the steps determines the socket to which it goes.
 ///
 /// # Errors
 /// Returns the system call or the option that failed, with the address. If another group or another
@@ -327,7 +328,7 @@ fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
         .or_else(|_| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half))
 }
 
-/// A listening address that could not be opened.
+/// The error for a listening address that could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
     /// The address that was requested.

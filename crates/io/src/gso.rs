@@ -27,12 +27,12 @@ const LOOK_BACK: usize = 16;
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
 const _: () = assert!(BATCH <= 64, "the kernel does not take BATCH datagrams as one GSO batch");
 
-/// A batch of datagrams that leave together: one or several.
+/// A batch of one or several datagrams that are passed to the kernel together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
     first: u8,
     count: u8,
-    /// Length of each datagram, after padding. The last one may be shorter.
+    /// Length of each datagram of the batch, after padding. The last datagram may be shorter.
     segment: usize,
     /// Length of the shortest datagram before padding.
     shortest: usize,
@@ -54,12 +54,11 @@ impl GsoBatch {
         }
     }
 
-    /// Returns the number of datagrams in the batch.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// Returns the length of each datagram, or `None` if there is only one.
+    /// Returns the length of each datagram, or `None` if the batch has only one datagram.
     pub(crate) fn segment(&self) -> Option<u16> {
         (self.count > 1).then_some(self.segment as u16)
     }
@@ -105,20 +104,20 @@ impl GsoBatch {
 /// The way in which a datagram joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// The datagram has the same length as the others.
+    /// The datagram has the length of the datagrams in the batch.
     Equal,
-    /// The datagram is padded to the length of the others.
+    /// The datagram is padded to the length of the datagrams in the batch.
     Padded,
-    /// The datagram is longer than the others, which are padded to its length.
+    /// The datagram is longer than the datagrams in the batch, which are padded to its length.
     Longest,
-    /// The datagram is shorter than the others, so no datagram can follow it.
+    /// The datagram is shorter than the datagrams in the batch, so no other datagram can follow it.
     Last,
 }
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index by which the sender finds the datagram.
+    /// Index of the datagram in the queue of the [`Outbox`](crate::Outbox).
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
@@ -145,8 +144,8 @@ pub(crate) struct GsoPlan {
 }
 
 impl GsoPlan {
-    /// Makes batches of these datagrams of one socket, at most [`BATCH`] datagrams. Adds at most
-    /// `pad_max` bytes to each datagram.
+    /// Forms batches of `datagrams`, which are at most [`BATCH`] datagrams of one socket. Adds at
+    /// most `pad_max` bytes to each datagram.
     pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
         let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
         let mut heads = ArrayVec::<Segment, BATCH>::new();
@@ -211,8 +210,8 @@ impl GsoPlan {
         &self.order[self.gso_batches[gso_batch].range()]
     }
 
-    /// Returns the number of bytes to add to the datagram at the index `place` of
-    /// [`members`](Self::members). Without padding, the datagram has `len` bytes.
+    /// Returns the number of bytes to add to a datagram of `len` bytes, which is at the index
+    /// `place` of [`members`](Self::members).
     pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
         let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
         let is_short_last = !is_open && place + 1 == self.gso_batches[gso_batch].count();

@@ -12,7 +12,7 @@ use tidegate_world::{
 use crate::Waker;
 use crate::stop::ShutdownBarrier;
 
-/// Maximum number of bytes that wait for one shard.
+/// Maximum number of bytes of the inputs that wait for one shard.
 const BYTES_MAX: usize = 16 << 20;
 
 /// One shard's end of the queues between all shards of a process.
@@ -25,12 +25,12 @@ pub struct Handoffs {
     shard: usize,
     outgoing: Vec<Outgoing>,
     incoming: Receiver<Parcel>,
-    /// Bytes that wait for this shard.
+    /// Number of bytes of the inputs that wait for this shard.
     bytes: Arc<AtomicUsize>,
     waker: Waker,
 }
 
-/// The queue towards a shard.
+/// The sending end of the queue towards a shard.
 #[derive(Clone, Debug)]
 struct Outgoing {
     sender: Sender<Parcel>,
@@ -44,7 +44,7 @@ struct Parcel {
     kind: Kind,
     flow: Flow,
     bytes: Box<[u8]>,
-    /// Keeps the shards running until the receiving shard has handled the input.
+    /// Keeps all shards running until the receiving shard has handled the input.
     hold: Option<ShutdownBarrier>,
 }
 
@@ -91,8 +91,8 @@ impl Parcel {
 }
 
 impl Handoffs {
-    /// Creates the ends for `shards` shards, each with a queue of up to `capacity` messages towards
-    /// it.
+    /// Creates the ends for `shards` shards. The queue towards each shard has room for `capacity`
+    /// messages.
     ///
     /// # Errors
     /// Returns the errors of `eventfd(2)`.
@@ -121,17 +121,17 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands an input to its shard, and wakes that shard. This fails if the queue has no room, if
-    /// the shard has ended, or if there is no such other shard.
+    /// Hands an input to another shard, and wakes that shard.
     ///
     /// # Errors
-    /// Returns the input.
+    /// Returns the input if the queue has no room, if the other shard has ended, or if there is no
+    /// other shard with this index.
     pub fn send(&self, handoff: Handoff) -> Result<(), HandoffInput> {
         self.send_held(handoff, None)
     }
 
-    /// Hands an input to its shard, as [`send`](Self::send) does, with a membership that keeps the
-    /// shards running until the input is handled.
+    /// Hands an input to another shard, as [`send`](Self::send) does. `hold` is a membership in the
+    /// shutdown barrier, which keeps all shards running until the input is handled.
     pub(crate) fn send_held(
         &self,
         handoff: Handoff,
@@ -158,25 +158,24 @@ impl Handoffs {
         Ok(())
     }
 
-    /// Takes over the next input from another shard, with the membership that keeps the shards
-    /// running until this shard has handled it. A message is copied into a buffer of `pool`.
+    /// Takes the next input from another shard, with the membership in the shutdown barrier that
+    /// keeps all shards running until this shard has handled the input. A message is copied into a
+    /// buffer of `pool`.
     pub(crate) fn take(&self, pool: &Pool) -> Option<(HandoffInput, Option<ShutdownBarrier>)> {
         let parcel = self.incoming.try_recv().ok()?;
         self.bytes.fetch_sub(parcel.bytes.len(), Relaxed);
         Some(parcel.unpack(pool))
     }
 
-    /// Returns the index of this shard.
     pub(crate) fn shard(&self) -> ShardIndex {
         ShardIndex::new(self.shard as u16, self.outgoing.len() as u16)
     }
 
-    /// Returns whether no message waits.
+    /// Returns whether no input waits for this shard.
     pub(crate) fn is_empty(&self) -> bool {
         self.incoming.is_empty()
     }
 
-    /// Returns the waker of this shard.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }
@@ -191,7 +190,7 @@ fn bytes_of(input: &HandoffInput) -> &[u8] {
     }
 }
 
-/// Inputs for a shard that has ended keep no other shard running.
+/// Drops the waiting inputs, so that inputs for a shard that has ended keep no other shard running.
 impl Drop for Handoffs {
     fn drop(&mut self) {
         while self.incoming.try_recv().is_ok() {}

@@ -14,7 +14,7 @@ use crate::BATCH;
 use crate::address::Address;
 use crate::control::{Control, ControlMessages};
 
-/// Maximum number of bytes of a datagram that do not fit into an ordinary buffer.
+/// Maximum number of bytes by which a datagram exceeds an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
 /// Maximum number of repeated system calls if a call returns a pending error or is interrupted.
@@ -27,8 +27,8 @@ pub struct Datagram {
     pub remote: SocketAddr,
     /// The bytes of the datagram.
     pub bytes: Buffer,
-    /// Time at which the kernel received the datagram, since 1970 (CLOCK_REALTIME), if the socket
-    /// stamps.
+    /// Time at which the kernel received the datagram, since 1970 (CLOCK_REALTIME), if the kernel
+    /// records this time for the socket.
     pub stamp: Option<Duration>,
     /// Number of datagrams that the socket had dropped up to this datagram, modulo 2^32, or `None`
     /// before the first drop.
@@ -41,9 +41,9 @@ pub struct Datagram {
 
 /// A receiver of up to [`BATCH`] datagrams by one system call.
 ///
-/// Every slot reads into a pooled buffer of [`SMALL`] bytes. The rest of a longer datagram goes
-/// into a separate area. Its memory is used only after a large datagram has arrived. Receiving
-/// allocates memory only for large datagrams.
+/// Each of the [`BATCH`] slots receives a datagram into a pooled buffer of [`SMALL`] bytes. The
+/// rest of a longer datagram goes into a separate area, whose memory is used only after a large
+/// datagram has arrived. Receiving allocates memory only for large datagrams.
 pub struct Inbox {
     slots: NonNull<Slots>,
     buffers: Vec<Buffer>,
@@ -56,8 +56,9 @@ pub struct Inbox {
     saw_report: bool,
 }
 
-/// The memory that the kernel reads and writes. The code reaches it only through the raw pointer,
-/// and never makes a reference to the whole. So the pointers inside stay valid between calls.
+/// The memory that the kernel reads and writes. The code accesses it only through a raw pointer,
+/// and never through a reference to the whole struct, so that the pointers in it stay valid between
+/// system calls.
 struct Slots {
     headers: [mmsghdr; BATCH],
     vectors: [[iovec; 2]; BATCH],
@@ -136,7 +137,7 @@ impl Inbox {
         }
     }
 
-    /// Takes the next of the datagrams that were received last, in the order of arrival.
+    /// Takes the next datagram of the last [`receive`](Self::receive), in the order of arrival.
     #[inline]
     pub fn take(&mut self) -> Option<Datagram> {
         loop {

@@ -12,17 +12,17 @@ pub struct Limits {
     pub ordinary: usize,
     /// Maximum number of datagrams in a turn from the sockets for responses. The value is from 1 to
     /// 4096, and the default is 1024, like that of `streams`. A turn may forward as many requests
-    /// from connections. If it read fewer responses, they would have to wait for later turns, and
-    /// their socket would overflow.
+    /// from connections as `streams` allows. If fewer responses were read, the others would wait
+    /// for later turns, and their socket would overflow.
     pub responses: usize,
     /// Maximum number of datagrams in a turn from the sockets for new work (INVITEs and REGISTERs).
     /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only
     /// receive during a flood, and do no other work.
     pub invites: usize,
     /// Maximum number of messages and other events on connections in a turn. The value is from 1 to
-    /// 4096, and the default is 1024. It is larger than the limits on datagrams: messages that a
-    /// turn does not read wait without a limit in sockets and at the senders, and the ACKs and BYEs
-    /// of calls wait with them.
+    /// 4096, and the default is 1024. It is large, because messages that a turn does not read are
+    /// not dropped: they wait in sockets and at the senders, and the ACKs and BYEs of calls wait
+    /// behind them.
     pub streams: usize,
     /// Maximum number of messages taken over from other shards in a turn. The value is from 1 to
     /// 1024, and the default is 256.
@@ -30,16 +30,16 @@ pub struct Limits {
     /// Maximum number of ICMP reports taken from error queues in a turn. The value is from 1 to
     /// 256, and the default is 32.
     pub reports: usize,
-    /// Minimum quantum of service in a turn with waiting messages. The value is from 10 µs to 10
-    /// ms, and the default is 500 µs. If reception took longer, service lasts as long as reception.
-    /// So service gets at least half of every turn. At least one message is served.
+    /// Minimum time of service in a turn with waiting messages. The value is from 10 µs to 10 ms,
+    /// and the default is 500 µs. If reception took longer, service lasts as long as reception, so
+    /// that service gets at least half of every turn. At least one message is served.
     pub quantum: Duration,
-    /// Maximum pause to coalesce wakes. The value is from 0 (off) to 2 ms, and the default is 500
-    /// µs. A pause is taken only if it is expected to gather several datagrams. It is shorter at
-    /// higher rates.
+    /// Maximum pause of a shard before it reads its sockets again, so that one wake serves several
+    /// datagrams. The value is from 0 (off) to 2 ms, and the default is 500 µs. A pause is taken
+    /// only if it is expected to gather several datagrams. It is shorter at higher rates.
     pub coalesce: Duration,
     /// Maximum time for which a flush waits for room in a full send buffer before it drops the
-    /// rest. The value is from 0 to 10 ms, and the default is 1 ms.
+    /// remaining datagrams. The value is from 0 to 10 ms, and the default is 1 ms.
     pub send_wait: Duration,
     /// True if datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`). The
     /// default is `true`. Set it to `false` for a socket that represents many peers. Otherwise a

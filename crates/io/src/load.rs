@@ -1,4 +1,4 @@
-//! Readings of the load for the driven core.
+//! Readings of a shard's load for its core.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use tidegate_world::{Load, Timestamp};
 use crate::Counters;
 use crate::machine::{Buffers, Machine};
 
-/// The minimum time between two readings. Readings must be more frequent than the decisions of the
-/// fastest law (10 ms). Each reading costs a system call for the CPU clock and one for each socket.
+/// The minimum time between two readings of the load. It must be shorter than the time between two
+/// decisions of the fastest overload law (10 ms). Each reading costs a system call for the CPU
+/// clock and one for each socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
 /// The schedule of the readings of the load. It also keeps the CPU time that the thread had used
@@ -20,8 +21,8 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Starts the readings of a thread that had used `cpu` time before. The first reading is due at
-    /// once, because later ones are compared with it.
+    /// Starts the readings. `cpu` is the CPU time that the thread has used until now. The first
+    /// reading is due at once, because later readings are compared with it.
     pub(crate) fn start(cpu: Duration) -> Self {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }

@@ -9,24 +9,25 @@ use tidegate_world::{
 
 use crate::Waker;
 
-/// The environment of a [`Drive`](crate::Drive). [`Sockets`](crate::Sockets) are the real one.
-/// Another machine runs the same turns in simulated time.
+/// The environment of a [`Drive`](crate::Drive). [`Sockets`](crate::Sockets) is the real
+/// environment. Another implementation can run the same turns in simulated time.
 pub trait Machine {
-    /// Output for packets.
+    /// The output of the machine, for packets and connections.
     type Outlet: Outlet;
 
     /// Returns the time. It never goes back.
     fn now(&self) -> Timestamp;
 
-    /// Returns the CPU time of the thread that drives.
+    /// Returns the CPU time of the thread that runs the drive.
     fn cpu(&self) -> Duration;
 
     /// Tells the machine that a turn of the shard begins. `is_behind` is true if the last turn left
     /// messages to serve.
     fn begin_turn(&mut self, is_behind: bool);
 
-    /// Receives up to `limit` datagrams of one kind that have arrived, and offers each with the
-    /// time at which it was read. Returns their number. If it equals the limit, more may wait.
+    /// Receives up to `limit` datagrams of one kind that have arrived. Passes each to `offer`, with
+    /// the time at which it was read. Returns the number of datagrams. If it equals the limit, more
+    /// datagrams may wait.
     ///
     /// # Errors
     /// Returns only errors that neither a peer nor a shortage of memory can cause.
@@ -38,8 +39,8 @@ pub trait Machine {
         offer: impl FnMut(&mut Self::Outlet, Timestamp, Received),
     ) -> io::Result<usize>;
 
-    /// Passes on up to `limit` failed deliveries that the network has reported. Returns whether
-    /// more may wait.
+    /// Passes up to `limit` failed deliveries that the network has reported to `tell`. Returns
+    /// whether more reports may wait.
     ///
     /// # Errors
     /// Returns only errors that neither a peer nor a shortage of memory can cause.
@@ -69,7 +70,7 @@ pub trait Machine {
         Timestamp::NEVER
     }
 
-    /// Returns the output for packets.
+    /// Returns the output of the machine.
     fn outlet(&mut self) -> &mut Self::Outlet;
 
     /// Sends all packets that were posted.
@@ -81,27 +82,30 @@ pub trait Machine {
     /// Takes the oldest send failure that waits for the core.
     fn take_failure(&mut self) -> Option<Failure>;
 
-    /// Counts the drops at the sockets. Returns the state of the receive buffers.
+    /// Counts the datagrams that the kernel has dropped at the sockets. Returns the state of the
+    /// receive buffers.
     fn read_drop_counters(&mut self) -> Buffers;
 
-    /// Stops receiving at the addresses that other processes share. Returns whether there are any.
-    /// Datagrams that have arrived, and messages on connections, can still be received.
+    /// Stops receiving new datagrams and connections at the addresses that other processes share.
+    /// Returns whether there are such addresses. Datagrams that have arrived, and messages on
+    /// existing connections, can still be received.
     fn leave(&mut self) -> bool {
         false
     }
 
     /// Closes all connections, because the shard ends. Waits at most for the time `patience` until
-    /// the system has taken everything that was posted on them.
+    /// the operating system has taken all messages that were posted on the connections.
     fn close_streams(&mut self, _patience: Duration) {}
 
-    /// Sets which datagrams are dropped before they are received. These are counted as filtered.
+    /// Sets which datagrams are dropped before they are received. These datagrams are counted as
+    /// filtered.
     fn shed(&mut self, shedding: &Shedding);
 
     /// Pauses for this time, even if datagrams arrive.
     fn pause(&mut self, time: Duration);
 
     /// Sleeps until a datagram arrives, `waker` wakes the thread, or `timeout` has passed. Returns
-    /// the sockets to check, and whether `waker` was the reason.
+    /// the sockets to check, and whether `waker` has woken the thread.
     fn sleep(&mut self, waker: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool);
 }
 
@@ -119,7 +123,7 @@ pub struct Buffers {
 
 /// The output of a [`Machine`]: sends packets, and opens and closes connections.
 pub trait Outlet {
-    /// Takes a packet and sends it with the next [flush](Machine::flush).
+    /// Queues a packet, which the next [flush](Machine::flush) sends.
     fn post(&mut self, transmit: Transmit);
 
     /// Opens a connection. On a machine without connections, a core never asks for one.
@@ -127,13 +131,13 @@ pub trait Outlet {
         unreachable!("{connect:?} on a machine without connections");
     }
 
-    /// Closes a connection after everything posted for it is sent.
+    /// Closes a connection once all messages posted on it are sent.
     fn close(&mut self, id: ConnectionId) {
         unreachable!("{id:?} on a machine without connections");
     }
 }
 
-/// The events on connections in one turn.
+/// A summary of the events on connections in one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTurn {
     /// Number of events.
@@ -151,7 +155,7 @@ pub enum StreamEvent {
     Connected(Flow),
     /// A message, a ping or a pong has arrived.
     Received(Received),
-    /// The system has taken all bytes of a connection.
+    /// The operating system has taken all bytes to send on a connection.
     Writable(ConnectionId),
     /// A connection has ended.
     Closed(ConnectionId, CloseCause),
@@ -168,7 +172,7 @@ pub enum Kind {
     Response,
 }
 
-/// The sockets that should be read, one bit each.
+/// The sockets that may have something to read, one bit for each socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     pub(crate) readable: u64,

@@ -41,9 +41,8 @@ pub struct Flushed {
     pub full: u64,
     /// Datagrams that the kernel refused. The flush reports each of them separately.
     pub refused: u64,
-    /// True if a send call may have returned an ICMP report. If so, the error queue of a socket has
-    /// entries. A call that ends early because of a report does not return the report, so such a
-    /// call counts too.
+    /// True if an error queue may have entries: a send call has returned an ICMP report, or has
+    /// sent only some of its datagrams, perhaps because of a report.
     pub saw_report: bool,
 }
 
@@ -158,8 +157,8 @@ impl Outbox {
         self.push_with(socket, source, to, bytes, Batching::default());
     }
 
-    /// Adds a datagram like [`push`](Self::push). It may leave together with others by the rules of
-    /// `batching`.
+    /// Adds a datagram like [`push`](Self::push). `batching` states the rules for combining the
+    /// datagram with others in a GSO batch.
     ///
     /// # Panics
     /// Panics if the outbox is full, or if `pad_at` is beyond the end of the datagram.
@@ -179,10 +178,10 @@ impl Outbox {
         self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }
 
-    /// Sends everything through the sockets that `sockets` returns, and empties the outbox. A flush
-    /// waits for a full send buffer, at most `wait` in all, and then drops the rest of that
-    /// socket's datagrams. `refused` gets each datagram that the kernel would not send: its socket,
-    /// source, destination and the cause.
+    /// Sends all datagrams, and empties the outbox. `sockets` returns the socket for each number.
+    /// If a send buffer is full, the flush waits, for at most `wait` in all, and then drops the
+    /// remaining datagrams of that socket. `refused` is called for each datagram that the kernel
+    /// does not send, with the number of its socket, its source, its destination, and the cause.
     pub fn flush<'s>(
         &mut self,
         sockets: impl Fn(usize) -> &'s UdpSocket,
@@ -303,9 +302,9 @@ fn refuses_gso(code: i32) -> Option<bool> {
     }
 }
 
-/// Lets these datagrams leave from the address that the kernel selects, if the machine has lost their
-/// source. They are one datagram or one batch, so they have one source. Returns whether the machine
-/// has lost the source.
+/// Removes the source address from the datagrams `members` if the machine no longer has this
+/// address. The kernel then selects the source. `members` are one datagram or one batch, so they
+/// have one source. Returns whether the source was removed.
 ///
 /// `checked` is the source that was checked last in this flush, and whether the machine has it. It
 /// saves repeated checks of one source, which peers could cause.

@@ -8,10 +8,10 @@
 //! is taken only if at least [`WORTH`] datagrams are expected in it at the recent rate. After a
 //! pause without datagrams, a shard waits for the next datagram and takes no second pause.
 //!
-//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most as long as the budget. So
-//! the more messages arrive, the less they are delayed. A datagram waits half a pause on average.
-//! The INVITE and its 200 wait once each. So pauses add at most the budget to the median set-up
-//! delay of a call.
+//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most as long as the budget
+//! ([`Limits::coalesce`](crate::Limits::coalesce)). So the more messages arrive, the less they are
+//! delayed. A datagram waits half a pause on average. During the set-up of a call, its INVITE and
+//! its 200 wait once each. So pauses add at most the budget to the median set-up delay.
 
 use std::time::Duration;
 
@@ -24,11 +24,13 @@ const WORTH: f64 = 4.0;
 /// then divided among many datagrams.
 const ENOUGH: f64 = 16.0;
 
-/// Time constant of the rate, in seconds. It is short compared with any change that a person would
-/// notice, and long compared with the gaps between datagrams at rates at which pauses are useful.
+/// Time constant of the measured rate of datagrams, in seconds. It is short compared with any
+/// change that a person would notice, and long compared with the gaps between datagrams at rates at
+/// which pauses are useful.
 const MEMORY: f64 = 0.01;
 
-/// The policy of wake coalescing: an exponentially weighted rate and two thresholds.
+/// A policy for the pauses of a shard: an exponentially weighted rate of datagrams, and two
+/// thresholds for it.
 #[derive(Clone, Debug)]
 pub struct Pauses {
     budget: Duration,

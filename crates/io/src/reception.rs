@@ -36,7 +36,7 @@ pub(crate) struct Reception {
     overflow: u64,
     /// True if error queues may still have entries.
     reports_left: bool,
-    /// The socket that is read first. It changes from turn to turn.
+    /// Index of the socket that is read first in the present turn.
     first: usize,
 }
 
@@ -45,10 +45,9 @@ struct Watched {
     role: Role,
     /// True if new work arrives at this socket.
     has_invites: bool,
-    /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
-    /// 2^32.
+    /// Number of datagrams dropped at this socket that are already in the counters, modulo 2^32.
     drops: u32,
-    /// The number of these drops whose cause is still unknown.
+    /// Number of counted drops for which it is not known yet whether the buffer was full.
     unexplained: u32,
     /// True if the last read may have left datagrams in the buffer, because it reached a limit.
     is_behind: bool,
@@ -79,8 +78,8 @@ impl Watched {
         }
     }
 
-    /// Counts the drops up to `drops`. A value that came with a datagram may be older than one that
-    /// was already read.
+    /// Adds new drops to the counters. `drops` is the kernel's number of drops at this socket. A
+    /// number that came with a datagram is ignored if a later number was already read.
     fn count_drops(&mut self, drops: u32, counters: &Counters) {
         let more = drops.wrapping_sub(self.drops);
         if more <= u32::MAX / 2 {
@@ -141,8 +140,8 @@ impl Reception {
         }
     }
 
-    /// Receives up to `limit` datagrams from the ready sockets of one kind, and offers each.
-    /// Returns their number. If it equals the limit, more may wait.
+    /// Receives up to `limit` datagrams from the ready sockets of one kind, and passes each to
+    /// `offer`. Returns the number of datagrams. If it equals the limit, more datagrams may wait.
     ///
     /// # Errors
     /// Returns the errors of `recvmmsg(2)` that no peer and no shortage of memory can cause.
@@ -191,8 +190,8 @@ impl Reception {
         Ok(total)
     }
 
-    /// Takes ICMP reports from the error queues of the sockets that have reports, up to `limit`
-    /// entries, and passes them on. Returns whether more may wait.
+    /// Takes up to `limit` entries from the error queues of the sockets that have ICMP reports, and
+    /// passes the reports on. Returns whether more reports may wait.
     ///
     /// # Errors
     /// Returns the errors of `recvmsg(2)` that no peer and no shortage of memory can cause.

@@ -59,8 +59,9 @@ struct PendingQuery {
 }
 
 impl Resolver {
-    /// Starts the thread, which asks `servers`, or those of `/etc/resolv.conf` if `servers` is
-    /// empty. If that file cannot be used either, only the `hosts` file is used.
+    /// Starts the thread that resolves names. The thread asks `servers`, or the servers of
+    /// `/etc/resolv.conf` if `servers` is empty. If that file cannot be used, the thread uses only
+    /// the `hosts` file.
     ///
     /// # Errors
     /// Returns an error when the thread cannot be started.
@@ -74,17 +75,17 @@ impl Resolver {
         Ok(Self(questions))
     }
 
-    /// Returns the handle of a shard. An answer wakes the shard.
+    /// Creates the handle of a shard. `waker` wakes the shard for each answer.
     fn join(&self, waker: Waker) -> ResolverHandle {
         ResolverHandle { questions: Some((self.0.clone(), waker)), ..ResolverHandle::closed() }
     }
 }
 
-/// A shard's end of the queues.
+/// A shard's access to the resolver and the stores: it sends queries and takes the answers to them.
 #[derive(Debug)]
 pub(crate) struct ResolverHandle {
     questions: Option<(mpsc::Sender<PendingQuery>, Waker)>,
-    /// The stores for look-ups, if any.
+    /// The stores that answer look-ups, if any.
     stores: Option<Stores>,
     give: Sender<(QueryId, QueryAnswer)>,
     answers: Receiver<(QueryId, QueryAnswer)>,
@@ -97,7 +98,6 @@ impl ResolverHandle {
         Self { questions: None, stores: None, give, answers }
     }
 
-    /// Sets the stores for look-ups.
     pub(crate) fn set_stores(&mut self, stores: &Stores) {
         self.stores = Some(stores.clone());
     }

@@ -20,15 +20,15 @@ use crate::machine::{Buffers, Kind, Machine, Ready, StreamEvent, StreamTurn};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
-/// Real sockets and real time, for the thread that created them.
+/// The [`Machine`] with real sockets and real time, for the thread that created it.
 pub struct Sockets {
     clock: Clock,
     reception: Reception,
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding that is set in the kernel, or `None` if a listener did not accept the last one.
-    /// The machine sets it again only when the core wants a different one.
+    /// The shedding that the kernel applies, or `None` if a listener did not accept the last one.
+    /// The machine sets a shedding again only when the core requests a different one.
     shedding: Option<Shedding>,
     /// The last shedding that the kernel did not accept.
     refused: Option<Refused>,
@@ -37,8 +37,8 @@ pub struct Sockets {
 /// A shedding that the kernel did not accept.
 #[derive(Clone, Copy)]
 struct Refused {
-    /// Earliest time of the next attempt. Each attempt may take a tenth of the time between two
-    /// readings of the load.
+    /// Earliest time of the next attempt. Attempts are rare, because each may take a tenth of the
+    /// time between two readings of the load.
     until: Timestamp,
     /// True if a share of the new work was to be dropped.
     has_share: bool,

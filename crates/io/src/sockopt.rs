@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use libc::{c_int, c_void, sock_filter, sock_fprog, socklen_t};
 
-/// Words of `SO_MEMINFO` (linux/sock_diag.h, `SK_MEMINFO_VARS`).
+/// Number of 32-bit words in `SO_MEMINFO` (linux/sock_diag.h, `SK_MEMINFO_VARS`).
 const MEMINFO_WORDS: usize = 9;
 
-/// Words of `TCP_INFO` up to the number of received bytes (linux/tcp.h, `struct tcp_info`).
+/// Number of 32-bit words in `TCP_INFO` up to the number of received bytes (linux/tcp.h, `struct
+/// tcp_info`).
 const TCP_INFO_WORDS: usize = 34;
 
-/// Word of `TCP_INFO` with the milliseconds since the last bytes were sent.
+/// Index of the word of `TCP_INFO` with the milliseconds since the last bytes were sent.
 const LAST_DATA_SENT: usize = 11;
 
-/// Word of `TCP_INFO` with the milliseconds since the last bytes were received.
+/// Index of the word of `TCP_INFO` with the milliseconds since the last bytes were received.
 const LAST_DATA_RECEIVED: usize = 13;
 
-/// First of the two words of `TCP_INFO` with the number of received bytes.
+/// Index of the first of the two words of `TCP_INFO` with the number of received bytes.
 const BYTES_RECEIVED: usize = 32;
 
 /// Sets an option whose value is an integer.
@@ -28,7 +29,8 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     set_value(fd, level, name, &value)
 }
 
-/// Attaches a classic-BPF program that selects a member of the socket's `SO_REUSEPORT` group.
+/// Attaches a classic-BPF program that selects the socket of an `SO_REUSEPORT` group that gets a
+/// datagram.
 pub(crate) fn attach_reuseport(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
@@ -71,8 +73,8 @@ pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
 pub(crate) struct Arrival {
     /// Time since the connection opened. The kernel counts in ticks of some milliseconds.
     pub(crate) waited: Duration,
-    /// Time since the last bytes of the peer arrived, in the same ticks. Without bytes, it is the time
-    /// since the connection opened.
+    /// Time since the last bytes of the peer arrived, with the same precision. Without bytes, it is
+    /// the time since the connection opened.
     pub(crate) quiet: Duration,
     /// True if the peer has sent any bytes, or has ended the connection.
     pub(crate) has_bytes: bool,
@@ -92,7 +94,8 @@ pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     })
 }
 
-/// Reads an option whose value is a structure, as words. The words after its end are 0.
+/// Reads an option whose value is a structure, as 32-bit words. The words after the end of the
+/// structure are 0.
 fn read_words(fd: BorrowedFd<'_>, level: c_int, name: c_int, words: &mut [u32]) -> io::Result<()> {
     let mut len = size_of_val(words) as socklen_t;
     // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.

@@ -1,4 +1,4 @@
-//! The program by which the kernel distributes datagrams over the sockets of a group.
+//! The BPF program by which the kernel distributes datagrams over the sockets of a group.
 //!
 //! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. With it, a flood of
 //! INVITEs or REGISTERs would fill the buffer in which BYEs and responses wait, and a flood of BYEs
@@ -12,10 +12,10 @@
 //!
 //! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
 //! group, in the order of the shards. The program compares the source of each INVITE or REGISTER
-//! with the banned sources. If the share [applies](Shedding::applies) to the request, the program
-//! also hashes the source address and the beginning of the request, as [`Shedding::hash`] does. All
-//! other messages pass from any source, because they may end a call. INVITEs to an emergency service
-//! pass too, unless their source [floods](Shedding::unspared) with them.
+//! with the banned sources. If the share to shed [applies](Shedding::applies) to the request, the
+//! program also hashes the source address and the beginning of the request, as [`Shedding::hash`]
+//! does. All other messages pass from any source, because they may end a call. INVITEs to an
+//! emergency service pass too, unless their source [floods](Shedding::unspared) with them.
 
 use std::net::IpAddr;
 
@@ -69,8 +69,8 @@ impl Layout {
         usize::from(self.shards) * self.each()
     }
 
-    /// Returns the number of read sockets of one shard: for new work, for responses, and for the
-    /// rest.
+    /// Returns the number of sockets of one shard that are read. If the sockets are split, there is
+    /// one for new work, one for responses, and one for all other messages.
     pub(crate) fn each(self) -> usize {
         if self.split { 3 } else { 1 }
     }
@@ -89,7 +89,7 @@ pub(crate) struct Share {
     pub(crate) heavy: Vec<Network>,
     /// Shards whose thresholds apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,
-    /// Networks whose INVITEs to an emergency service are shed like others.
+    /// Networks whose INVITEs to an emergency service are shed like other INVITEs.
     pub(crate) unspared: Vec<Network>,
 }
 
@@ -97,8 +97,8 @@ pub(crate) struct Share {
 pub(crate) const DROP_ALL: [sock_filter; 1] =
     [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 
-/// Returns the program for a group, with the shedding of each shard. The datagrams of a banned
-/// source may come to any shard, so `banned` has the sources of all shards.
+/// Returns the program for a group. The share does not apply to the `spared` networks. `banned` has
+/// the banned sources of all shards, because the datagrams of a source may come to any shard.
 pub(crate) fn program(
     layout: Layout,
     share: &Share,
@@ -146,15 +146,17 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 /// Number of instructions that end the program with a sink.
 const SINK: u8 = 3;
 
-/// Number of networks that share a jump. Each has at most 9 instructions, and a branch reaches 255.
+/// Number of networks whose comparisons share a jump. A comparison has at most 9 instructions, and
+/// a branch reaches 255.
 const NEAR: usize = 28;
 
-/// Memory words for the shard and the hash. The words of the source address are stored before them.
+/// Indices of the memory words for the shard and for the hash. Words 0 to 3 are for the source
+/// address.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Returns an address as four words. A header of this family has the last one (IPv4) or all of them
-/// (IPv6). Returns `None` if the address does not fit the family.
+/// Returns an address as four words. IPv4 uses only the last word. Returns `None` if the address is
+/// not of this family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),
@@ -200,12 +202,14 @@ impl Program {
         }
     }
 
-    /// Adds `A = (A * MIX[0]) ^ word`, with a word of the datagram.
+    /// Adds instructions for `A = (A * MIX[0]) ^ word`, with the word of the datagram at offset
+    /// `at`.
     fn mix_in_word(&mut self, at: u32) {
         self.mix_in(WORD_AT, at);
     }
 
-    /// Adds `A = (A * MIX[0]) ^ word`, with the word that an instruction loads.
+    /// Adds instructions for `A = (A * MIX[0]) ^ word`, with the word that the instruction `load`
+    /// loads.
     fn mix_in(&mut self, load: u32, at: u32) {
         self.step(MULTIPLY, MIX[0]);
         self.step(TO_X, 0);
@@ -213,8 +217,8 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Adds instructions that mix every bit into the low bits, from which the remainder is
-    /// computed.
+    /// Adds instructions that mix every bit of the hash into its low bits, because the shard is a
+    /// remainder of the hash.
     fn finish_hash(&mut self) {
         for (shift, multiplier) in [(16, MIX[1]), (13, MIX[0])] {
             self.xor_shifted(shift);
@@ -223,7 +227,7 @@ impl Program {
         self.xor_shifted(16);
     }
 
-    /// Adds `A ^= A >> shift`.
+    /// Adds instructions for `A ^= A >> shift`.
     fn xor_shifted(&mut self, shift: u32) {
         self.step(TO_X, 0);
         self.step(SHIFT_RIGHT, shift);
@@ -268,7 +272,8 @@ impl Program {
         self.step(RECALL, SHARD);
     }
 
-    /// Adds a [jump](Self::jump) that is taken unless the datagram asks for new work.
+    /// Adds a [jump](Self::jump) that is taken unless the datagram is new work (an INVITE or
+    /// REGISTER).
     fn jump_unless_new_work(&mut self) -> usize {
         self.step(LENGTH, 0);
         self.branch(IF_AT_LEAST, 4, 0, 1 + NEW_WORK.len() as u8);
@@ -277,7 +282,8 @@ impl Program {
         self.jump()
     }
 
-    /// Adds conditional jumps over the next `yes` instructions if `A` is the beginning of new work.
+    /// Adds conditional jumps over the next `yes` instructions if `A` is the first word of new
+    /// work.
     fn branch_if_new_work(&mut self, yes: u8) {
         for (left, start) in (0..NEW_WORK.len() as u8).rev().zip(NEW_WORK) {
             self.branch(IF_EQUAL, u32::from_be_bytes(start), left + yes, 0);
@@ -326,7 +332,7 @@ impl Program {
     }
 
     /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service, and its
-    /// source is not in one of the networks.
+    /// source is not in one of the `unspared` networks.
     fn jump_if_spared_emergency(&mut self, family: Family, unspared: &[Network]) -> usize {
         let emergency = self.jump_if_emergency();
         let ordinary = self.jump();
@@ -354,8 +360,8 @@ impl Program {
     }
 
     /// Adds a [jump](Self::jump) that is taken unless the source is in one of the networks, or the
-    /// shard is one of `shards`. The hash stays in `A` otherwise. Returns `None` if there are no
-    /// networks.
+    /// shard is one of `shards`. If the jump is not taken, the hash stays in `A`. Returns `None` if
+    /// there are no networks.
     fn jump_unless_in_any(
         &mut self,
         family: Family,
@@ -408,8 +414,9 @@ impl Program {
         networks.chunks(NEAR).map(of_chunk).collect()
     }
 
-    /// Adds instructions that end with a branch to a [landing](Self::land_branch). It is taken if
-    /// the source is in a network. Returns `None` if no source of this family can be in the network.
+    /// Adds instructions that end with a branch, which is taken if the source is in `network`.
+    /// [`land_branch`](Self::land_branch) sets its target. Returns the index of the branch, or
+    /// `None` if no source of this family can be in the network.
     fn branch_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
         let words = words_of(family, network.address.to_canonical())?;
         let mut bits = u32::from(network.prefix);
@@ -486,8 +493,8 @@ impl Program {
         self.step(RETURN, 0);
     }
 
-    /// Adds a jump to a later [landing](Self::land). It is needed because conditional jumps reach
-    /// at most 255 instructions.
+    /// Adds a jump, whose target [`land`](Self::land) sets. It is needed because conditional jumps
+    /// reach at most 255 instructions. Returns the index of the jump.
     fn jump(&mut self) -> usize {
         self.step(GO_ON, 0);
         self.0.len() - 1

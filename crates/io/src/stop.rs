@@ -17,7 +17,8 @@ pub struct Stop(Arc<State>);
 struct State {
     requests: AtomicU32,
     wakers: Mutex<Vec<Waker>>,
-    /// Number of shards that still have work, and of messages on their way between shards.
+    /// Number of shards that still have work, plus the number of messages on their way between
+    /// shards.
     holding: AtomicUsize,
     /// True after a moment at which no shard had work. It stays true, because some shards may have
     /// ended since then.
@@ -59,8 +60,9 @@ impl State {
     }
 }
 
-/// The membership of a shard among the shards that stop together. When it is dropped, the other
-/// shards no longer wait for this shard.
+/// A membership in the barrier at which all shards wait for each other before they end. It belongs
+/// to a shard, or to a message on its way to a shard. When it is dropped, the shards no longer wait
+/// for its owner.
 #[derive(Debug)]
 pub(crate) struct ShutdownBarrier {
     state: Arc<State>,
@@ -73,8 +75,9 @@ impl ShutdownBarrier {
         self.state.requests.load(SeqCst)
     }
 
-    /// Returns a membership that holds until it is dropped. It belongs to a message on its way to
-    /// another shard: that shard may have no work before the message arrives.
+    /// Returns a membership that has work until it is dropped. It belongs to a message on its way
+    /// to another shard, and keeps all shards running: the other shard may have no work before the
+    /// message arrives.
     pub(crate) fn hold(&self) -> Self {
         self.state.holding.fetch_add(1, SeqCst);
         Self { state: Arc::clone(&self.state), holds: true }

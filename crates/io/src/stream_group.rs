@@ -18,35 +18,35 @@ use crate::{Origins, TlsServer, sockopt};
 const BACKLOG: i32 = 1024;
 
 /// Maximum number of unsent bytes that the kernel holds for one connection. With a small number,
-/// the driver soon notices a peer that does not read. The other bytes stay in the core, which can
-/// decide about them.
+/// the driver soon notices a peer that does not read. Bytes beyond this number stay in the process,
+/// which can decide about them.
 const UNSENT_MAX: i32 = 32 * 1024;
 
-/// Number of unanswered keep-alive tests after which the kernel ends a connection.
+/// Number of unanswered keep-alive probes after which the kernel ends a connection.
 const TESTS: u32 = 4;
 
 /// The times by which the kernel notices that a peer is gone.
 struct Liveness {
-    /// Idle time after which the kernel tests whether the peer is still there.
+    /// Idle time after which the kernel sends a keep-alive probe to the peer.
     idle: Duration,
-    /// Time between two tests.
+    /// Time between two keep-alive probes.
     every: Duration,
 }
 
 impl Liveness {
-    /// Connections of peers. The kernel rarely tests a phone that sleeps. The phone must not lose
-    /// its connection because of one lost packet, because no request can reach it until it connects
-    /// again.
+    /// The times for connections of peers. The kernel rarely probes a phone that sleeps. The phone
+    /// must not lose its connection because of one lost packet: no request can reach it until it
+    /// connects again.
     const ACCEPTED: Self = Self { idle: Duration::from_secs(120), every: Duration::from_secs(15) };
-    /// Connections to back ends. They are given up early, because a new connection may reach the back
-    /// end.
+    /// The times for connections to back ends. These connections are given up early, because a new
+    /// connection may reach the back end.
     const OPENED: Self = Self { idle: Duration::from_secs(18), every: Duration::from_secs(3) };
 
     /// Returns the time after which a connection is given up if the peer acknowledges nothing.
     ///
     /// tcp(7): with a keep-alive, this time "will override keepalive to determine when to close a
-    /// connection due to keepalive failure". It includes the idle time. If it were shorter, one lost
-    /// test would end an idle connection.
+    /// connection due to keepalive failure". So it includes the idle time: if it were shorter, one
+    /// lost probe would end an idle connection.
     fn unacknowledged(&self) -> Duration {
         self.idle + TESTS * self.every
     }
@@ -57,7 +57,7 @@ impl Liveness {
 pub struct StreamListen {
     /// The transport that the accepted connections use.
     pub transport: Transport,
-    /// The address. Port 0 lets the kernel pick a free one.
+    /// The address. With port 0, the kernel selects a free port.
     pub address: SocketAddr,
     /// Number of shards that share the address. The kernel distributes connections among them by a
     /// hash of both addresses.
@@ -114,7 +114,7 @@ impl StreamGroup {
         self.local
     }
 
-    /// Returns the transport over the connections of the group.
+    /// Returns the transport that the connections of the group use.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -158,7 +158,7 @@ impl StreamListener {
     }
 }
 
-/// Creates a listening socket. Returns it with its address.
+/// Creates a listening socket. Returns the socket and its address.
 fn new_socket(
     listen: &StreamListen,
     admits_others: bool,

@@ -14,9 +14,9 @@ pub struct StreamLimits {
     /// for a message in the gate. If for 100 ms all connections that are accepted have waited
     /// longer, the shard closes the connections that have waited too long, because their peers
     /// would get each response too late. It serves a connection nevertheless if its first message
-    /// belongs to a call in progress or is an emergency call, except over TLS and WebSockets. Such
-    /// connections get at most half of a turn. After a shorter stall of the process, all are
-    /// served.
+    /// belongs to a call in progress or is an emergency call, except over TLS and WebSockets. At
+    /// most half of the `accepts` of a turn are for such exceptions. After a shorter stall of the
+    /// process, all connections are served.
     pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
     /// connection. The default is 10 s.
@@ -24,7 +24,7 @@ pub struct StreamLimits {
     /// Maximum number of steps of handshakes in one turn. The default is 8. A TLS handshake costs
     /// as much time as several calls, so further handshakes wait. While messages wait too,
     /// handshakes take at most a quarter of the processor time. Handshakes with back ends come
-    /// first, then those that have begun.
+    /// first, then handshakes with peers that have begun.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun. The default is 30 s.
     pub message: Duration,
@@ -34,10 +34,10 @@ pub struct StreamLimits {
     /// hold. The default is 64 MiB. If they hold more, the shard closes the accepted connections
     /// whose messages or handshakes have been incomplete for the longest time. The same limit
     /// applies separately to messages that the peers of accepted connections do not read. If these
-    /// take more, the shard closes the connections that have had something left to send for the
-    /// longest time. A connection that takes little is not closed for these reasons: at most 2 KiB,
-    /// or a power of two that is at most half of its share. The share is this number divided by the
-    /// number of connections.
+    /// messages take more, the shard closes the connections that have had something left to send
+    /// for the longest time. A connection that takes at most 2 KiB is not closed for these reasons.
+    /// With very many connections, this exemption is smaller: a power of two that is at most half
+    /// of `held_max` divided by the number of connections.
     pub held_max: usize,
 }
 

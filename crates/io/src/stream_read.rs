@@ -11,8 +11,8 @@ use libc::{iovec, msghdr};
 
 use crate::control::{Control, ControlMessages};
 
-/// Reads bytes with one system call. Returns them, and the time at which the kernel received the
-/// last of them (CLOCK_REALTIME, since 1970). Without `SO_TIMESTAMPNS` there is no such time.
+/// Reads bytes with one system call. Returns the bytes, and the time at which the kernel received
+/// the last of them (CLOCK_REALTIME, since 1970). Without `SO_TIMESTAMPNS`, the time is `None`.
 ///
 /// # Errors
 /// Returns the errors of `recvmsg(2)`.

@@ -16,7 +16,7 @@ use tidegate_world::{Buffer, Counter};
 
 use crate::Counters;
 
-/// Maximum number of bytes of messages that are encrypted together.
+/// Number of bytes of messages after which one call of [`Tls::seal`] encrypts no further message.
 const SEALED_TOGETHER: usize = 16 * 1024;
 
 /// Maximum number of bytes of a message in one record (RFC 8446 §5.1).
@@ -29,8 +29,8 @@ const RECORDS_KEPT: u64 = 4;
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
-/// Maximum number of bytes of complete records without plaintext, such as session tickets. If there
-/// are more, all of them count as bytes that the session keeps.
+/// Number of bytes of complete records without plaintext, such as session tickets, up to which they
+/// do not count as bytes that the session keeps.
 const QUIET_MAX: usize = 8 * 1024;
 
 /// The TLS settings of a listener: its certificates, and its requirements for clients.
@@ -43,7 +43,7 @@ impl TlsServer {
         Self(Arc::new(RwLock::new(config)))
     }
 
-    /// Replaces the settings of every clone. Existing connections keep the settings with which they
+    /// Replaces the settings in every clone. Existing connections keep the settings with which they
     /// began.
     pub fn replace(&self, config: Arc<ServerConfig>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -60,7 +60,7 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// The TLS settings toward a peer.
+/// The TLS settings for connections that we open to a peer.
 #[derive(Clone, Debug)]
 pub struct TlsPeer {
     /// The TLS settings of this side.
@@ -88,7 +88,8 @@ pub(crate) struct Tls {
     quiet: usize,
     /// Number of records with messages that the session has encrypted.
     records: u64,
-    /// Number of bytes of messages that were encrypted since all encrypted bytes were sent.
+    /// Number of bytes of messages that were encrypted since the last time at which all encrypted
+    /// bytes had been sent.
     unsent: usize,
 }
 
@@ -100,7 +101,7 @@ struct Record {
 }
 
 impl Record {
-    /// Finds the ends of records in further bytes of the stream.
+    /// Updates the progress with further bytes of the stream.
     fn follow(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let left = match self.header {
@@ -249,7 +250,7 @@ impl Tls {
         Ok(written)
     }
 
-    /// Returns the number of bytes of messages that are encrypted and may not be sent.
+    /// Returns the number of bytes of encrypted messages that may still be unsent.
     pub(crate) fn unsent(&self) -> usize {
         self.unsent
     }

@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Maximum number of targets and causes that are kept until a reader takes them. Datagrams to
-/// further targets are counted only in [`Counters`](crate::Counters).
+/// Maximum number of pairs of a target and a cause that are kept until a reader takes them.
+/// Datagrams with further pairs are counted only in [`Counters`](crate::Counters).
 pub const UNSENT_MAX: usize = 32;
 
 /// A target, a cause, and the number of datagrams that were not sent to the target for this cause.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A handle that ends a shard's waiting, from any thread.
+/// A handle with which any thread wakes a shard that sleeps.
 ///
 /// The waker makes a system call only if the shard may be asleep. No message can be missed. The
 /// thread first queues its message, and then its waker reads whether the shard sleeps. The shard
@@ -41,7 +41,7 @@ impl Waker {
         }
     }
 
-    /// Records that the shard is about to sleep. It must look for messages after this.
+    /// Records that the shard is about to sleep. The shard must look for messages after this call.
     pub(crate) fn fall_asleep(&self) {
         self.0.asleep.store(true, SeqCst);
         fence(SeqCst);

@@ -41,11 +41,12 @@ const DECODED_TOGETHER: usize = 4096;
 pub(crate) struct WebSocket {
     role: Role,
     handshake: Handshake,
-    /// Number of decoded bytes at the front of the held bytes.
+    /// Number of decoded bytes at the front of the bytes that the connection holds.
     taken: usize,
     /// The decoder, while it contains fragments of a message.
     decoder: Option<Box<WebSocketContext>>,
-    /// Number of bytes of payloads in the decoder, and the number of their frames.
+    /// Number of payload bytes of the fragments in the decoder. `frames` is the number of
+    /// fragments.
     fragments: usize,
     frames: usize,
 }
@@ -62,14 +63,15 @@ enum Handshake {
     Complete,
 }
 
-/// The next item of the stream.
+/// The result of decoding the next frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A SIP message.
     Message(Bytes),
     /// A fragment of a message, or an empty message.
     Nothing,
-    /// A frame that shows that the peer is alive, and the frame to answer it, if one is needed.
+    /// A ping or a pong, with the frame to send as the answer. The answer is empty if none is
+    /// needed.
     Alive(Vec<u8>),
     /// A frame has not arrived completely.
     Incomplete,
@@ -124,8 +126,8 @@ impl WebSocket {
         self.decoder.is_some()
     }
 
-    /// Returns the number of bytes at the front of the held bytes that the WebSocket no longer
-    /// needs. The caller removes them.
+    /// Returns the number of bytes at the front of the connection's held bytes that the WebSocket
+    /// no longer needs. The caller removes these bytes.
     pub(crate) fn release(&mut self) -> usize {
         std::mem::take(&mut self.taken)
     }

@@ -8,7 +8,7 @@ use crate::Counters;
 use crate::tls::HandshakeFailure;
 use crate::websocket::{Upgrade, UpgradeFailure};
 
-/// The result of a step of a handshake.
+/// The result of one step of a handshake.
 pub(crate) enum Shaken {
     /// The handshake is complete.
     Done,
@@ -23,12 +23,12 @@ pub(crate) enum Shaken {
 }
 
 impl Connection {
-    /// Returns whether the connection has to complete a TLS handshake once it is open.
+    /// Returns whether the connection uses TLS and its TLS handshake is not complete yet.
     pub(crate) fn has_tls_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// Returns whether the connection has to complete any handshake once it is open.
+    /// Returns whether a handshake of TLS or of a WebSocket is not complete yet.
     pub(crate) fn has_handshake(&self) -> bool {
         let is_websocket_open = self.websocket.as_ref().is_none_or(|websocket| websocket.is_open());
         self.has_tls_handshake() || !is_websocket_open
@@ -45,19 +45,18 @@ impl Connection {
         self.tls.as_ref().is_some_and(|tls| tls.is_silent())
     }
 
-    /// Returns the counter to which this connection is added if its handshake is not completed in
-    /// time.
+    /// Returns the counter to increment if the present handshake is not completed in time.
     pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
         self.failed(counters, HandshakeFailure::TimedOut, UpgradeFailure::TimedOut)
     }
 
-    /// Returns the counter to which this connection is added if it fails during its handshake.
+    /// Returns the counter to increment if the connection ends during the present handshake.
     pub(crate) fn closed<'c>(&self, counters: &'c Counters) -> &'c Counter {
         self.failed(counters, HandshakeFailure::Closed, UpgradeFailure::Closed)
     }
 
-    /// Returns the counter of a failure: the counter of `tls` during the TLS handshake, and the
-    /// counter of `upgrade` during the handshake of a WebSocket.
+    /// Returns the counter of `tls` during the TLS handshake, and the counter of `upgrade` during
+    /// the handshake of a WebSocket.
     fn failed<'c>(
         &self,
         counters: &'c Counters,
@@ -70,8 +69,8 @@ impl Connection {
         }
     }
 
-    /// Takes a step of the handshake. Makes at most one system call to read bytes, as
-    /// [`read`](Self::read) does.
+    /// Takes one step of the handshake, and reads bytes with at most one system call. The arguments
+    /// are those of [`read`](Self::read).
     pub(crate) fn shake_hands(
         &mut self,
         now: Timestamp,
@@ -106,8 +105,8 @@ impl Connection {
         Shaken::Done
     }
 
-    /// Returns the result of a step that did not complete the handshake. If the peer has ended the
-    /// connection, this is `closed`.
+    /// Returns the result of a step that did not complete the handshake. The result is `closed` if
+    /// the peer has ended the connection.
     fn unfinished(&mut self, filled: Result<(), Unfilled>, closed: Shaken) -> Shaken {
         match filled {
             Ok(()) if self.is_readable => Shaken::More,
@@ -124,8 +123,8 @@ impl Connection {
     }
 }
 
-/// Returns our response to the request of a peer, or `None` if we are the client and have no
-/// response to send.
+/// Copies our response to a WebSocket handshake into a buffer. Returns `None` if the response is
+/// empty: a client has none to send.
 fn own(response: &[u8], pool: &Pool) -> Option<Buffer> {
     (!response.is_empty()).then(|| pool.copy(response))
 }

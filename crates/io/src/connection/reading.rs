@@ -1,4 +1,4 @@
-//! Reading: bytes from the socket, and the messages in them.
+//! Reads bytes from the socket of a connection, and cuts them into messages.
 
 use std::io::ErrorKind;
 use std::mem::MaybeUninit;
@@ -15,9 +15,9 @@ use crate::websocket::FRAME_HEADER_MAX;
 /// The work of a connection since it came to the front of the queue of connections to read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turn {
-    /// Number of messages that it passed on.
+    /// Number of messages passed on in this turn. A keep-alive counts as a whole turn of messages.
     pub(crate) messages: u32,
-    /// True if the connection has made its system call to read bytes.
+    /// True if the one system call to read bytes that a turn may make has been made.
     has_read: bool,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Turn {
 pub(crate) enum Step {
     /// A message, a ping or a pong was read.
     Message(Buffer),
-    /// More messages or bytes may follow, but the other connections come first.
+    /// More messages or bytes may follow. The connection continues after the other connections.
     More,
     /// There are no bytes to read now.
     Nothing,
@@ -44,10 +44,10 @@ pub(super) enum Unfilled {
 }
 
 impl Connection {
-    /// Reads the next message. Makes at most one system call to read bytes in a [`Turn`], which has
-    /// at most `messages_max` messages. If the connection has become readable in this turn, it had
-    /// nothing to read at `quiet_until`. `spare` is an empty buffer, which is used if no bytes are
-    /// held.
+    /// Reads the next message. A [`Turn`] makes at most one system call to read bytes, and passes
+    /// on at most `messages_max` messages. `quiet_until` is a time at which a connection that has
+    /// become readable in this turn still had nothing to read. `spare` is an empty buffer, which is
+    /// used if the connection holds no bytes.
     pub(crate) fn read(
         &mut self,
         now: Timestamp,
@@ -84,9 +84,9 @@ impl Connection {
         }
     }
 
-    /// Ends sending because of an error of TLS. Tells the peer the reason, if it takes bytes now.
-    /// Returns the cause with which the connection ends when all messages before the error have been
-    /// passed on.
+    /// Stops sending because of a TLS error, and tells the peer the reason if the socket takes
+    /// bytes now. Returns the cause with which the connection ends once all messages before the
+    /// error have been passed on.
     pub(super) fn fail(&mut self, error: &rustls::Error) -> CloseCause {
         let cause = match error {
             // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
@@ -105,8 +105,8 @@ impl Connection {
         cause
     }
 
-    /// Reads bytes from the socket with one system call, and appends the plaintext in them to the
-    /// held bytes.
+    /// Reads bytes from the socket with one system call, decrypts them if the connection uses TLS,
+    /// and appends them to the held bytes.
     pub(super) fn fill(&mut self, now: Timestamp, quiet_until: Timestamp) -> Result<(), Unfilled> {
         let held_max = BYTES_MAX + if self.is_websocket() { FRAME_HEADER_MAX } else { 0 };
         let is_between = self.is_between_messages();
@@ -154,15 +154,15 @@ impl Connection {
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
     /// socket.
     ///
-    /// `received` is the time at which the kernel received the last of these bytes. The present
-    /// time would be too late, because a busy shard learns late that a connection has bytes. But
-    /// `received` is never before the time at which the shard last found nothing to read. The
-    /// kernel can receive the end of a message long before its beginning, and then its own time is
-    /// that of the end.
+    /// `received` is the time at which the kernel received the last of these bytes, but not before
+    /// the time at which the shard last found the socket empty: if segments arrive out of order,
+    /// the kernel can receive the end of a message long before its beginning, and reports the time
+    /// of the end. The present time would be too late, because a busy shard learns late that a
+    /// connection has bytes.
     ///
-    /// The bytes left in the socket have arrived by now. If several further system calls are needed
-    /// to read these bytes, all the bytes keep this time. Otherwise the messages of a standing
-    /// queue would seem to have waited only since the last system call.
+    /// The bytes left in the socket count as having arrived now, even if several further system
+    /// calls are needed to read them. Otherwise the messages of a standing queue would seem to have
+    /// waited only since the last system call.
     fn record_read(&mut self, now: Timestamp, count: usize, received: Timestamp) {
         self.arrived = self.readable_since.min(received);
         self.marked = if self.is_readable { self.marked.saturating_sub(count) } else { 0 };

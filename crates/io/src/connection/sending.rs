@@ -12,13 +12,15 @@ use super::{Connection, READ, State, cause_of};
 /// Maximum number of buffers that one system call sends.
 const SENT_TOGETHER: usize = 64;
 
-/// Maximum number of reads that discard what the peer has sent after we have ended our side.
+/// Maximum number of system calls that discard unread bytes of the peer before the connection is
+/// closed.
 const DISCARDED_READS: usize = 16;
 
 /// The result of an attempt to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All bytes are sent. `tells` is true if the core has to be told that it may hand out more.
+    /// All bytes are sent. `tells` is true if the core has to be told that the connection is
+    /// writable.
     All { tells: bool },
     /// The socket takes no more bytes now.
     Blocked,
@@ -29,9 +31,9 @@ pub(crate) enum Sent {
 impl Connection {
     /// Appends bytes to send.
     ///
-    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes nothing, bytes
-    /// join the last buffer if it has room. Otherwise a peer that sends pings and reads nothing
-    /// could fill the memory.
+    /// A buffer takes 2 KiB, however few bytes it has. So while the socket takes no bytes, new
+    /// bytes are copied into the last buffer if it has room. Otherwise a peer that sends pings and
+    /// reads nothing could fill the memory.
     pub(super) fn append(&mut self, bytes: Buffer) {
         let last = self.out.back_mut().filter(|_| self.waits_for_room);
         match last.filter(|last| last.len() + bytes.len() <= last.capacity()) {
@@ -40,13 +42,13 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes of memory of messages that the socket has not taken.
+    /// Returns the memory of the messages that the socket has not taken, in bytes.
     pub(crate) fn unsent_bytes(&self) -> usize {
         let sealed = self.tls.as_ref().map_or(0, |tls| tls.unsent());
         self.out.iter().map(Buffer::capacity).sum::<usize>() + sealed
     }
 
-    /// Drops the bytes to send, because the socket takes none any more.
+    /// Drops the bytes to send, because the socket takes no more bytes for the reason `cause`.
     pub(crate) fn stop_sending(&mut self, cause: CloseCause) {
         self.failure = Some(cause);
         (self.out, self.sent) = (VecDeque::new(), 0);
@@ -126,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// Removes the first `taken` bytes, which are sent, from the buffers.
+    /// Removes `taken` bytes that have been sent from the front of the buffers.
     fn advance(&mut self, mut taken: usize) {
         while let Some(first) = self.out.front() {
             let left = first.len() - self.sent;
@@ -140,9 +142,9 @@ impl Connection {
         }
     }
 
-    /// Tells the peer of a TLS connection that nothing more follows, if the peer does not know it
-    /// yet. The connection ends now, so there is only one attempt. A peer that takes no bytes now
-    /// does not get the announcement.
+    /// Tells the peer of a TLS connection that no more bytes follow, unless the peer was told
+    /// already. There is only one attempt, because the connection ends now: if the socket takes no
+    /// bytes, the peer is not told.
     pub(crate) fn announce_end(&mut self) {
         let is_possible = self.failure.is_none() && !self.has_tls_handshake();
         let Some(tls) = self.tls.as_mut().filter(|_| is_possible) else { return };
@@ -152,9 +154,9 @@ impl Connection {
         }
     }
 
-    /// Tells the peer that nothing more follows, and discards what the peer has sent. If bytes of
-    /// the peer stayed unread, the kernel would reset the connection and discard the bytes that it
-    /// has not sent yet.
+    /// Ends our side of the connection, and discards the bytes that the peer has sent. If any of
+    /// the peer's bytes stayed unread, the kernel would reset the connection and discard the bytes
+    /// that it has not sent yet.
     pub(crate) fn part(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut bytes = [MaybeUninit::<u8>::uninit(); READ];

@@ -41,8 +41,8 @@ impl Connection {
     }
 }
 
-/// Returns a message without the line ends before its start line. On other streams, the framer
-/// skips these line ends.
+/// Returns a message without the line ends before its start line. On a connection without a
+/// WebSocket, the framer skips these line ends.
 ///
 /// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST ignore any
 /// CRLF appearing before the start-line".

@@ -19,12 +19,13 @@ use crate::stream_group::StreamListener;
 use crate::tls::Tls;
 use crate::websocket::WebSocket;
 
-/// Time during which all connections that are accepted must have waited too long before the first
-/// one is closed. After a short stall of the process, the connections that have waited are served.
+/// Time for which every accepted connection must have waited too long before the shard closes late
+/// connections. So connections that wait during a short stall of the process are still served.
 pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 
-/// Time without any late connection after which the queue no longer counts as late. A process with
-/// a small quota of CPU time may accept nothing for a large part of a second.
+/// Gap between two connections that have waited too long, after which the measurement of
+/// [`LATE_FOR`] starts again. The gap is long because a process with a small quota of CPU time may
+/// accept nothing for a large part of a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Maximum number of connections that one turn closes because they have waited too long, as a
@@ -32,22 +33,23 @@ const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 /// serving.
 const LATE_FOR_EACH: usize = 8;
 
-/// Maximum number of turns in which the connections that wait are accepted before the shard leaves an
-/// address.
+/// Maximum number of calls of [`Connections::accept`] that empty the queue of a listener before the
+/// shard leaves its address.
 const LAST_TURNS: usize = 64;
 
 /// Maximum number of bytes of a late connection that are examined before it is closed.
 const EXAMINED: usize = 2048;
 
-/// Maximum length of the ticks in which the kernel counts times.
+/// Maximum length of a tick of the kernel. The kernel reports the times of a connection with this
+/// precision.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Time for which no connection is accepted if the operating system had no room for another one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Connections {
-    /// Leaves the addresses that other processes share. These processes get the connections that
-    /// arrive from now on. Returns whether there are any such addresses.
+    /// Stops accepting connections at the addresses that other processes share, so that these
+    /// processes get all further connections. Returns whether the shard has left any address.
     pub(crate) fn leave(&mut self, now: Timestamp) -> bool {
         if std::mem::replace(&mut self.has_left, true) {
             return false;
@@ -79,8 +81,8 @@ impl Connections {
         self.accepts_from > Timestamp::ZERO
     }
 
-    /// Sets the events of the listeners that the kernel reports, except those whose address the shard
-    /// has left, because the kernel may no longer watch them.
+    /// Sets the events that the kernel reports for the listeners. Skips the listeners whose address
+    /// the shard has left, because the kernel may no longer watch them.
     pub(super) fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
         for (index, listener) in self.listeners.iter().enumerate() {
             if !self.has_left_address(listener) {
@@ -101,9 +103,9 @@ impl Connections {
     /// connection waits for as long as the shard needs to accept a full queue, and peers get their
     /// responses too late. So the shard closes connections that have waited too long, and serves
     /// the others in time. The gate cannot do this, because it knows only requests that have been
-    /// read. A connection that has waited is served nevertheless if its first message belongs to a
-    /// call in progress or is an emergency call. But such connections get at most half of a turn,
-    /// because a stranger can forge these messages.
+    /// read. A connection that has waited too long is served nevertheless if its first message
+    /// belongs to a call in progress or is an emergency call. Because anybody can forge such a
+    /// message, these connections get at most half of a turn's limit.
     pub(super) fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<Queue> {
         let (mut accepts, mut closes) = (self.limits.accepts, LATE_FOR_EACH * self.limits.accepts);
         let mut spared = self.limits.accepts.div_ceil(2);
@@ -159,9 +161,9 @@ impl Connections {
         Ok(Queue::HasMore)
     }
 
-    /// Takes over an accepted connection. If it has bytes, they are read in this turn. They count
-    /// as having arrived one [`TICK`] after the time that the kernel reports for the last of them,
-    /// because this time may be too early by a tick.
+    /// Takes over an accepted connection. Bytes that have already arrived on it are read in this
+    /// turn. They count as having arrived one [`TICK`] later than the kernel reports, because the
+    /// reported time may be too early by a tick.
     fn take_over(
         &mut self,
         now: Timestamp,
@@ -225,9 +227,8 @@ impl Default for Late {
 }
 
 impl Late {
-    /// Records a connection, and whether it `has_waited` too long. Returns whether the connection
-    /// is late, that is, whether it and the connections of the last [`LATE_FOR`] have waited too
-    /// long.
+    /// Records whether a connection `has_waited` too long. Returns whether the connection is late:
+    /// all connections of the last [`LATE_FOR`], and this one, have waited too long.
     fn includes(&mut self, now: Timestamp, has_waited: bool) -> bool {
         if !has_waited {
             *self = Self::default();

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// The multiple of the processor time of handshakes that other work gets while messages wait. So
-/// handshakes take at most a quarter of the processor.
+/// Ratio of the processor time of other work to that of handshakes while messages wait. With 3,
+/// handshakes take at most a quarter of the processor time.
 const OTHERS: i64 = 3;
 
 /// Maximum processor time that handshakes may take at once after a time without handshakes. It is
-/// enough for several of them.
+/// enough for several handshakes.
 const CREDIT_MAX_NS: i64 = 2_000_000;
 
 /// The credit of handshakes: the processor time that they may still take while messages wait.
@@ -18,7 +18,7 @@ const CREDIT_MAX_NS: i64 = 2_000_000;
 pub(super) struct HandshakeBudget {
     /// True if messages wait for service. Otherwise the processor has time for all handshakes.
     is_behind: bool,
-    /// The CPU time of the thread at the last count.
+    /// CPU time of the thread at the last call of `earn` or `spend`.
     counted: Duration,
     credit_ns: i64,
 }
@@ -33,13 +33,15 @@ impl HandshakeBudget {
         !self.is_behind || self.credit_ns > 0
     }
 
-    /// Earns credit from other work. `cpu` is the CPU time of the thread until now.
+    /// Adds credit for the work other than handshakes since the last call of `earn` or `spend`.
+    /// `cpu` is the CPU time of the thread until now.
     pub(super) fn earn(&mut self, cpu: Duration) {
         let earned = nanoseconds(self.passed(cpu)) / OTHERS;
         self.credit_ns = self.credit_ns.saturating_add(earned).min(CREDIT_MAX_NS);
     }
 
-    /// Spends credit on a step that has just ended. Returns the processor time of the step.
+    /// Spends credit on a step that has just ended. `cpu` is the CPU time of the thread until now.
+    /// Returns the processor time of the step.
     pub(super) fn spend(&mut self, cpu: Duration) -> Duration {
         let cost = self.passed(cpu);
         let left = self.credit_ns.saturating_sub(nanoseconds(cost));

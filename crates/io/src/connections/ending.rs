@@ -5,9 +5,9 @@ use tidegate_world::Timestamp;
 use super::Connections;
 
 impl Connections {
-    /// Closes each connection when everything that was handed out on it has been sent. Accepts no
-    /// more connections. If a socket does not take all bytes now, further calls of `poll` send the
-    /// rest.
+    /// Stops accepting connections, and closes each connection once all messages handed to it are
+    /// sent. If a socket does not take all bytes now, further calls of `poll` send the remaining
+    /// bytes.
     pub(crate) fn close_all(&mut self, now: Timestamp) {
         self.is_ending = true;
         for listener in &self.listeners {
@@ -21,13 +21,12 @@ impl Connections {
         self.flush(now);
     }
 
-    /// Counts the connections that have not sent everything, because the shard does not wait for
-    /// them any longer.
+    /// Counts the remaining connections as cut off, because the shard no longer waits until all
+    /// their bytes are sent.
     pub(crate) fn give_up(&self) {
         self.counters.stream_cut_off.add(self.connections.len() as u64);
     }
 
-    /// Returns whether there are no connections.
     pub(crate) fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The limit on the memory that peers can take.
+//! The limits on the memory that peers can take with incomplete or unread messages.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,23 +7,23 @@ use tidegate_world::{CloseCause, ConnectionId, STREAM_WINDOW, Timestamp};
 use super::Connections;
 use crate::connection::{Connection, READ, State};
 
-/// Number of bytes of a memory that a connection may take without being closed to free the memory.
-/// If half of its share is less, the number is at most half of its share.
+/// Number of bytes that a connection may take without being closed to free memory. If half of the
+/// connection's share of the memory is less than this number, half of the share applies instead.
 pub(super) const SMALL: usize = 2048;
 
-/// The number of bytes that a connection may take grows only if it can grow at least by this
-/// factor. So it does not change all the time while connections come and go.
+/// Minimum factor by which the field `small` of [`Connections`] grows. Smaller growth is ignored,
+/// so that the number does not change all the time while connections come and go.
 const LARGER: usize = 4;
 
-/// The accepted connections that take more than a small part of a memory. Each entry has the time
-/// since which its connection takes some of this memory. An entry may be outdated. It stays until
-/// it is the oldest, or until most entries are outdated.
+/// The accepted connections that take more than `small` bytes of one kind of memory: for incomplete
+/// messages, or for unsent messages. Each entry has the time since which the connection has taken
+/// memory. An outdated entry is removed when it is the oldest, or when most entries are outdated.
 #[derive(Debug, Default)]
 pub(super) struct Takers(BTreeSet<(Timestamp, ConnectionId)>);
 
 impl Takers {
-    /// Adds a connection, which is one of `count` connections. `takes` returns whether an entry is
-    /// not outdated.
+    /// Adds a connection. `count` is the number of all connections. `takes` returns whether an
+    /// entry is still valid.
     fn add(
         &mut self,
         since: Timestamp,
@@ -37,8 +37,8 @@ impl Takers {
         }
     }
 
-    /// Returns the connection that has taken more than a small part of the memory for the longest
-    /// time.
+    /// Returns the connection that has taken memory for the longest time. `takes` returns whether
+    /// an entry is still valid.
     fn oldest(&mut self, takes: impl Fn(Timestamp, ConnectionId) -> bool) -> Option<ConnectionId> {
         while let Some(&(since, id)) = self.0.first() {
             if takes(since, id) {
@@ -51,8 +51,8 @@ impl Takers {
 }
 
 impl Connections {
-    /// Limits the memory for messages and handshakes that have arrived in part, after a connection
-    /// has read some bytes.
+    /// Limits the memory for incomplete messages and handshakes, after a connection has read some
+    /// bytes.
     ///
     /// If the memory is full, closes the connections whose messages or handshakes have been
     /// incomplete for the longest time, until as many bytes are free as one system call reads. So a
@@ -107,18 +107,20 @@ impl Connections {
         }
     }
 
-    /// Returns the memory divided by the number of connections.
+    /// Returns the share of one connection: the maximum memory divided by the number of
+    /// connections.
     fn share(&self) -> usize {
         self.limits.held_max / self.connections.len().max(1)
     }
 
-    /// Returns the number of bytes that a connection may take without being closed to free the
-    /// memory. It is at most half of a share. So while the memory is full, the connections that
-    /// take more than this number take at least half of the memory.
+    /// Returns the number of bytes that a connection may take without being closed to free memory.
+    /// The number is at most half of the [`share`](Self::share), so that while the memory is full,
+    /// at least half of it belongs to connections that take more than this number.
     ///
-    /// With more connections, the number becomes smaller. Then connections that were not listed
-    /// before may take more than the number, and may never read or send again. So this function
-    /// lists all connections again. The number is a power of two, so this rarely happens.
+    /// With more connections, the number becomes smaller. Then a connection that is not listed in
+    /// [`Takers`] may take more than the new number, without ever reading or sending again. So this
+    /// function lists all connections again. That rarely happens, because the number is a power of
+    /// two.
     fn small(&mut self) -> usize {
         let half = SMALL.min(self.share() / 2);
         let small = half.checked_ilog2().map_or(0, |bits| 1 << bits);
@@ -144,9 +146,9 @@ impl Connections {
     }
 }
 
-/// Counts the memory of the messages that are left to send on a connection, and updates the
-/// `total`. A connection that the core has opened counts as 0, because only the window of the core
-/// limits it.
+/// Counts the memory of the unsent messages of a connection, and updates the `total` of all
+/// connections. A connection that the core has opened counts as 0, because it is limited only by
+/// the core's [`STREAM_WINDOW`].
 pub(super) fn count_unsent(
     total: &mut usize,
     now: Timestamp,
@@ -161,8 +163,8 @@ pub(super) fn count_unsent(
     };
 }
 
-/// Returns whether a connection has had something to send since `since`, and has more than `small`
-/// bytes now.
+/// Returns whether a connection has had unsent bytes since `since`, and has more than `small` of
+/// them now.
 fn has_unread(
     connections: &HashMap<ConnectionId, Connection>,
     small: usize,
@@ -182,8 +184,8 @@ fn holds(connection: &Connection, small: usize) -> bool {
     waits && connection.held() > small
 }
 
-/// Returns whether a connection [holds](holds) a message or a handshake that has been incomplete
-/// since `since`.
+/// Returns whether a connection [holds](holds) more than `small` bytes of a message or a handshake
+/// that has been incomplete since `since`.
 fn is_holder(
     connections: &HashMap<ConnectionId, Connection>,
     small: usize,

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use tidegate_world::ConnectionId;
 
-/// The connections that may have something to read, in their order.
+/// The queue of connections that may have something to read.
 ///
-/// Connections that we have opened and connections of peers alternate. So callers cannot delay the
-/// responses of back ends, however many connections they have.
+/// Connections that the core has opened and connections of peers take turns, so that callers with
+/// many connections cannot delay the responses of back ends.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
-    /// True if the last turn that ended was that of an accepted connection.
+    /// True if the next turn is that of a connection that the core has opened, if one waits.
     opened_is_next: bool,
 }
 
@@ -40,7 +40,7 @@ impl ReadQueue {
         self.end_turn();
     }
 
-    /// Ends the turn of the front connection. It is read again after the others.
+    /// Ends the turn of the front connection, which is read again after the other connections.
     pub(super) fn pass_on(&mut self) {
         if let Some(id) = self.end_turn() {
             self.push_back(id);
@@ -54,11 +54,12 @@ impl ReadQueue {
     }
 }
 
-/// Number of steps for which a handshake that has begun comes before new ones. They are enough for
-/// a peer that sends whole messages. A peer that sends single bytes loses its precedence.
+/// Number of steps for which a handshake that has begun takes precedence over new handshakes. A
+/// peer that sends whole handshake messages needs no more steps. A peer that sends single bytes
+/// loses its precedence.
 const STEPS: u8 = 4;
 
-/// The connections whose handshake may have something to read, in their order.
+/// The queue of connections whose handshake may have something to read.
 ///
 /// The first step of a handshake costs a signature. If new handshakes came before those that have
 /// begun, and very many clients connected at once, all handshakes would take too long, and the
@@ -81,7 +82,8 @@ impl HandshakeQueue {
         self.opened.len() + self.begun.len() + self.others.len()
     }
 
-    /// Adds a connection whose handshake has taken this number of steps. It must not be in the queue.
+    /// Adds a connection whose handshake has taken `steps` steps. The connection must not be in the
+    /// queue.
     pub(super) fn push(&mut self, id: ConnectionId, steps: u8) {
         let queue = match steps {
             _ if id.is_opened() => &mut self.opened,
@@ -91,8 +93,8 @@ impl HandshakeQueue {
         queue.push_back(id);
     }
 
-    /// Adds a connection with more bytes than one step of its handshake reads. It must not be in
-    /// the queue. A connection of a peer loses its precedence.
+    /// Adds a connection that has more bytes than one step of its handshake reads. The connection
+    /// must not be in the queue. A connection of a peer is queued like a new handshake.
     pub(super) fn push_back(&mut self, id: ConnectionId) {
         self.push(id, STEPS);
     }

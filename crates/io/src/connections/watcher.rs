@@ -14,7 +14,7 @@ use crate::stream_group::StreamListener;
 /// Maximum number of events that one system call takes from the kernel.
 pub(super) const EVENTS: usize = 256;
 
-/// The mark of the inner descriptor. Lower marks are the numbers of connections.
+/// The mark (`epoll` data) of the events of the inner descriptor. Lower marks are connection ids.
 const INNER: u64 = 1 << 32;
 
 /// The lowest mark that denotes a listener.
@@ -34,14 +34,14 @@ pub(super) struct Watcher {
     inner: OwnedFd,
 }
 
-/// The sockets that one descriptor watches.
+/// One of the two `epoll` descriptors of a [`Watcher`], with the sockets that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Set {
     Outer,
     Inner,
 }
 
-/// The source of an event.
+/// The source of an event that the kernel reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
     Connection(ConnectionId),
@@ -52,7 +52,6 @@ pub(super) enum Watched {
 }
 
 impl Watched {
-    /// Returns the source of an event.
     pub(super) fn of(event: &epoll::Event) -> Self {
         let mark = event.data.u64();
         match u32::try_from(mark).ok().and_then(ConnectionId::new) {
@@ -80,8 +79,8 @@ impl Watcher {
         self.outer.as_fd()
     }
 
-    /// Takes events of one of the descriptors, at most [`EVENTS`]. `events` is empty and has room for
-    /// as many.
+    /// Takes at most [`EVENTS`] events of one descriptor. `events` must be empty, with room for
+    /// that many.
     pub(super) fn wait(&self, set: Set, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let epoll = match set {
             Set::Outer => &self.outer,
@@ -104,7 +103,7 @@ impl Watcher {
         Ok(epoll::add(self.of(id), stream, EventData::new_u64(id.get().into()), flags)?)
     }
 
-    /// Sets the events of a connection that the kernel reports.
+    /// Sets the events that the kernel reports for a connection.
     pub(super) fn modify(
         &self,
         id: ConnectionId,
@@ -114,7 +113,7 @@ impl Watcher {
         Ok(epoll::modify(self.of(id), stream, EventData::new_u64(id.get().into()), flags)?)
     }
 
-    /// Sets the events of the listener with this index that the kernel reports.
+    /// Sets the events that the kernel reports for the listener with this index.
     pub(super) fn modify_listener(
         &self,
         index: usize,

@@ -16,18 +16,18 @@ pub(super) struct ShardHandoffs {
     handoffs: Handoffs,
     barrier: ShutdownBarrier,
     counters: Arc<Counters>,
-    /// Messages that could not be handed off, for the core.
+    /// Messages that could not be handed off and go back to the core.
     returned: VecDeque<Returned>,
-    /// Number of failures among `returned`.
+    /// Number of [`Returned::Unsent`] failures among `returned`.
     unsent: usize,
-    /// Memberships that keep the shards running until the inputs taken since the last
-    /// [`note`](Self::note) are handled.
+    /// Memberships in the shutdown barrier, which keep all shards running until the inputs taken
+    /// since the last [`note`](Self::note) are handled.
     held: Vec<ShutdownBarrier>,
 }
 
-/// Maximum number of failures that wait to go back to the core: more than a turn usually has.
-/// Further ones are lost. Messages that arrived on streams have no such limit. The core had them
-/// before, within its own limits, and gets them back in the next turn.
+/// Maximum number of [`Returned::Unsent`] failures that wait for the core, more than a turn usually
+/// has. Further failures are lost. Messages that arrived on streams have no such limit, because the
+/// core has already limited them, and gets them back in the next turn.
 const UNSENT_MAX: usize = 4096;
 
 /// A message that could not be handed off.
@@ -64,8 +64,8 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned, unsent: 0, held }
     }
 
-    /// Hands an input to its shard. An input that cannot be handed off is counted. If it is a message
-    /// that its sender does not repeat, it then goes back to the core
+    /// Hands an input to the shard that it is for. An input that cannot be handed off is counted. A
+    /// message that its sender does not repeat goes back to the core
     /// ([`take_returned`](Self::take_returned)).
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
@@ -103,7 +103,7 @@ impl ShardHandoffs {
         Some(returned)
     }
 
-    /// Returns the number of messages that the core has not got back yet.
+    /// Returns the number of messages that wait to go back to the core.
     pub fn returned(&self) -> usize {
         self.returned.len()
     }
@@ -118,17 +118,16 @@ impl ShardHandoffs {
         &self.handoffs
     }
 
-    /// Returns the waker of this shard.
     pub fn waker(&self) -> &Waker {
         self.handoffs.waker()
     }
 
-    /// Returns this shard's membership in the shutdown barrier.
     pub fn barrier(&self) -> &ShutdownBarrier {
         &self.barrier
     }
 
-    /// Records whether this shard still has work, apart from the inputs of other shards.
+    /// Tells the shutdown barrier whether this shard still has work. `holds` is true if it has work
+    /// other than handoffs.
     pub fn note(&mut self, holds: bool) {
         self.barrier.note(holds || !self.is_empty() || !self.returned.is_empty());
         self.held.clear();

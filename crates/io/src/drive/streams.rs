@@ -8,9 +8,9 @@ use crate::connections::Connections;
 use crate::{StreamLimits, StreamListener, TlsPeers, WebSocketClient};
 
 impl Drive {
-    /// Returns the driver with connections: those that arrive at `listeners`, and those that the
-    /// core opens, with TLS to `tls_peers`. Without listeners there are no connections. The core may
-    /// not open WebSockets.
+    /// Lets the driver accept connections at `listeners`, and open connections for the core, with
+    /// TLS to `tls_peers`. Without listeners, the driver does neither. The core may not open
+    /// WebSockets.
     ///
     /// # Errors
     /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.
@@ -26,8 +26,8 @@ impl Drive {
         self.with_connections(listeners, limits, tls_peers, None)
     }
 
-    /// Returns the driver of a WebSocket client: it accepts no connections, and its core may open
-    /// WebSockets by the request of `client`.
+    /// Makes the driver a WebSocket client: it accepts no connections, and its core may open
+    /// WebSockets with the request of `client`.
     ///
     /// # Errors
     /// Returns the errors of `epoll_create(2)` and `epoll_ctl(2)`.

@@ -1,4 +1,4 @@
-//! The outcome of each message to the kernel.
+//! Passes datagrams and batches to the kernel, and finds the outcome of each.
 
 use std::io;
 use std::net::UdpSocket;
@@ -21,7 +21,7 @@ pub(super) const TRIES: usize = 3;
 pub(super) enum SendOutcome {
     Sent,
     Full,
-    /// Refused, with the kernel's code.
+    /// The kernel refused the datagram or the batch, with this error code.
     Refused(Cause, i32),
 }
 
@@ -78,7 +78,7 @@ pub(super) fn deliver(
     saw_report
 }
 
-/// Returns the cause for an error code of a send call that is still there after [`TRIES`].
+/// Returns the cause for an error code that a send call still returns after [`TRIES`] attempts.
 fn send_cause(code: i32) -> Cause {
     match cause(code) {
         // The sockets are not connected, so this is always a report about an earlier datagram,
@@ -108,7 +108,6 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Returns a patience of this time.
     pub(super) fn new(left: Duration) -> Self {
         Self { left }
     }

@@ -1,4 +1,4 @@
-//! The memory of the messages to the kernel.
+//! The memory from which the kernel reads the datagrams to send.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,12 +17,13 @@ use crate::gso::{GsoBatch, GsoPlan, Segment};
 /// its rest.
 const PIECES: usize = 3;
 
-/// The padding of a datagram.
+/// White space, from which the padding of a datagram is taken.
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "the index of a vector exceeds a byte");
 
-/// The memory that the kernel reads. It is valid only during a flush.
+/// The headers, I/O vectors and addresses that `sendmmsg` reads. They are valid only during a
+/// flush.
 pub(super) struct Frames {
     headers: [mmsghdr; BATCH],
     vectors: [iovec; PIECES * BATCH],
@@ -33,7 +34,6 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Creates empty frames.
     pub(super) fn new() -> Self {
         Self {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
@@ -46,9 +46,9 @@ impl Frames {
         }
     }
 
-    /// Fills frames for the pending entries of one socket, a frame for each batch, and returns the
-    /// batches. Entries whose bit is set in `may_join` may be in batches, with up to `pad_max`
-    /// bytes added to each.
+    /// Fills one frame for each batch of the `pending` entries of `queue` that belong to `socket`.
+    /// Returns the batches. Entries whose bit is set in `may_join` may be in batches with others,
+    /// with up to `pad_max` bytes added to each.
     pub(super) fn fill(
         &mut self,
         queue: &[Outgoing],
@@ -103,9 +103,9 @@ impl Frames {
         plan
     }
 
-    /// Sends `gso_batches`. The first of them has the number `first`. The frames must have been
-    /// filled by `fill`, and the entries must still exist. Returns the number of batches that the
-    /// kernel took.
+    /// Sends `gso_batches`, of which the first has the number `first`. Their frames must have been
+    /// filled by [`fill`](Self::fill), and their datagrams must still exist. Returns the number of
+    /// batches that the kernel took.
     pub(super) fn send(
         &mut self,
         socket: &UdpSocket,

@@ -18,8 +18,8 @@ pub struct WebSocketClient {
 
 impl WebSocketClient {
     /// Creates the request to the server at `host`, which includes the port unless that is the
-    /// default port. `path` begins with `/`. `origin` is the site that a browser would name, if
-    /// any.
+    /// default port. `path` begins with `/`. `origin` is the web site that a browser would name as
+    /// its origin, if any.
     ///
     /// # Errors
     /// Returns a text that names the part that a request cannot contain.
@@ -50,7 +50,7 @@ impl WebSocketClient {
         Ok(client)
     }
 
-    /// Returns a request with a key of its own.
+    /// Returns a new request, with a random key.
     ///
     /// RFC 7118 §4.1: "The client MUST include the value "sip" in the Sec-WebSocket-Protocol header in its
     /// handshake request."

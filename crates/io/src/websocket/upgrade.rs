@@ -11,17 +11,17 @@ use tungstenite::http::{HeaderMap, HeaderValue};
 
 use crate::Counters;
 
-/// Maximum number of bytes of a request or of a response. Browsers send less than 1 KiB, without
-/// cookies.
+/// Maximum number of bytes of the request or the response of a handshake. Browsers send less than 1
+/// KiB, without cookies.
 pub(super) const HANDSHAKE_MAX: usize = 8192;
 
 /// The name of the subprotocol for SIP.
 pub(super) const SIP: &str = "sip";
 
-/// The origins whose pages may connect, or `None` if all may.
+/// The origins of the web pages that may open a WebSocket, or `None` if all pages may.
 pub type Origins = Option<Arc<[String]>>;
 
-/// The state of a handshake.
+/// The result of a step of a handshake.
 #[derive(Debug)]
 pub(crate) enum Upgrade {
     /// The request or the response has not arrived completely.
@@ -165,7 +165,7 @@ fn rejected(status: &str, headers: &str, text: &str) -> Upgrade {
     Upgrade::Rejected(UpgradeFailure::Protocol, answer(status, headers, text))
 }
 
-/// Returns a response after which the connection ends.
+/// Returns a response that rejects a handshake and ends the connection.
 fn answer(status: &str, headers: &str, text: &str) -> Vec<u8> {
     let length = text.len() + 1;
     let response = format!(
