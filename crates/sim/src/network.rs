@@ -116,7 +116,6 @@ enum Event {
     ReadOn {
         node: NodeId,
     },
-    /// An event on a connection.
     Stream(Key, OnStream),
     /// A node gets an input, unless it has crashed since the event was scheduled.
     Given {

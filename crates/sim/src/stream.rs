@@ -197,7 +197,6 @@ impl Pipe {
         self.told = self.handed;
     }
 
-    /// Records that this many bytes have arrived.
     pub(crate) fn arrive(&mut self, bytes: u64) {
         self.arrived += bytes;
     }

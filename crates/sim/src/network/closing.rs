@@ -39,7 +39,6 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Resets the connections between two nodes.
     pub(super) fn reset_between(&mut self, a: NodeId, b: NodeId) {
         for (key, side) in self.streams.ends_of(a) {
             let connection = self.streams.connections.get(&key);

@@ -33,7 +33,6 @@ pub(super) struct Node<N> {
     pub last_read: Key,
 }
 
-/// An input of a core.
 pub(super) enum Input {
     Packet(Received),
     Failure(Failure),

@@ -30,7 +30,6 @@ impl Side {
     }
 }
 
-/// The state of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndState {
     /// The connection is not open yet.
@@ -94,7 +93,6 @@ impl Connection {
 /// All connections and listeners of a network.
 pub(super) struct Streams {
     pub settings: StreamSettings,
-    /// The buffers into which messages are read.
     pub pool: Pool,
     pub connections: BTreeMap<Key, Connection>,
     /// The connection and the end to which a connection id of a node's core refers.

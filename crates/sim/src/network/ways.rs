@@ -15,7 +15,6 @@ use crate::tap::Loss;
 /// reproducible.
 pub(super) struct Ways {
     seed: Seed,
-    /// The default link.
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
@@ -27,7 +26,6 @@ pub(super) struct Ways {
 /// A node, or `None` for an address without a node.
 type Peer = Option<NodeId>;
 
-/// The channel from one node to another.
 pub(super) struct Way {
     pub from: Peer,
     pub to: Peer,
@@ -74,7 +72,6 @@ impl Ways {
         self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }
 
-    /// Returns the channel from `from` to `to`.
     pub fn channel(&mut self, from: NodeId, to: NodeId) -> &mut Channel {
         let way = self.between(Some(from), Some(to));
         &mut self.ways[way as usize].channel
