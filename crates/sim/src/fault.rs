@@ -56,7 +56,7 @@ pub enum Fault {
         /// The other node.
         b: NodeId,
     },
-    /// A worse link replaces the link from one node to another, until [`Restore`](Self::Restore).
+    /// A worse link replaces the link from one node to another, until [`Restore`](Fault::Restore).
     Impair {
         /// Sender of the affected packets.
         from: NodeId,

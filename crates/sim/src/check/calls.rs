@@ -3,7 +3,8 @@
 //! The callers measure the goodput, the most important result of a run. So this checker verifies
 //! their *books*: the counts that they report about themselves. It derives the ending of each call
 //! again from the packets that leave and reach a group of callers, by the rules of RFC 3261
-//! §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compares the endings with the book. The checker asserts
+//! §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compares the endings with the book. The checker
+//! asserts
 //!
 //! - for callers: every offered call was started, or there was no room for it. Every started call
 //!   ended in exactly one way. For each way, the book has the number that the packets show.
