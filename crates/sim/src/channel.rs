@@ -7,24 +7,25 @@ use tidegate_world::{Flow, Stream, Timestamp};
 use crate::link::{Bandwidth, Link, Trip};
 use crate::tap::Loss;
 
-/// One direction between two nodes. The random outcome of a packet depends only on the seed and on
-/// earlier packets in that direction.
+/// The state of the link in one direction between two nodes. The random outcome of a packet depends
+/// only on the seed and on earlier packets in that direction.
 ///
 /// A channel is small, because a hundred nodes have ten thousand channels, and every packet uses
 /// one.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// The link, if it differs from the default.
+    /// The link that [`Network::connect`](crate::Network::connect) has set, or `None` for the
+    /// default link.
     pub link: Option<Box<Link>>,
-    /// A temporary override of the link.
+    /// The link that replaces the normal one during a fault.
     pub impaired: Option<Box<Link>>,
     pub partitioned: bool,
     stream: Stream,
-    /// Time at which the transmitter has sent all packets so far.
+    /// Time at which the transmitter will have sent all packets that it has got so far.
     free_at: Timestamp,
 }
 
-/// The delivery of a packet that is not lost.
+/// The travel of a packet that is not lost, and of its copy if the link has duplicated it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub first: Trip,
@@ -36,8 +37,8 @@ impl Channel {
         Self { link: None, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
     }
 
-    /// Carries a packet of `bytes` sent at `now`. If the channel has no link of its own, it uses
-    /// the link `all`.
+    /// Decides when a packet of `bytes` bytes that is sent at `now` arrives. A channel without a
+    /// link of its own uses the default link `all`.
     ///
     /// # Errors
     /// Returns an error if the packet is lost.
@@ -83,7 +84,8 @@ fn transmit(
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Returns the bytes of a packet on the wire: a UDP header of 8, an IP header of 20 or 40.
+/// Returns the size of a datagram on the wire, in bytes: the payload, a UDP header of 8, and an IP
+/// header of 20 (IPv4) or 40 (IPv6).
 pub(crate) fn on_the_wire(flow: Flow, payload: usize) -> usize {
     payload + if flow.remote.is_ipv4() { 28 } else { 48 }
 }

@@ -1,10 +1,10 @@
-//! Checkers: invariants of every run, with any seed, load and faults.
+//! Checkers: assertions that must hold in every run, with any seed, load and faults.
 //!
 //! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and passes it to each
 //! checker. At the end it compares the packets with the counts that the nodes report about
-//! themselves, their *books* ([`books`]). Checkers only use the [`Role`] of a node and the RFC.
-//! Each file begins with the assertions of its checker, the reason for them, and the assertions
-//! that still apply after a crash of a proxy.
+//! themselves, their *books* ([`books`]). Checkers derive the expected behaviour of a node from its
+//! [`Role`] and from the RFCs, not from its code. Each file begins with the assertions of its
+//! checker, the reason for them, and the assertions that still apply after a crash of a proxy.
 //!
 //! | checker | asserts |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | [`answers`] | an INVITE that a proxy has answered with 100 gets a final response |
 //! | [`provenance`] | a proxy sends nothing without a reason in its inputs |
 //! | [`forwarding`] | a proxy makes only the changes of RFC 3261 §16 to a message |
-//! | [`hops`] | ACK and CANCEL of one hop, and the number of retransmissions of a request |
+//! | [`hops`] | an ACK or CANCEL of one hop belongs to an INVITE, and retransmissions are limited |
 //! | [`conservation`] | packets neither vanish nor appear from nowhere, and nodes count them all |
 //! | [`leases`] | a balancer has the same counts for its back ends as a slow, simple model of it |
 //! | [`counts`] | at the end every count has returned to zero |
@@ -22,11 +22,11 @@
 //! | [`exclusion`] | a back end that answers well-behaved callers is not excluded |
 //! | [`innocents`] | a call of a well-behaved caller continues, whatever attackers send |
 //! | [`shares`] | no address fills the tables of a proxy |
-//! | [`amplification`] | an unverified source gets little more than it sends |
+//! | [`amplification`] | a source that is not verified gets little more than it sends |
 //!
-//! All memory is bounded ([`Recent`](recent::Recent)): entries older than any timer of SIP are
-//! forgotten. If an entry does not fit into the memory of a checker, the checker counts it and does
-//! not watch it.
+//! The memory of all checkers is bounded ([`Recent`](recent::Recent)): entries older than any timer
+//! of SIP are forgotten. If an entry does not fit into the memory of a checker, the checker counts
+//! the entry and does not watch it.
 
 pub mod amplification;
 pub mod answers;
@@ -64,8 +64,8 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Number of reported violations after which the report contains only the first violation of each
-/// further checker. All others are only counted.
+/// Maximum number of violations in a report. Further violations are only counted, but the first
+/// violation of each checker is always in the report.
 const VIOLATIONS_MAX: usize = 32;
 
 /// The role of a node, as far as the assertions depend on it.
@@ -124,7 +124,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The findings of the checkers.
+/// The violations that the checkers have found so far.
 #[derive(Debug, Default)]
 pub struct Findings {
     now: Timestamp,
@@ -133,7 +133,6 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Records a violation.
     pub(crate) fn report(&mut self, checker: &'static str, node: Option<NodeId>, what: String) {
         // The first violation of each checker is always kept.
         let is_first = self.kept.iter().all(|known| known.checker != checker);
@@ -145,7 +144,7 @@ impl Findings {
     }
 }
 
-/// All checkers, as a tap.
+/// A [`Tap`] that passes every packet of a network to all checkers.
 #[derive(Default)]
 pub struct Checkers {
     roles: BTreeMap<NodeId, Role>,
@@ -178,8 +177,8 @@ impl Checkers {
         self.roles.insert(node, role);
     }
 
-    /// Declares the parts of a proxy's configuration that determine its counts of calls. The proxy
-    /// must handle each packet at once.
+    /// Declares the parts of a proxy's configuration that determine its counts of calls, so that
+    /// [`leases`] checks these counts. The proxy must handle each packet at once.
     pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
         self.leases.declare(node, balancer);
     }
@@ -194,8 +193,8 @@ impl Checkers {
         self.parties.insert(address);
     }
 
-    /// Records that a node crashed at `now`. The checkers assert nothing about the state that it
-    /// has lost.
+    /// Records that a node crashed at `now`. The checkers assert nothing about the state that the
+    /// node has lost.
     pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.conservation.crashed(node);
         self.leases.crashed(node);
@@ -206,13 +205,13 @@ impl Checkers {
         self.lives.crashed(now, node);
     }
 
-    /// Records that a node was stalled or told to drain: from then on its timers may be late, or it
-    /// rejects new work.
+    /// Records that a node was stalled or told to drain. From then on the checkers allow that its
+    /// timers are late and that it rejects new work.
     pub fn disturbed(&mut self, node: NodeId) {
         self.lives.disturbed(node);
     }
 
-    /// Checks the book of a running node.
+    /// Checks the book of a running node: the counts that the node reports about itself.
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
@@ -225,8 +224,8 @@ impl Checkers {
         }
     }
 
-    /// Ends the run. `books` are the books of the nodes that are up. `quiet` is true if no more
-    /// events are left.
+    /// Makes the checks at the end of a run. `books` are the books of the nodes that are up.
+    /// `quiet` is true if no more events are left.
     pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
         let found = &mut self.found;
         found.now = now;

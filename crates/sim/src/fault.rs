@@ -1,4 +1,4 @@
-//! Faults and their times.
+//! Faults of a simulated network, and plans that say when they happen.
 
 mod plan;
 
@@ -12,15 +12,16 @@ use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 pub use plan::{Episode, Plan, Shape, Trouble};
 
-/// A fault, or the end of one. [`Network::apply`](crate::Network::apply) carries it out.
+/// The start or the end of a fault in a simulated network.
+/// [`Network::apply`](crate::Network::apply) carries it out.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// A node loses its core and all its state.
+    /// A node crashes, and loses its core and all its state.
     Crash {
         /// The node.
         node: NodeId,
-        /// The reports that senders to the node get.
+        /// The ICMP reports, if any, that senders to the crashed node get.
         silence: Silence,
     },
     /// A node that has crashed gets a new core.
@@ -32,7 +33,7 @@ pub enum Fault {
     Stall {
         /// The node.
         node: NodeId,
-        /// Duration of the stall. In text, it is in microseconds.
+        /// Duration of the stall, serialized in microseconds.
         #[serde(rename = "lasts_us", with = "micros")]
         lasts: Duration,
     },
@@ -41,30 +42,30 @@ pub enum Fault {
         /// The node.
         node: NodeId,
     },
-    /// No packet passes between two nodes.
+    /// Two nodes are partitioned: no packet passes between them.
     Partition {
         /// One of the two nodes.
         a: NodeId,
         /// The other node.
         b: NodeId,
     },
-    /// A partition ends.
+    /// The partition of two nodes ends.
     Heal {
         /// One of the two nodes.
         a: NodeId,
         /// The other node.
         b: NodeId,
     },
-    /// A worse link temporarily replaces the current one.
+    /// A worse link replaces the link from one node to another, until [`Restore`](Fault::Restore).
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
         /// Receiver of the affected packets.
         to: NodeId,
-        /// The worse link.
+        /// The link that temporarily replaces the normal one.
         link: Link,
     },
-    /// The normal link returns.
+    /// The normal link from one node to another replaces the worse one again.
     Restore {
         /// Sender of the affected packets.
         from: NodeId,
@@ -78,15 +79,15 @@ pub enum Fault {
         /// The other node.
         b: NodeId,
     },
-    /// The next message of a node to another node breaks its connection: only a part of the message
-    /// arrives.
+    /// The connection that carries the next message from one node to another breaks in the middle
+    /// of that message.
     Sever {
         /// Sender of the message.
         from: NodeId,
         /// Receiver of the message.
         to: NodeId,
     },
-    /// A node reads each stream slowly.
+    /// A node reads slowly from each of its streams.
     ReadSlowly {
         /// The node.
         node: NodeId,

@@ -7,18 +7,18 @@ use tidegate_world::Stream;
 
 use crate::micros;
 
-/// One direction between two hosts. All packets are treated in the same way, and influence each
-/// other only in the queue.
+/// The properties of a link in one direction between two hosts. Packets influence each other only
+/// in the queue of the link.
 ///
-/// In text, durations are whole microseconds.
+/// Durations are serialized as whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Link {
     /// Delay of every packet.
     #[serde(rename = "delay_us", with = "micros")]
     pub delay: Duration,
-    /// Additional delay, uniform in `0..jitter`. If it exceeds the gap between two packets, they
-    /// may be reordered.
+    /// Maximum additional delay of a packet. The additional delay is drawn uniformly from
+    /// `0..jitter`. If it exceeds the gap between two packets, they may be reordered.
     #[serde(rename = "jitter_us", with = "micros")]
     pub jitter: Duration,
     /// Fraction of packets that are lost, 0..1.
@@ -34,11 +34,11 @@ pub struct Link {
     pub cut: bool,
 }
 
-/// The transmitter of a link, with its queue.
+/// The rate at which a link sends packets, and the limit of its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
-    /// Rate in bits a second, at least 1. The headers of IP and UDP count.
+    /// Rate in bits a second, at least 1, including IP and UDP headers.
     pub bits_per_s: u64,
     /// Maximum number of bytes that wait or are being transmitted. The link loses a packet that
     /// would exceed this number.
@@ -83,8 +83,8 @@ impl Link {
     }
 }
 
-/// Returns true with the probability `share`. If `share` is 0, it draws no random number, so an
-/// effect that is not used does not change the trace.
+/// Returns true with the probability `share`. If `share` is 0, draws no random number, so that an
+/// effect that is not used does not change the random numbers of other effects.
 fn happens(share: f64, stream: &mut Stream) -> bool {
     share > 0.0 && stream.unit() < share
 }

@@ -1,4 +1,4 @@
-//! Times in text: whole microseconds.
+//! Serializes times as whole microseconds.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) fn deserialize<'de, T: Micros, D: Deserializer<'de>>(from: D) -> Resu
     u64::deserialize(from).map(T::of_micros)
 }
 
-/// A value that can be written in microseconds.
+/// A time that can be converted to and from whole microseconds.
 pub(crate) trait Micros {
     fn micros(&self) -> u64;
     fn of_micros(us: u64) -> Self;

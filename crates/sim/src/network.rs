@@ -30,23 +30,29 @@ pub use summary::Summary;
 use traffic::OnStream;
 use ways::Ways;
 
-/// Cores with addresses, a link between any two, and a tap that sees every packet.
+/// A simulated network: [`Core`]s with addresses, a link between any two of them, and a tap that
+/// sees every packet.
 ///
-/// The cores have one type: an enum, a `Box<dyn Core>`, or a `&mut dyn Core` if they are borrowed.
-/// A seed always gives the same run, because events have a total order: by time, and then by the
-/// order in which they were entered.
+/// All cores have one type `N`: an enum, a `Box<dyn Core>`, or a `&mut dyn Core` if they are
+/// borrowed. A seed always gives the same run, because events have a total order: by time, and then
+/// by the order in which they were entered.
 ///
-/// Work takes no time here: a core handles its inputs at once, in the order of arrival. A core
-/// whose work takes time is put on a `Host` of `tidegate-emulate`.
+/// Work takes no time in the network: a core handles its inputs at once, in the order of arrival. A
+/// core whose work takes time is put on a `Host` of `tidegate-emulate`.
 ///
 /// # When the outcome of a packet is decided
 ///
-/// The link decides at the time when the packet is sent. If a link is changed, cut or partitioned
-/// later, or if the sender crashes, packets in flight still arrive. The receiver must
-/// be up only at the time of arrival. So a restarted receiver gets the packet.
+/// When a packet is sent, the link decides whether the packet is lost and when it arrives. If the
+/// link is changed, cut or partitioned later, or if the sender crashes, packets in flight still
+/// arrive. The receiver must be up only at the time of arrival, so a receiver that was restarted in
+/// the meantime gets the packet.
 ///
 /// Packets that a node's core wants to [shed](Core::poll_shedding) are dropped when they arrive,
 /// even while the node is stalled.
+///
+/// A datagram causes an ICMP report if no node has its destination address, or if only the process
+/// of the receiver has ended ([`Silence::Refused`]). The sender gets [`Core::on_failed`] with
+/// [`Cause::Refused`] after the delay of the link back, unless that link loses the report.
 ///
 /// The [zone](Self::zone_mut) answers the [queries](Core::poll_query) of a core. No link is
 /// involved, so partitions have no effect on queries. A node that has crashed since its query gets
@@ -54,20 +60,19 @@ use ways::Ways;
 ///
 /// # Streams
 ///
-/// A node [listens](Self::listen) for connections at addresses of its own choice. The network
-/// carries out [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) as in the
-/// contract. The core decides which message travels on which connection. A message that is sent on
-/// a stream but names no open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
-/// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
-/// [`on_writable`](Core::on_writable). Acknowledgements of read bytes use the link back. While
-/// that link is cut, a sender sends no more than a window, and its connection fails with
-/// [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut). A tap sees messages, not
-/// segments. It sees them between the addresses of listeners, without the port that the system has
-/// chosen for an opened connection. A message on a connection that ended before it was read is lost
-/// ([`Loss::Closed`]).
+/// A node [listens](Self::listen) for connections at addresses of its own choice. The network opens
+/// and closes connections when a core asks for it ([`poll_connect`](Core::poll_connect),
+/// [`poll_close`](Core::poll_close)). The core decides which message travels on which connection. A
+/// message that is sent on a stream but names no open connection is lost ([`Loss::Unconnected`]). A
+/// message on a connection that ended before the message was read is lost too ([`Loss::Closed`]).
 ///
-/// A packet to a port without a listener causes an ICMP report. The sender gets [`Core::on_failed`]
-/// with [`Cause::Refused`] after the delay of the link back, unless that link loses the report.
+/// Bytes arrive in order, and a loss causes only delay. If a receiver does not read, the sender's
+/// core has to wait for [`on_writable`](Core::on_writable). Acknowledgements of read bytes use the
+/// link back. While that link is cut, a sender sends no more than a window, and its connection
+/// fails with [`CloseCause::TimedOut`](tidegate_world::CloseCause::TimedOut).
+///
+/// A tap sees messages, not segments. For a tap, the opener of a connection has the address at
+/// which it listens, without the port that the operating system has chosen for the connection.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
     ways: Ways,
@@ -77,7 +82,7 @@ pub struct Network<N, T = ()> {
     tap: T,
     now: Timestamp,
     summary: Summary,
-    /// Returns whether a node with this core reads from streams now.
+    /// A function that returns whether a node with this core reads from its streams now.
     reads: fn(&N) -> bool,
 }
 
@@ -91,12 +96,12 @@ enum Event {
     Timer {
         node: NodeId,
     },
-    /// An ICMP report.
+    /// A node gets an ICMP report about a packet that it has sent.
     Failed {
         node: NodeId,
         failure: Failure,
     },
-    /// An answer to a node's query. The node gets it only if it has not crashed since the query.
+    /// A node gets the answer to its query, unless it has crashed since the query.
     Answered {
         node: NodeId,
         life: u32,
@@ -111,9 +116,8 @@ enum Event {
     ReadOn {
         node: NodeId,
     },
-    /// An event on a connection.
     Stream(Key, OnStream),
-    /// An input for a node. The node gets it only if it has not crashed meanwhile.
+    /// A node gets an input, unless it has crashed since the event was scheduled.
     Given {
         node: NodeId,
         life: u32,
@@ -121,13 +125,13 @@ enum Event {
     },
 }
 
-/// Size of an ICMP report in bytes: its own header, the headers of the packet, and eight further
-/// bytes.
+/// Size of an ICMP report in bytes: the ICMP header, the IP and UDP headers of the reported packet,
+/// and eight further bytes.
 const ICMP: usize = 8 + 28 + 8;
 
 impl<N: Core, T: Tap> Network<N, T> {
     /// Creates an empty network at time zero. Any two nodes have `link` between them, unless
-    /// [`connect`](Self::connect) sets another one. Links draw from `seed`.
+    /// [`connect`](Self::connect) sets another one. Links draw their random numbers from `seed`.
     pub fn new(seed: Seed, link: Link, tap: T) -> Self {
         Self {
             nodes: Vec::new(),
@@ -142,10 +146,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Adds a core at these addresses.
+    /// Adds a node with this core, at these addresses.
     ///
     /// # Panics
-    /// Panics if another node has one of these addresses, or if there are 65,535 nodes.
+    /// Panics if another node has one of these addresses, or if there are already 65,535 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {
@@ -170,12 +174,12 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.nodes[node.index()].core.as_ref().expect("a node that is up")
     }
 
-    /// Returns whether a node has a core.
+    /// Returns whether a node is up. A crashed node is not up until it is restarted.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes[node.index()].core.is_ok()
     }
 
-    /// Returns the zone: the names and how they are resolved. It is empty at first.
+    /// Returns the zone, which answers the queries of cores. It is empty at first.
     pub fn zone_mut(&mut self) -> &mut Zone {
         &mut self.zone
     }
@@ -195,7 +199,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.now
     }
 
-    /// Returns whether the calendar contains no more events that have an effect.
+    /// Returns whether the run is over, because no scheduled event has an effect any more.
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
@@ -208,7 +212,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.is_empty()
     }
 
-    /// Runs until no events are left, or until `end`.
+    /// Runs the network until no events are left, or until `end`. Returns the packet counts so far.
     pub fn run_until(&mut self, end: Timestamp) -> Summary {
         while let Some((at, event)) = self.calendar.pop_by(end) {
             if !self.is_stale(at, &event) {
@@ -223,18 +227,18 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.summary
     }
 
-    /// Returns the counts so far.
+    /// Returns the packet counts so far.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// Returns the tap and the cores of the nodes in their order, or `None` for a crashed node.
+    /// Returns the cores in the order of their nodes, with `None` for a crashed node, and the tap.
     pub fn into_parts(self) -> (Vec<Option<N>>, T) {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }
 
-    /// Returns whether an entry of the calendar of events has no effect. A timer that was moved to
-    /// an earlier time, or whose node crashed, leaves such an entry behind.
+    /// Returns whether a scheduled event no longer has an effect. Examples are a timer that was
+    /// moved to an earlier time, and a timer whose node has crashed.
     fn is_stale(&self, at: Timestamp, event: &Event) -> bool {
         match event {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
@@ -284,7 +288,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.lose(why, back(flow), &received.bytes);
     }
 
-    /// Gives a node a packet, now or when it is resumed.
+    /// Gives a packet to a node: at once, or, if the node is stalled, when it is resumed.
     fn offer(&mut self, id: NodeId, received: Received) {
         let node = &mut self.nodes[id.index()];
         let Ok(core) = &mut node.core else { return };
@@ -297,7 +301,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Gives a node an input, now or when it is resumed. A crashed node gets nothing.
+    /// Gives an input to a node: at once, or, if the node is stalled, when it is resumed. A crashed
+    /// node gets nothing.
     fn give(&mut self, id: NodeId, input: Input) {
         let node = &mut self.nodes[id.index()];
         let Ok(core) = &mut node.core else { return };
@@ -420,7 +425,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
-    /// Reports an undeliverable packet to its sender, if the link back permits it.
+    /// Reports an undeliverable packet to its sender, unless the link back to the sender loses the
+    /// report.
     fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
         let flow = back(flow);
         self.lose(why, flow, bytes);

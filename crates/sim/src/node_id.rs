@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct NodeId(u16);
 
 impl NodeId {
-    /// Returns the node that is added after `index` others.
+    /// Returns the id of the node that is [added](crate::Network::add) after `index` others.
     ///
     /// # Panics
-    /// Panics if `index` is 65,535 or more: a network has no more nodes.
+    /// Panics if `index` is 65,535 or more: a network has at most 65,535 nodes.
     pub fn new(index: usize) -> Self {
         let id = u16::try_from(index).ok().filter(|&id| id < u16::MAX);
         Self(id.expect("a network has at most 65,535 nodes"))
@@ -32,13 +32,14 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// The kind of reports that senders get about a crashed node.
+/// The ICMP reports, if any, that senders get about a crashed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Silence {
-    /// The process has ended. Its machine answers with ICMP: port unreachable.
+    /// Only the process of the node has ended. The machine answers packets with ICMP "port
+    /// unreachable".
     Refused,
-    /// The machine is down. There are no reports.
+    /// The machine of the node is down, so senders get no ICMP reports.
     Silent,
 }
 

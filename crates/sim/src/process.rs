@@ -10,26 +10,26 @@ use tidegate_world::{
     Query, QueryAnswer, QueryId, Received, ShardIndex, Shedding, Timestamp, Transmit, Work,
 };
 
-/// The cores of all shards of a process.
+/// A process with several shards, each with its own core, that acts as one [`Core`].
 ///
-/// A process with shards has one socket for each shard at the same address, and the operating
-/// system chooses the shard by the addresses of a datagram. So all datagrams between two addresses
-/// go to the same shard here, and so do the reports of failures. A connection belongs to the shard
-/// in its [name](ConnectionId::shard).
+/// In a real process, each shard has its own socket at the same address, and the operating system
+/// chooses the shard by the two addresses of a datagram. So here all datagrams between two
+/// addresses go to the same shard, and so do reports that such a datagram could not be delivered. A
+/// connection belongs to the shard that its [id](ConnectionId::shard) contains.
 ///
 /// An input that a shard [hands off](Core::poll_handoff) reaches the other shard after a fixed
 /// time, in order. A real shard needs about this time to wake. No handoff is lost here, although
 /// the queues between the shards of a real process have a limit.
 pub struct Process<C> {
     shards: Vec<C>,
-    /// The index of shard 0. It contains the number of shards, which the name of a connection
-    /// leaves out.
+    /// The index of shard 0, which also contains the number of shards. [`ConnectionId::shard`]
+    /// needs this number, because a connection id does not contain it.
     any: ShardIndex,
     handoff_time: Duration,
     /// Handoffs on their way, with the time at which they arrive.
     handoffs: VecDeque<(Timestamp, Handoff)>,
-    /// The most recent unanswered queries: the id that the process uses, the shard, and the id that
-    /// the shard uses.
+    /// The most recent unanswered queries: the id outside the process, the shard that has asked,
+    /// and the id of the query in that shard.
     queries: VecDeque<(QueryId, u16, QueryId)>,
     next_query: QueryId,
     filtered: Arc<Counter>,
@@ -73,8 +73,8 @@ impl<C: Core> Process<C> {
         &mut self.shards[usize::from(shard)]
     }
 
-    /// Sends the handoffs of all shards on their way, and gives those that have arrived to their
-    /// shards.
+    /// Takes the new handoffs of all shards, and gives each handoff that is due to the shard that
+    /// it is for.
     fn hand_off(&mut self, now: Timestamp) {
         loop {
             for core in &mut self.shards {
@@ -96,13 +96,13 @@ impl<C: Core> Process<C> {
         }
     }
 
-    /// Gives one shard an input.
+    /// Gives an input to one shard, and then handles the handoffs that it causes.
     fn give(&mut self, now: Timestamp, shard: u16, input: impl FnOnce(&mut C)) {
         input(self.core(shard));
         self.hand_off(now);
     }
 
-    /// Gives each shard an input.
+    /// Gives an input to each shard, and then handles the handoffs that it causes.
     fn give_all(&mut self, now: Timestamp, input: impl Fn(&mut C)) {
         self.shards.iter_mut().for_each(input);
         self.hand_off(now);
@@ -206,8 +206,8 @@ impl<C: Core> Core for Process<C> {
         self.shards.iter_mut().find_map(Core::poll_close)
     }
 
-    /// Returns that nothing is shed. Each shard has a socket of its own, so `offer` drops the
-    /// datagrams for each shard separately.
+    /// Returns rules that shed nothing, because [`offer`](Self::offer) itself drops the datagrams
+    /// that a shard wants to shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

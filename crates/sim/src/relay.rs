@@ -1,4 +1,4 @@
-//! A relay between a target and its clients that loses packets.
+//! A relay that carries packets between a target and its clients over simulated links.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct RelaySettings {
     pub packets_max: usize,
 }
 
-/// The counts of one direction.
+/// The packet counts of one direction of a [`Relay`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carriage {
     /// Packets received.
@@ -60,9 +60,9 @@ pub struct RelayCounts {
     /// Packets of clients that the relay dropped because it had no source address left for a new
     /// client.
     pub no_room: u64,
-    /// Packets that belong to no client or do not come from the target. They arrived at an address
-    /// in `backs` from another sender than the target, or at an address in `backs` that is not in
-    /// use, or they came from the target to the front.
+    /// Packets that the relay dropped because they belong to no client: packets from the target to
+    /// `front`, and packets to an address in `backs` from another sender than the target or before
+    /// the address is in use.
     pub strays: u64,
     /// Packets that arrived while the relay was stopping.
     pub late: u64,
@@ -70,8 +70,8 @@ pub struct RelayCounts {
     pub undelivered: u64,
 }
 
-/// Two [`Link`]s with addresses: a core that carries packets between one target and several
-/// clients, in simulated time or on real sockets.
+/// A core that carries packets between one target and several clients over two [`Link`]s, in
+/// simulated time or on real sockets.
 ///
 /// The random outcome of a packet depends only on the seed and on the number of earlier packets in
 /// its direction.
@@ -182,7 +182,7 @@ impl Relay {
         self.under_way.push(at + trip.after, (direction, Transmit::new(flow, bytes)));
     }
 
-    /// Sends the packets whose time has come.
+    /// Sends the packets that are due.
     fn deliver(&mut self, now: Timestamp) {
         while let Some((_, (direction, transmit))) = self.under_way.pop_by(now) {
             self.counts.carriage(direction).sent += 1;
@@ -234,7 +234,8 @@ impl Core for Relay {
         self.under_way.next()
     }
 
-    /// Returns whether no packet is in flight. Packets in flight still arrive.
+    /// Returns whether no packet is in flight. A draining relay still delivers the packets in
+    /// flight.
     fn is_drained(&self) -> bool {
         self.under_way.is_empty()
     }

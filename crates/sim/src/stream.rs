@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use tidegate_world::{Buffer, STREAM_WINDOW, Timestamp};
 
-/// Bytes of a segment: the TCP payload of an Ethernet frame.
+/// Maximum number of bytes in a segment: the TCP payload of an Ethernet frame.
 const SEGMENT: u64 = 1448;
 
 /// The settings of the operating systems that carry the streams of a [`Network`](crate::Network).
 ///
-/// Streams use the [`Link`](crate::Link) between the two nodes, in segments. A lost segment is sent
-/// again, and later ones wait. So a loss causes only delay. Acknowledgements of the bytes that were
-/// read use the link back. If one is lost, a later one replaces it.
+/// The bytes of a stream travel in segments over the [`Link`](crate::Link) between the two nodes. A
+/// lost segment is sent again while later segments wait, so a loss causes only delay.
+/// Acknowledgements of bytes that were read travel over the link back. A later acknowledgement
+/// replaces a lost one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     /// Time to open a connection in addition to one round trip, such as for a TLS handshake.
@@ -22,7 +23,7 @@ pub struct StreamSettings {
     pub buffer: usize,
     /// Maximum number of sent bytes that the receiver has not yet acknowledged as read.
     pub window: usize,
-    /// Time after which a lost segment is sent again. It doubles each time.
+    /// Time after which a lost segment is sent again. The time doubles with each retransmission.
     pub retry: Duration,
     /// Maximum number of consecutive retransmissions before the connection fails.
     pub retries_max: u32,
@@ -50,7 +51,7 @@ impl StreamSettings {
         (tries <= self.retries_max).then(|| self.retry * (1 << doublings))
     }
 
-    /// Returns the time after which a segment without an answer is given up.
+    /// Returns the time after which a sender gives up a segment that gets no answer.
     pub(crate) fn gives_up_after(&self) -> Duration {
         (1..=self.retries_max).filter_map(|tries| self.retry_after(tries)).sum()
     }
@@ -92,16 +93,17 @@ pub(crate) struct Pipe {
     acked: u64,
     /// Future values of `acked`, each with the time from which it applies.
     acks: VecDeque<(Timestamp, u64)>,
-    /// Offset up to which the receiver has sent reports that bytes were read, including lost ones.
+    /// Offset up to which the receiver has tried to acknowledge bytes, including lost
+    /// acknowledgements.
     reported: u64,
     /// Number of consecutive lost acknowledgements.
     pub(crate) ack_tries: u32,
     pub(crate) will_repeat_ack: bool,
     /// Value of `handed` when the driver last told the sender that it may send more.
     told: u64,
-    /// Arrival of the last segment. No segment overtakes it.
+    /// Arrival time of the last segment sent so far. Later segments do not arrive earlier.
     pub(crate) last_arrival: Timestamp,
-    /// Time that the last segment took to the receiver.
+    /// Travel time of the last segment sent so far.
     pub(crate) trip: Duration,
     /// Number of consecutive losses of the next segment so far.
     pub(crate) tries: u32,
@@ -110,8 +112,7 @@ pub(crate) struct Pipe {
     /// True if an event is scheduled that sends the lost segment again, or sends more when the
     /// window opens.
     pub(crate) is_woken: bool,
-    /// Offset at which the connection will break, and whether it has broken, or `None` if it will
-    /// not break.
+    /// Offset at which a fault will break the connection, or `None` if no fault will break it.
     breaks_at: Option<u64>,
     is_broken: bool,
     /// True if the receiver has got the end of the stream.
@@ -133,7 +134,7 @@ impl Pipe {
         None
     }
 
-    /// Makes the connection break in the middle of the last message.
+    /// Makes the connection break in the middle of the message that was handed out last.
     pub(crate) fn break_last(&mut self) {
         self.breaks_at = self.messages.back().map(|last| last.start + last.bytes.len() as u64 / 2);
     }
@@ -184,9 +185,9 @@ impl Pipe {
         self.acks.front().map(|ack| ack.0)
     }
 
-    /// Returns whether the driver must now tell the sender's core that it may send more. This is so
-    /// when the operating system has taken all bytes, and at least half a window since the core was
-    /// last told.
+    /// Returns whether the driver must now tell the sender's core that it may send more: the
+    /// operating system has taken all bytes, and the core has handed out at least half a window
+    /// since it was last told.
     pub(crate) fn is_writable_due(&self) -> bool {
         self.taken == self.handed && self.handed - self.told >= STREAM_WINDOW as u64 / 2
     }
@@ -196,7 +197,6 @@ impl Pipe {
         self.told = self.handed;
     }
 
-    /// Records that this many bytes have arrived.
     pub(crate) fn arrive(&mut self, bytes: u64) {
         self.arrived += bytes;
     }
@@ -225,59 +225,57 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Returns whether the receiver has read bytes since it last tried to report this.
+    /// Returns whether the receiver has read bytes since the last call of this function.
     pub(crate) fn is_report_due(&mut self) -> bool {
         std::mem::replace(&mut self.reported, self.read) < self.read
     }
 
-    /// Returns whether bytes were read, and no report of this is on its way to the sender.
+    /// Returns whether the receiver has read bytes for which no acknowledgement is on its way to
+    /// the sender or has arrived.
     pub(crate) fn lacks_ack(&self) -> bool {
         self.acks.back().map_or(self.acked, |ack| ack.1) < self.read
     }
 
-    /// Sends a report of all bytes read so far, which travels for `trip`. No report overtakes
-    /// another.
+    /// Sends an acknowledgement of all bytes read so far, which travels for `trip`. No
+    /// acknowledgement overtakes another.
     pub(crate) fn acknowledge(&mut self, now: Timestamp, trip: Duration) {
         self.ack_tries = 0;
         let at = self.acks.back().map_or(now + trip, |ack| ack.0.max(now + trip));
         self.acks.push_back((at, self.read));
     }
 
-    /// Takes the next message, if it was read completely. `up_to` is the offset up to which bytes
-    /// were read.
+    /// Removes and returns the oldest message, if the offset of its end is at most `up_to`.
     pub(crate) fn deliver(&mut self, up_to: u64) -> Option<Buffer> {
         let whole = self.messages.front().is_some_and(|message| message.end() <= up_to);
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Marks up to `most` bytes as read without removing the messages from the stream. Returns the
-    /// number of bytes.
+    /// Marks up to `most` arrived bytes as read, but keeps their messages. Returns the number of
+    /// bytes.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;
         read
     }
 
-    /// Returns the next message as the sender handed it out, and the offset of its end, if it was
-    /// read completely.
+    /// Returns the oldest message and the offset of its end, if the message was read completely.
     pub(crate) fn front(&self) -> Option<(&[u8], u64)> {
         let message = self.messages.front().filter(|message| message.end() <= self.read)?;
         Some((&message.bytes, message.end()))
     }
 
-    /// Returns whether a part of a message was read.
+    /// Returns whether the receiver has read a part of the oldest message.
     pub(crate) fn is_within_message(&self) -> bool {
         self.messages.front().is_some_and(|message| message.start < self.read)
     }
 
-    /// Removes a message that the operating system has not sent completely, and returns it, if
-    /// there is one.
+    /// Removes and returns the newest message, if the operating system has not sent it completely.
     pub(crate) fn drop_unsent(&mut self) -> Option<Buffer> {
         let unsent = self.messages.back().is_some_and(|message| message.end() > self.departed);
         if unsent { self.messages.pop_back().map(|message| message.bytes) } else { None }
     }
 
-    /// Removes a message that the receiver will never read, and returns it, if there is one.
+    /// Removes and returns the oldest message, which the receiver will never read.
     pub(crate) fn drop_unread(&mut self) -> Option<Buffer> {
         self.is_dead = true;
         self.messages.pop_front().map(|message| message.bytes)

@@ -1,4 +1,4 @@
-//! Taps, which see the packets of a network.
+//! Taps: observers of the packets of a network.
 
 use std::net::IpAddr;
 
@@ -21,9 +21,9 @@ pub enum Loss {
     Down,
     /// The receiver was stalled, and its buffers were full.
     Stalled,
-    /// The core of the receiver had asked to drop such packets unread.
+    /// The receiver's core wanted to [shed](tidegate_world::Core::poll_shedding) the packet unread.
     Filtered,
-    /// No node has the address.
+    /// No node has the destination address of the packet.
     Nobody,
     /// The connection ended before the packet was read.
     Closed,
@@ -84,7 +84,7 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
 pub struct Trace(Hasher);
 
 impl Trace {
-    /// Returns the hash for a run without packets.
+    /// Returns the trace of a run without packets.
     pub fn new() -> Self {
         Self(Hasher::new())
     }
@@ -125,8 +125,8 @@ impl Tap for Trace {
     }
 }
 
-/// Length of the data that are hashed before the bytes: a time, two IPv6 addresses with their
-/// ports, a transport and a length.
+/// Maximum length of the data that are hashed before the bytes of a packet: a time, two IPv6
+/// addresses with their ports, a transport and a length.
 const HEAD: usize = 8 + 2 * (16 + 2) + 1 + 4;
 
 #[cfg(test)]

@@ -13,14 +13,15 @@ use tidegate_world::{
 
 use crate::micros;
 
-/// The behaviour of the resolver.
+/// The delays and failures of a simulated resolver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// Delay of an answer. In text, it is in microseconds.
+    /// Minimum delay of an answer, serialized in microseconds.
     #[serde(rename = "delay_us", with = "micros", default)]
     pub delay: Duration,
-    /// Maximum additional delay, uniformly distributed. In text, it is in microseconds.
+    /// Maximum additional delay of an answer, uniformly distributed. It is serialized in
+    /// microseconds.
     #[serde(rename = "jitter_us", with = "micros", default)]
     pub jitter: Duration,
     /// Share of the queries that fail, 0 to 1.
@@ -31,7 +32,8 @@ pub struct Resolution {
     pub lost: f64,
 }
 
-/// The names and keys that exist, and the answers to queries for them.
+/// A simulated resolver: the host names and lookup keys that exist, and the answers to queries for
+/// them.
 ///
 /// The content of an answer is determined at the time of the query. A name or key that was not set
 /// is not found. Names are compared without regard to case, and a final dot makes no difference.
@@ -40,12 +42,12 @@ pub struct Zone {
     stores: BTreeMap<LookupKind, Store>,
     negative_ttl: Option<Duration>,
     usual: Resolution,
-    /// The behaviour that currently replaces the normal one, or `None` if the normal one applies.
+    /// The behaviour of the resolver during a fault, or `None` if its normal behaviour applies.
     instead: Option<Resolution>,
     stream: Stream,
 }
 
-/// The values of one store.
+/// The values that one kind of lookup can find, by their keys.
 type Store = BTreeMap<Box<[u8]>, Arc<[u8]>>;
 
 impl Zone {
@@ -170,7 +172,7 @@ impl Zone {
     }
 }
 
-/// Returns the canonical spelling of a name.
+/// Returns a name in lower case and without a final dot.
 fn canonical(name: &str) -> Box<str> {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.to_ascii_lowercase().into()

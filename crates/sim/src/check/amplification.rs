@@ -45,7 +45,7 @@ const FINALS: u64 = 2;
 struct Account {
     /// Bytes received from the address.
     received: u64,
-    /// Bytes sent in addition to the responses that are always allowed.
+    /// Bytes sent to the address in addition to the responses that are always allowed.
     beyond: u64,
     /// Branches of the requests received, as hashes.
     requests: BTreeSet<u64>,

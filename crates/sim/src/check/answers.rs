@@ -1,10 +1,10 @@
 //! `answers`: an INVITE that a proxy has accepted (answered with 100) gets a final response.
 //!
-//! This is asserted for proxies that keep transactions. If such a proxy gets no final response, it
-//! sends its own (RFC 3261 §16.7 item 6: "If there are no final responses in the context, the proxy
-//! MUST send a 408 (Request Timeout) response to the server transaction"; §16.8: Timer C ends
-//! INVITEs that only ring). Without a final response, the caller waits until it loses patience,
-//! because RFC 3261 §17.1.1.2 has no timer after a 100.
+//! This is asserted for proxies that keep transactions. If such a proxy gets no final response to
+//! an INVITE, it sends its own (RFC 3261 §16.7 item 6: "If there are no final responses in the
+//! context, the proxy MUST send a 408 (Request Timeout) response to the server transaction"; §16.8:
+//! Timer C ends INVITEs that only ring). Without a final response, the caller waits until it loses
+//! patience, because RFC 3261 §17.1.1.2 has no timer after a 100.
 //!
 //! Nothing is asserted about INVITEs that a proxy has not accepted: they may have been lost at a
 //! full queue, or dropped on purpose. In a crash the proxy forgets the INVITEs that it has

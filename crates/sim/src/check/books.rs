@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The book of a node: the counts that it reports about itself.
+/// The book of a node: the counts that the node reports about itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Book {
     /// A group of callers.
@@ -16,19 +16,19 @@ pub enum Book {
 /// The number of a caller's ended calls, for each way in which a call can end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
-    /// The caller's BYE ended the established call.
+    /// Established calls that the caller's BYE ended.
     pub left: u64,
-    /// The other side's BYE ended the established call.
+    /// Established calls that the other side's BYE ended.
     pub hung_up: u64,
-    /// The caller ended the call before the INVITE was answered.
+    /// Calls that the caller ended before the INVITE was answered.
     pub abandoned: u64,
-    /// No response to the INVITE came in time.
+    /// Calls whose INVITE got no response in time.
     pub unanswered: u64,
-    /// The INVITE was rejected. The number of such calls, by status.
+    /// Calls whose INVITE was rejected, by status.
     pub refused: BTreeMap<u16, u64>,
-    /// No response to the caller's BYE came.
+    /// Calls in which the caller's BYE got no response.
     pub bye_unanswered: u64,
-    /// The caller's BYE was rejected. The number of such calls, by status.
+    /// Calls in which the caller's BYE was rejected, by status.
     pub bye_refused: BTreeMap<u16, u64>,
 }
 
@@ -58,7 +58,7 @@ pub struct CallerBook {
     pub open: u64,
     /// Maximum number of open calls.
     pub open_max: u64,
-    /// Calls answered with 2xx while the caller was waiting.
+    /// Calls whose 2xx came while the caller was still waiting for it.
     pub set_up: u64,
     /// Calls whose 2xx the caller could not use because it was malformed.
     pub malformed: u64,
@@ -81,9 +81,9 @@ pub struct AnswererBook {
     pub ended: u64,
     /// Open calls.
     pub open: u64,
-    /// Calls in the table, whether they have ended or not.
+    /// Calls in the call table, whether they have ended or not.
     pub held: u64,
-    /// Maximum number of calls in the table.
+    /// Maximum number of calls in the call table.
     pub held_max: u64,
 }
 
@@ -94,14 +94,14 @@ pub struct ProxyBook {
     pub received: u64,
     /// Datagrams lost at full receive buffers.
     pub overflowed: u64,
-    /// Datagrams that the kernel dropped before the receive buffers because the core asked for it.
+    /// Datagrams that were dropped before the receive buffers because the core wanted to shed them.
     pub filtered: u64,
     /// Messages that the proxy lost at a full queue, or dropped because of a ban. Some of them may
     /// also be counted in `received`.
     pub perhaps_dropped: u64,
-    /// Messages sent, except ACKs of one hop and first CANCELs of one hop.
+    /// Messages sent, except ACKs of one hop and the first transmissions of CANCELs of one hop.
     pub sent: u64,
-    /// First CANCELs of one hop sent.
+    /// First transmissions of CANCELs of one hop.
     pub cancels: u64,
     /// Messages that the proxy counted as sent, although no connection accepted them.
     pub unsent: u64,
@@ -146,16 +146,16 @@ pub struct Held {
     pub name: String,
     /// Open calls.
     pub calls: u64,
-    /// Limit on the number of its calls, or `None` if there is no such limit or if the back end
-    /// also has another limit.
+    /// Limit on the number of calls of the back end. `None` if the back end has no limit on its
+    /// calls, or has another limit in addition.
     pub calls_max: Option<u64>,
-    /// Sum of the weights of its open transactions, in hundredths of the weight of a BYE (an INVITE
-    /// weighs 175).
+    /// Sum of the weights of the back end's open transactions, in hundredths of the weight of a BYE
+    /// (an INVITE weighs 175).
     pub work: u64,
-    /// Availability for new calls.
+    /// Availability of the back end for new calls.
     pub standing: Standing,
-    /// Rate that the proxy has learned for it, in requests a second, or `None` if it has not
-    /// learned one.
+    /// Rate that the proxy has learned for the back end, in requests a second, or `None` if it has
+    /// not learned one.
     pub learned_cps: Option<f64>,
 }
 

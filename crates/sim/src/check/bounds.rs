@@ -1,8 +1,8 @@
 //! `bounds`: no table and no queue is ever longer than its limit, and no back end gets more calls
 //! than its limit.
 //!
-//! The peers of a proxy determine how much state it would need. So each kind of state has a limit
-//! in its configuration, and the proxy rejects or counts the excess. This checker checks every node
+//! The amount of state that a proxy would need depends on its peers. So the configuration limits
+//! each kind of state, and the proxy rejects or counts the excess. This checker checks every node
 //! at intervals and at the end. After a crash of a proxy, it asserts the same, because the new
 //! process has the same limits.
 

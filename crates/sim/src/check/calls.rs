@@ -1,14 +1,15 @@
 //! `calls`: every call ends in exactly one way, and the books of both ends agree with the packets.
 //!
-//! The callers count goodput, the most important number of this project. So the checker verifies
-//! their own records, the books. It derives the ending of each call again from the packets that
-//! leave and reach a group of callers, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1
-//! ([`ending`]). It compares the ending with the book. The checker asserts
+//! The callers measure the goodput, the most important result of a run. So this checker verifies
+//! their *books*: the counts that they report about themselves. It derives the ending of each call
+//! again from the packets that leave and reach a group of callers, by the rules of RFC 3261
+//! §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compares the endings with the book. The checker
+//! asserts
 //!
 //! - for callers: every offered call was started, or there was no room for it. Every started call
 //!   ended in exactly one way. For each way, the book has the number that the packets show.
-//! - for an answerer: every call was answered or not. Every answered call ended. The number of
-//!   acknowledged calls is the number that the packets show.
+//! - for an answerer: every call counts either as answered or as not answered. Every answered call
+//!   ended. The number of acknowledged calls is the number that the packets show.
 //! - for both: a call that was set up was answered by an answerer, with the To-tag that the caller
 //!   saw. No node between them invents answers.
 //!
@@ -47,13 +48,14 @@ use ending::{Call, Ending};
 /// The checker's name.
 pub const NAME: &str = "calls";
 
-/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, the time for which each end waits for the other.
+/// The time for which each end of a call waits for the other: 64·T1 (RFC 3261 §17.1.1.2,
+/// §13.3.1.4).
 const PATIENCE: Duration = Duration::from_secs(32);
 
 /// Maximum number of calls of all callers that are watched at the same time.
 const OPEN_MAX: usize = 1 << 20;
 
-/// The calls of a caller, as its packets show them.
+/// The counts of the calls of a caller, derived from the packets of the caller.
 #[derive(Debug, Default)]
 struct Crowd {
     begun: u64,
@@ -61,7 +63,7 @@ struct Crowd {
     ended: Endings,
 }
 
-/// A call that an answerer answered, as the packets of the answerer show it.
+/// A call that an answerer answered, derived from the packets of the answerer.
 #[derive(Debug, Default)]
 struct Answered {
     /// Time at which the answerer sent the first 2xx, or `None` if it was not seen.
@@ -77,14 +79,15 @@ pub(super) struct Calls {
     /// Open calls, by caller and Call-ID.
     open: BTreeMap<(NodeId, u64), Call>,
     crowds: BTreeMap<NodeId, Crowd>,
-    /// Call-IDs, and the To-tags of their answers.
+    /// Calls that an answerer has answered, by Call-ID and To-tag.
     answered: Recent<(u64, u64), ()>,
-    /// Answered calls of each answerer, by Call-ID and To-tag.
+    /// Calls that an answerer has answered, by answerer, Call-ID and To-tag.
     taken: Recent<(NodeId, u64, u64), Answered>,
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,
     acknowledged: BTreeMap<NodeId, u64>,
-    /// Acknowledged calls that may be missing in the book of their answerer.
+    /// The number of acknowledged calls that the book of each answerer may not count as
+    /// acknowledged, because their ACKs came late.
     uncertain: BTreeMap<NodeId, u64>,
     unwatched: u64,
 }

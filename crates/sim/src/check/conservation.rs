@@ -26,20 +26,20 @@ use crate::tap::Loss;
 /// The checker's name.
 pub const NAME: &str = "conservation";
 
-/// The counts of equal packets that travel in one direction.
+/// The counts of equal packets from one address to another.
 #[derive(Debug, Default)]
 struct Flight {
     sent: u64,
     ended: u64,
 }
 
-/// The packets of a node since its last start.
+/// The packet counts of a node since its last start.
 #[derive(Debug, Default)]
 struct Tally {
     delivered: u64,
     sent: u64,
-    /// ACKs of one hop. No counter includes them, because each belongs to a response that is
-    /// counted.
+    /// ACKs of one hop that the node has sent. The counters of a proxy do not include these ACKs,
+    /// because each belongs to a response that is counted.
     acks: u64,
 }
 
@@ -57,7 +57,7 @@ impl Conservation {
         }
     }
 
-    /// Records a packet that a watched node has sent or received, in parsed form.
+    /// Records a packet that a watched node has sent, in parsed form.
     pub(super) fn on_seen(&mut self, seen: &Seen) {
         let of_hop = seen.is_request() && seen.vias.len() == 1 && seen.method == Method::Ack;
         if of_hop && seen.may_have_transactions() {
@@ -102,12 +102,12 @@ impl Conservation {
         found.report(NAME, None, format!("a packet from {} to {} {what}", flow.local, flow.remote));
     }
 
-    /// Resets the counts of a crashed node.
+    /// Resets the packet counts of a crashed node.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.tallies.remove(&node);
     }
 
-    /// Compares the counts of a node with its packets.
+    /// Compares the counts that a node reports with the packets that it has sent and received.
     pub(super) fn compare(&self, node: NodeId, book: &Book, found: &mut Findings) {
         let (Book::Proxy(book), Some(tally)) = (book, self.tallies.get(&node)) else { return };
         let ProxyBook { received, overflowed, filtered, perhaps_dropped, .. } = *book;

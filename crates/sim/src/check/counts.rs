@@ -1,14 +1,14 @@
 //! `counts`: at the end, every count has returned to zero.
 //!
-//! If a count is incremented and never decremented, the damage is slow. A back end that seems to
+//! A count that is incremented and never decremented does damage slowly. A back end that seems to
 //! have calls forever gets fewer and fewer calls, or a table fills with entries that are never used
 //! again. So when no event is left, there must be no calls, no transactions and no waiting messages
 //! anywhere, and no back end may count as having work. The checker also asserts that this state is
 //! reached: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C),
 //! and the call table has an idle time.
 //!
-//! After a crash, this is asserted for the new process. At the other ends of the calls of the
-//! crashed process, timers end the state. So this is asserted for these nodes as well.
+//! After a crash, the same is asserted for the new process. It is also asserted for the other ends
+//! of the calls of the crashed process, because timers end the state of these calls.
 
 use super::Findings;
 use super::books::Book;

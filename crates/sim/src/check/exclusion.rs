@@ -1,23 +1,24 @@
 //! `exclusion`: a back end that answers well-behaved callers is not excluded.
 //!
-//! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
-//! forge packets in its name (ICMP, responses). This checker sees in the packets how the back end
-//! treats callers and probes. There is *evidence* against a back end in two cases:
+//! Attackers can make a back end reject requests (a 503 with a Retry-After of an hour) or fall
+//! silent, and can forge packets in its name (ICMP, responses). This checker sees in the packets
+//! how the back end treats callers and probes. There is *evidence* against a back end in two cases:
 //!
-//! - A caller's request or a probe that the proxy has sent there gets a 5xx, or no response for
-//!   some time.
+//! - A caller's request or a probe that the proxy has sent to the back end gets a 5xx, or no
+//!   response for some time.
 //! - A packet between the proxy and the back end is lost.
 //!
 //! The rules apply to a back end that has just answered callers' requests or probes, if there is no
 //! evidence against it:
 //!
-//! - It must not be down or paused for longer than [`OUT_MAX`] in total. Shorter exclusions are
-//!   allowed: if half of a pool may be excluded, forgeries in the name of all back ends exclude
-//!   them in turn, until they are probed again.
-//! - If rates are learned, its rate must not be less than [`RATE_LEAST`] times the highest rate at
-//!   which it has answered callers since the last evidence, because only rejections lower a learned
-//!   rate. A comparison with the current rate of answers would not detect a slow fall, because a
-//!   back end that gets fewer requests also answers fewer.
+//! - The proxy must not treat the back end as down or paused for longer than [`OUT_MAX`] in total.
+//!   Shorter exclusions are allowed: if half of a pool may be excluded, forgeries in the name of
+//!   all back ends exclude them in turn, until they are probed again.
+//! - If the proxy learns rates, the learned rate of the back end must not be less than
+//!   [`RATE_LEAST`] times the highest rate at which it has answered callers since the last
+//!   evidence, because only rejections lower a learned rate. A comparison with the current rate of
+//!   answers would not detect a slow fall, because a back end that gets fewer requests also answers
+//!   fewer.
 //!
 //! Nothing is asserted about a back end that an operator has taken out of service, about a
 //! restarted proxy until its back ends have answered, or about a proxy that was stalled.
@@ -40,14 +41,14 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "exclusion";
 
-/// Age beyond which evidence does not count. It is longer than the exclusion that evidence can
-/// cause, and than the recovery of a learned rate.
+/// Time for which evidence against a back end counts. It is longer than any exclusion that evidence
+/// can cause, and longer than the recovery of a learned rate.
 const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 
-/// Maximum age of the answers that prove that a back end worked at the time of its exclusion.
+/// Maximum age of answers that still prove that a back end works.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
-/// Number of recent answers that prove that a back end works.
+/// Minimum number of recent answers that prove that a back end works.
 const PROOF: usize = 3;
 
 /// Maximum total time for which a back end that answers may be excluded.
@@ -56,27 +57,29 @@ const OUT_MAX: Duration = Duration::from_secs(4);
 /// The lowest allowed learned rate, as a share of the highest rate at which the back end answered.
 const RATE_LEAST: f64 = 0.5;
 
-/// The shortest time over which a rate is computed, because several answers at once are not a rate.
+/// The shortest time over which a rate is computed, because several answers at the same time are
+/// not a rate.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
-/// A back end as one proxy sees it.
+/// The recent behaviour of a back end towards one proxy.
 #[derive(Debug, Default)]
 struct Witness {
     /// Time of the last evidence against the back end, or `None` if there is none.
     evidence: Option<Timestamp>,
-    /// Times of its last answers to callers and probes.
+    /// Times of the back end's last answers to callers and probes.
     answers: VecDeque<Timestamp>,
-    /// Start of its current exclusion, if that began right after the back end proved that it works.
+    /// Start of the current exclusion of the back end, if the exclusion began right after the back
+    /// end had proved that it works. Otherwise `None`.
     out_since: Option<Timestamp>,
-    /// Total time of earlier exclusions that began right after the back end proved that it works,
-    /// since the last evidence.
+    /// Total time of the earlier exclusions, since the last evidence, that began right after the
+    /// back end had proved that it works.
     out_for: Duration,
-    /// Requests of callers and probes to which it has not responded: branch, method, and time of
-    /// sending.
+    /// Requests of callers and probes to which the back end has not responded: branch, method, and
+    /// time of sending.
     waits: VecDeque<(u64, u32, Timestamp)>,
-    /// Times of its last final responses to INVITEs of callers.
+    /// Times of the back end's last final responses to INVITEs of callers.
     served: VecDeque<Timestamp>,
-    /// The highest rate of these final responses since the last evidence, per second.
+    /// The highest rate of the responses in `served` since the last evidence, per second.
     served_cps: f64,
     is_reported: bool,
 }
@@ -191,7 +194,7 @@ impl Exclusion {
         }
     }
 
-    /// Resets the state of a crashed proxy.
+    /// Forgets the back ends of a crashed proxy.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.witnesses.retain(|(at, _), _| *at != node);
     }
@@ -202,7 +205,7 @@ impl Exclusion {
 }
 
 impl Witness {
-    /// Records evidence against the back end if a request has waited for longer than
+    /// Records evidence against the back end if a request has waited for a response for longer than
     /// `silent_after`.
     fn hear(&mut self, now: Timestamp, silent_after: Duration) {
         while let Some(&(.., since)) = self.waits.front()
@@ -214,7 +217,8 @@ impl Witness {
     }
 }
 
-/// Returns the rate of the last answers per second, or `None` if they are too old or too few.
+/// Returns the rate of recent answers per second, or `None` if they are too old or too few to prove
+/// that the back end works.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
     let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
     let (&first, count) = (recent().next()?, recent().count());

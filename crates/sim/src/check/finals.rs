@@ -1,8 +1,8 @@
 //! `finals`: a request gets one final response, and no provisional response after it.
 //!
-//! The checker watches each answerer, and each proxy that keeps transactions at its upstream side.
-//! A request is identified there by the branch and sent-by of its top Via and by its method (RFC
-//! 3261 §17.2.3).
+//! The checker watches each answerer, and the upstream side of each proxy that keeps transactions.
+//! It identifies a request by the branch and sent-by of its top Via and by its method (RFC 3261
+//! §17.2.3).
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
@@ -52,12 +52,13 @@ pub const NAME: &str = "finals";
 /// which a pool can fork.
 const FORKS_MAX: usize = 32;
 
-/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1. It is reduced by a
-/// second, because the timers begin when the response is made, and an emulated processor sends it
-/// later.
+/// Time for which a server transaction lasts after its final response over UDP: 64·T1, Timers H, J
+/// and L (RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7). This value is a second less, because the
+/// timers begin when the response is made, and an emulated processor sends it later.
 const LINGER: Duration = Duration::from_secs(31);
 
-/// RFC 3261 §17.2.1: Timer I over UDP, T4. It is reduced by a second for the same reason.
+/// Time for which a server transaction lasts after the ACK to a rejection over UDP: T4, Timer I
+/// (RFC 3261 §17.2.1). This value is a second less, for the same reason as [`LINGER`].
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// The responses of one node to one request.
@@ -74,13 +75,13 @@ struct Answered {
     successes: Vec<(u64, u64)>,
 }
 
-/// A final response. Its copies must be the same.
+/// The properties of a final response that its copies must share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Last {
     status: u16,
     to_tag: u64,
     whole: u64,
-    /// Address to which the node sent it.
+    /// Address to which the node sent the response.
     to: SocketAddr,
 }
 
@@ -174,14 +175,14 @@ impl Finals {
 }
 
 impl Answered {
-    /// Returns whether the response is a copy of one that the node has sent.
+    /// Returns whether the response is a copy of a final response that the node has already sent.
     fn knows(&self, seen: &Seen, status: u16) -> bool {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
         let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);
         self.last.is_some_and(is_last) || self.successes.contains(&success)
     }
 
-    /// Records a response that goes `to` an address. Returns the violation, if any.
+    /// Records a response that the node sends to the address `to`. Returns the violation, if any.
     fn take(&mut self, seen: &Seen, status: u16, to: SocketAddr) -> Option<String> {
         let before = self.last.map(|last| last.status);
         let before = before.or((!self.successes.is_empty()).then_some(200));

@@ -7,7 +7,7 @@
 //! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body". The tags, which
 //!   identify the dialog at both ends (§12), stay too.
 //! - §16.3 item 4: no message passes the same proxy twice. The topologies of the simulator have no
-//!   cycles, so a spiral is a loop.
+//!   cycles, so no message has a reason to return to a proxy.
 //!
 //! These rules need no state in the proxy, so they also apply after a crash.
 
@@ -18,7 +18,7 @@ use super::seen::{Kind, Seen};
 /// The checker's name.
 pub const NAME: &str = "forwarding";
 
-/// RFC 3261 §16.6 item 3.
+/// The Max-Forwards that a proxy gives to a request without one (RFC 3261 §16.6 item 3).
 const MAX_FORWARDS: u32 = 70;
 
 pub(super) fn check(seen: &Seen, origin: &Origin, found: &mut Findings) {

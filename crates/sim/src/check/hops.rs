@@ -1,7 +1,7 @@
-//! `hops`: the ACK and the CANCEL of one hop, and the number of retransmissions of a request.
+//! `hops`: an ACK or CANCEL of one hop belongs to an INVITE, and retransmissions are limited.
 //!
-//! The checker watches every node that keeps client transactions: callers, answerers (their BYE)
-//! and stateful proxies.
+//! The checker watches every node that keeps client transactions: callers, answerers (for their
+//! BYEs) and stateful proxies.
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
 //!   and the To-tag of that response, which has arrived before. There is one exception. A restarted
@@ -47,21 +47,23 @@ const INVITES_MAX: u32 = 7;
 /// 8·T1 up to 63.
 const OTHERS_MAX: u32 = 11;
 
-/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1. This value is a little less, because the
-/// timers begin when the proxy serves the request, and an emulated processor sends it later. The
-/// last retransmission is sent 63·T1 after the request.
+/// Time after which a client transaction gives up: 64·T1, Timers B and F (RFC 3261 §17.1.1.2,
+/// §17.1.2.2). This value is a little less, because the timers begin when the proxy serves the
+/// request, and an emulated processor sends it later. The last retransmission is sent 63·T1 after
+/// the request.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
-/// Maximum number of To-tags of rejections, and of branches of one request, that the checker
-/// remembers.
+/// Maximum number of To-tags of rejections, and maximum number of branches, that the checker
+/// remembers for one request.
 const REMEMBERED_MAX: usize = 32;
 
-/// A request that was sent, and its responses.
+/// A request that a node has sent, and the responses to it.
 #[derive(Debug, Default)]
 struct Sent {
     times: u32,
-    /// Start of the current transaction with this branch, and number of earlier ones.
+    /// Start of the current transaction with this branch.
     since: Timestamp,
+    /// Number of earlier transactions with this branch.
     over: u32,
     uri: u64,
     has_provisional: bool,
@@ -128,8 +130,8 @@ impl Hops {
         }
     }
 
-    /// Checks a request that was sent. If it was only forwarded, `copies` is the number of times
-    /// that it was received.
+    /// Checks a request that a node sends. `copies` is the number of times that the node has
+    /// received the request, or 0 if the node does not forward it.
     pub(super) fn on_sent(&mut self, seen: &Seen, copies: u32, found: &mut Findings) {
         if !seen.is_request() {
             return;
@@ -152,8 +154,8 @@ impl Hops {
         self.sent.unwatched() + self.refused.unwatched() + self.given.unwatched()
     }
 
-    /// Counts a request of a client transaction, or checks the ACK of one. Returns the violation,
-    /// if any.
+    /// Checks a request that a node with client transactions sends, and counts its transmissions.
+    /// Returns the violation, if any.
     fn begins(&mut self, seen: &Seen, copies: u32) -> Option<String> {
         let of_hop = seen.vias.len() == 1;
         let (node, branch, _) = seen.transaction();
@@ -199,8 +201,8 @@ impl Hops {
         (times == times_max + 1).then(|| format!("it is sent more than {times_max} times"))
     }
 
-    /// Counts a request of a client transaction. Returns its number of transmissions, and the
-    /// number of its earlier transactions.
+    /// Counts a transmission of a request. Returns the number of its transmissions in the current
+    /// client transaction, and the number of earlier transactions with the same branch.
     fn count(&mut self, seen: &Seen, copies: u32) -> Option<(u32, u32)> {
         let (node, branch, _) = seen.transaction();
         let sent = self.sent.entry(seen.now, seen.transaction())?;

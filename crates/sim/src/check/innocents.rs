@@ -1,19 +1,20 @@
 //! `innocents`: a call of a well-behaved caller continues, whatever attackers send.
 //!
-//! A call of a caller is identified by its Call-ID, which attackers do not generate. When the proxy
-//! has seen that a back end has answered the call, the requests of the call are verified, whatever
-//! else comes from the same address or with the same Call-ID.
+//! The checker knows the calls of well-behaved callers by their Call-IDs, which attackers do not
+//! use. A call is *verified* when the proxy has seen that a back end has answered it, whatever else
+//! comes from the same address or with the same Call-ID.
 //!
-//! - A ban, or any other drop before a message is read, must not drop a request of such a call. A
-//!   source with verified calls loses only new work. A response must not be dropped in this way
-//!   either. INVITEs and their responses are not checked.
-//! - A BYE of such a call that arrives at a proxy is forwarded or answered. This is asserted for
-//!   proxies that handle each packet at once. Slower proxies may lose it at a full queue. If the
-//!   attackers send only noise, `tidegate lab swarm` compares the number of completed calls with
-//!   that in a world without attackers.
+//! - A ban, or any other rule that drops messages unread, must not drop a request or a response of
+//!   a verified call. A source with verified calls loses only new work. INVITEs and their responses
+//!   are not checked.
+//! - A BYE of a verified call that arrives at a proxy is forwarded or answered. This is asserted
+//!   for proxies that handle each packet at once. Slower proxies may lose the BYE at a full queue.
+//!   If the attackers send only noise, `tidegate lab swarm` compares the number of completed calls
+//!   with that in a world without attackers.
 //!
 //! After a crash, the second rule is asserted only for BYEs that arrive after the crash. The first
-//! rule is also asserted for calls from before the crash, because their tokens prove them.
+//! rule is also asserted for calls from before the crash, because the route tokens in their
+//! requests prove them.
 
 use std::collections::BTreeMap;
 
@@ -41,15 +42,16 @@ struct Bye {
 pub(super) struct Innocents {
     /// Calls that well-behaved callers have started.
     calls: Recent<u64, ()>,
-    /// Calls of these callers that were answered at a proxy, with the To-tag.
+    /// Calls of well-behaved callers for which a proxy has sent a 2xx, by proxy, Call-ID and
+    /// To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
-    /// Calls that were answered at any proxy, with the To-tag.
+    /// Calls of well-behaved callers for which any proxy has sent a 2xx, by Call-ID and To-tag.
     answered: Recent<(u64, u64), ()>,
     byes: Recent<Transaction, Bye>,
 }
 
 impl Innocents {
-    /// Returns whether a well-behaved caller has started the call.
+    /// Returns whether the message belongs to a call that a well-behaved caller has started.
     pub(super) fn has(&mut self, seen: &Seen) -> bool {
         self.calls.get(seen.now, seen.call).is_some()
     }
@@ -88,7 +90,7 @@ impl Innocents {
         }
     }
 
-    /// Checks a packet that is dropped before it is read.
+    /// Checks that a packet that was dropped unread does not belong to a verified call.
     pub(super) fn on_lost(
         &mut self,
         now: Timestamp,

@@ -41,16 +41,16 @@ use model::Model;
 /// The checker's name.
 pub const NAME: &str = "leases";
 
-/// The parts of a balancer's configuration that determine what it counts.
+/// The parts of a balancer's configuration that determine its counts of calls and work.
 #[derive(Clone, Debug)]
 pub struct Balancer {
-    /// Its back ends, in the order in which it reports them.
+    /// The balancer's back ends, in the order in which it reports them.
     pub backends: Vec<SocketAddr>,
-    /// True if a request goes to all back ends.
+    /// True if the balancer forks each new request to all back ends.
     pub forks: bool,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
-    /// Maximum delay of its timers.
+    /// Maximum delay with which the balancer's timers fire.
     pub timer_slack: Duration,
 }
 
@@ -82,7 +82,7 @@ impl Leases {
         }
     }
 
-    /// Compares the counts of a balancer with the model.
+    /// Compares the calls and the work that a balancer counts with the model.
     pub(super) fn look(&mut self, node: NodeId, book: &Book, lives: &Lives, found: &mut Findings) {
         let (Book::Proxy(book), Some(model)) = (book, self.models.get_mut(&node)) else { return };
         let ProxyBook { backends, open, evicted, .. } = book;

@@ -1,7 +1,7 @@
 //! `limits`: no request evades a limit by an unusual form.
 //!
-//! A limit must also apply to requests of unusual form. So requests that can create a dialog are
-//! counted on the wire, where a proxy sends them to a back end:
+//! The checker counts requests that can create a dialog on the wire, where a proxy sends them to a
+//! back end:
 //!
 //! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
@@ -10,7 +10,7 @@
 //! - `cps_max`: a back end gets no more new INVITEs than its rate allows. A burst may have as many
 //!   as the rate allows in a tenth of a second, and at least two.
 //! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
-//!   exceed its limit. A call starts when the proxy gets its 2xx. It ends when the proxy forwards a
+//!   exceed its limit. A call starts when the proxy gets the 2xx. It ends when the proxy forwards a
 //!   BYE whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the
 //!   idle time. So a call counts only during the time in which the proxy can know of it, and a BYE
 //!   with a wrong To-tag ends no call.
@@ -19,7 +19,8 @@
 //!   shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check
 //!   are compared with the count at the next check.
 //!
-//! After a crash this is not asserted for earlier calls, because the proxy has not counted them.
+//! After a crash these rules are not asserted for calls from before the crash, because the
+//! restarted proxy has not counted them.
 //! The rule `calls_max` is not asserted for proxies that were stalled or drained.
 
 use std::collections::BTreeMap;
@@ -40,8 +41,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "limits";
 
-/// Number of INVITEs that may exceed the burst, because INVITEs are forwarded a little later than
-/// the proxy has counted them.
+/// Number of INVITEs by which a burst may exceed its limit, because INVITEs are forwarded a little
+/// later than the proxy has counted them.
 const SLACK: f64 = 2.0;
 
 /// Maximum time from the admission of a request until the proxy's book (the counts that it reports
@@ -49,10 +50,10 @@ const SLACK: f64 = 2.0;
 /// the load, every 2 ms.
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
-/// A back end as one proxy sees it.
+/// A proxy, and the index of one of its back ends.
 type BackendOf = (NodeId, usize);
 
-/// A call that a back end has, as the checker sees it.
+/// A call that a back end has, derived from the packets.
 #[derive(Debug)]
 struct Held {
     from_tag: u64,
@@ -76,9 +77,11 @@ pub(super) struct Limits {
     /// New INVITEs that a proxy has forwarded to any back end, by their identity.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
-    /// Time of the last check of a proxy, and the number of INVITEs that it had forwarded then.
+    /// Time of the last check of a proxy, and the number of INVITEs that the proxy had forwarded
+    /// until then.
     looked: BTreeMap<NodeId, (Timestamp, u64)>,
-    /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
+    /// Dialogs that a response from a back end has created at a proxy: proxy, Call-ID, and the tag
+    /// of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
     levels: BTreeMap<BackendOf, Level>,
     /// Calls that back ends have, by the hashes of Call-ID and From-tag, and the CSeq.
@@ -160,7 +163,8 @@ impl Limits {
         }
     }
 
-    /// Compares the forwarded INVITEs with those that the gate has admitted.
+    /// Compares the number of INVITEs that a proxy has forwarded with the number that its gate has
+    /// admitted.
     pub(super) fn look(&mut self, node: NodeId, book: &ProxyBook, found: &mut Findings) {
         let (at, passed) = self.looked.get(&node).copied().unwrap_or_default();
         if found.now < at + SHOWN_WITHIN {
@@ -223,7 +227,7 @@ impl Limits {
         }
     }
 
-    /// Ends the dialog with the tags of a forwarded BYE.
+    /// Ends the calls whose tags are those of a forwarded BYE.
     fn end(&mut self, seen: &Seen) {
         let (Some(from), Some(to)) = (seen.from_tag, seen.to_tag) else { return };
         let of_node = self.held.iter_mut().filter(|((node, _), _)| *node == seen.node);

@@ -34,7 +34,6 @@ impl Lives {
         self.crashed.contains_key(&node)
     }
 
-    /// Returns whether any node has crashed.
     pub(super) fn has_any_crashed(&self) -> bool {
         !self.crashed.is_empty()
     }

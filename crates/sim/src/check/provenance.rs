@@ -10,8 +10,8 @@
 //! - a response of its own to a request that it has received: a 100, a rejection, or the 200 to a
 //!   CANCEL (§16.10) or to OPTIONS (§11.2). Only user agents may send any other 2xx.
 //!
-//! Without transactions, no message is sent more often than it came (§16.11: "stateless proxies do
-//! not retransmit messages on their own").
+//! A proxy without transactions sends no message more often than the message came (§16.11:
+//! "stateless proxies do not retransmit messages on their own").
 //!
 //! A request that violates the grammar in a Via below the first is not forwarded: no checker would
 //! see it as SIP, and servers drop it.
@@ -30,11 +30,12 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// Maximum number of distinct messages of one request that the checker remembers at one node. No
+/// Maximum number of distinct messages that the checker remembers for one request at one node. No
 /// mesh, fork or attacker produces more.
 const FORMS_MAX: usize = 256;
 
-/// A message as it arrived at a node, with the numbers of its copies that arrived and left.
+/// A message as it arrived at a node, with the number of its copies that arrived, and the number
+/// that left.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     kind: Kind,
@@ -65,7 +66,8 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Returns how often the message arrived, or 0 if it was not forwarded.
+    /// Returns the number of copies of the message that the proxy received, or 0 if the proxy did
+    /// not forward the message.
     pub(super) fn copies(&self) -> u32 {
         match self {
             Self::Passed(form) => form.received,
@@ -105,7 +107,7 @@ impl Provenance {
         }
     }
 
-    /// Returns the origin of a message, and counts it as sent.
+    /// Returns the origin of a message that a node sends, and counts the message as sent.
     pub(super) fn origin(&mut self, seen: &Seen) -> Origin {
         if !seen.is_of_proxy() {
             return Origin::Foreign;

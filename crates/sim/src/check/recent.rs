@@ -9,17 +9,18 @@ use tidegate_world::Timestamp;
 /// 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// Maximum number of entries in the young generation. When it is reached, no new entry is created.
-/// Both generations together have at most twice as many.
+/// Maximum number of entries in the young generation. When this number is reached, no new entry is
+/// created. Both generations together have at most twice as many entries.
 const LEN_MAX: usize = 1 << 20;
 
-/// Values by key, in two generations. An entry is dropped if it is not used for a whole generation.
+/// A bounded map that forgets entries that are not used. It has two generations: an entry that is
+/// not used for a whole generation, which lasts [`KEEP`], is dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     young: BTreeMap<K, V>,
     old: BTreeMap<K, V>,
     turned: Timestamp,
-    /// [`LEN_MAX`], except in a test.
+    /// Maximum number of entries in `young`: [`LEN_MAX`], except in a test.
     len_max: usize,
     unwatched: u64,
 }
@@ -35,8 +36,8 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// Returns the value of a key, and creates it if it is not known. Returns `None` if the memory
-    /// is full.
+    /// Returns the value of a key. If the key is not known, creates a default value for it. Returns
+    /// `None` if there is no room for a new entry.
     pub(super) fn entry(&mut self, now: Timestamp, key: K) -> Option<&mut V>
     where
         V: Default,

@@ -1,4 +1,4 @@
-//! A packet in the form that the checkers use: parsed once, as hashes.
+//! SIP messages in the form that the checkers use: parsed once, with hashes instead of texts.
 
 use std::hash::Hasher;
 
@@ -20,7 +20,7 @@ pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// A request or a response.
+/// The kind of a message: a request, or a response with its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Request,
@@ -50,8 +50,9 @@ pub(super) struct Seen {
     pub whole: u64,
 }
 
-/// A request as one node identifies it: RFC 3261 §17.2.3, with the method, because other requests
-/// share the branch of an INVITE.
+/// The identity of a transaction at one node (RFC 3261 §17.2.3): the node, a hash of the branch and
+/// sent-by of the top Via, and the method. The method is needed because the CANCEL and the ACK of
+/// an INVITE have the branch of the INVITE.
 pub(super) type Transaction = (NodeId, u64, u32);
 
 impl Seen {
@@ -89,12 +90,13 @@ impl Seen {
         })
     }
 
-    /// Returns the transaction that the top Via names.
+    /// Returns the transaction to which the message belongs by its top Via.
     pub(super) fn transaction(&self) -> Transaction {
         (self.node, self.vias[0], self.method as u32)
     }
 
-    /// Returns the identity shared by all messages of one request, at any hop.
+    /// Returns a hash that identifies a request. The request, its copies and its responses have the
+    /// same hash at every hop.
     pub(super) fn request(&self) -> u64 {
         let (call, cseq) = (self.call.to_le_bytes(), self.cseq.to_le_bytes());
         hash(&[&call, &cseq, &(self.method as u32).to_le_bytes()])
@@ -117,7 +119,7 @@ impl Seen {
     }
 
     /// Returns whether the message is a proxy's own OPTIONS to a back end, or the response to it
-    /// (§11).
+    /// (RFC 3261 §11).
     pub(super) fn is_probe(&self) -> bool {
         self.method == Method::Options && self.vias.len() == 1 && self.is_of_proxy()
     }

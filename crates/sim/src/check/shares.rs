@@ -1,13 +1,14 @@
-//! `shares`: no address fills the tables of a proxy.
+//! `shares`: no address fills the transaction table of a proxy.
 //!
-//! The sender of a request determines how long a proxy keeps state for it. An INVITE that rings
-//! forever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all
-//! its bytes. An INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer H).
-//! So the contexts of one attacker's address are counted on the wire: from the 100 that accepts an
-//! INVITE (§17.2.1) to the ACK to its final response, or, without an ACK, to 64·T1 after the final
-//! response. They must not exceed [`SHARE`] of the table, so that there is room for later senders.
+//! The sender of a request determines how long a proxy keeps state for the request. An INVITE that
+//! rings forever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with
+//! all its bytes. An INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer
+//! H). So the checker counts, on the wire, the INVITE transactions of each attacker's address. A
+//! transaction lasts from the 100 that accepts the INVITE (§17.2.1) to the ACK to its final
+//! response, or, without an ACK, to 64·T1 after the final response. One address must not have more
+//! transactions than [`SHARE`] of the table, so that there is room for later senders.
 //!
-//! This is asserted for proxies that keep transactions, for the addresses of attackers, and for
+//! This is asserted at proxies that keep transactions, for the addresses of attackers and for
 //! addresses where nothing listens. It is not asserted for well-behaved callers, because each is a
 //! trunk of many users. After a crash the counts start again.
 
@@ -31,8 +32,8 @@ pub const NAME: &str = "shares";
 /// two limits, a single address gets at most half.
 pub const SHARE: f64 = 0.6;
 
-/// Minimum number of entries of a table that is divided among sources. A proxy does not divide
-/// smaller tables.
+/// Minimum number of entries of a transaction table for which the checker asserts the share of an
+/// address. A proxy does not divide smaller tables among sources.
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which a proxy keeps the transaction of an INVITE after its final response: until Timer
@@ -48,7 +49,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Records an answer to an address that is neither a caller nor a back end.
+    /// Records a response that a proxy sends to an address that is neither a caller nor a back end.
     pub(super) fn on_sent(&mut self, seen: &Seen, to: IpAddr, front: &Front, found: &mut Findings) {
         let Kind::Response(status) = seen.kind else { return };
         if seen.method != Method::Invite || !seen.is_of_stateful() {
@@ -73,7 +74,7 @@ impl Shares {
         }
     }
 
-    /// Records a packet from this address. An ACK ends its INVITE.
+    /// Records a message from the address `from`. An ACK ends the transaction of its INVITE.
     pub(super) fn on_delivered(&mut self, seen: &Seen, from: IpAddr) {
         if seen.is_request()
             && seen.method == Method::Ack

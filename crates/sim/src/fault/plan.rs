@@ -1,4 +1,4 @@
-//! Plans: lists of faults with their times, which are either given or drawn at random.
+//! Plans: lists of faults with start times and durations, given or drawn at random.
 
 use std::time::Duration;
 
@@ -11,29 +11,29 @@ use crate::micros;
 use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 
-/// A fault with a duration.
+/// A fault with its start and its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Episode {
-    /// Start, counted from the start of the run. In text, it is in microseconds.
+    /// Start of the fault, counted from the start of the run. It is serialized in microseconds.
     #[serde(rename = "begins_us", with = "micros")]
     pub begins: Timestamp,
-    /// Duration. In text, it is in microseconds.
+    /// Duration of the fault, serialized in microseconds.
     #[serde(rename = "lasts_us", with = "micros")]
     pub lasts: Duration,
-    /// The fault.
+    /// The kind of the fault, and the nodes that it concerns.
     pub trouble: Trouble,
 }
 
-/// The fault of an episode.
+/// The fault of an [`Episode`]: its kind, and the nodes that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Trouble {
-    /// A node crashes, and is restarted at the end.
+    /// A node crashes, and is restarted at the end of the episode.
     Crash {
         /// The node.
         node: NodeId,
-        /// The reports that senders to the node get until the end.
+        /// The ICMP reports, if any, that senders to the crashed node get.
         silence: Silence,
     },
     /// A node gets no processor time.
@@ -41,56 +41,57 @@ pub enum Trouble {
         /// The node.
         node: NodeId,
     },
-    /// No packet passes between two nodes.
+    /// Two nodes are partitioned: no packet passes between them.
     Partition {
         /// One of the two nodes.
         a: NodeId,
         /// The other node.
         b: NodeId,
     },
-    /// A worse link temporarily replaces a link.
+    /// A worse link replaces the link from one node to another during the episode.
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
         /// Receiver of the affected packets.
         to: NodeId,
-        /// The worse link.
+        /// The link that replaces the normal one during the episode.
         link: Link,
     },
-    /// The connections between two nodes are reset once. This is drawn only if there are streams.
+    /// The connections between two nodes are reset once. Only [`Plan::of_streams`] draws this
+    /// fault.
     Reset {
         /// One of the two nodes.
         a: NodeId,
         /// The other node.
         b: NodeId,
     },
-    /// The next message of a node to another node breaks its connection: only a part of the message
-    /// arrives. This is drawn only if there are streams.
+    /// The connection that carries the next message from one node to another breaks in the middle
+    /// of that message. Only [`Plan::of_streams`] draws this fault.
     Sever {
         /// Sender of the message.
         from: NodeId,
         /// Receiver of the message.
         to: NodeId,
     },
-    /// A node reads each stream slowly. This is drawn only if there are streams.
+    /// A node reads slowly from each of its streams. Only [`Plan::of_streams`] draws this fault.
     ReadSlowly {
         /// The node.
         node: NodeId,
         /// Number of bytes that the node reads from each stream in a second.
         bytes_per_s: u64,
     },
-    /// Name resolution fails. This is never drawn, because it has an effect only if there are
-    /// names.
+    /// Name resolution has faults: answers are late, are errors, or do not come. No random plan
+    /// contains this fault, because it has an effect only if the network has host names.
     Resolver {
         /// The behaviour of name resolution during the fault.
         resolution: Resolution,
     },
 }
 
-/// A list of episodes. It can be printed, stored, and shrunk by removing episodes.
+/// A list of faults for one run. It can be printed, stored, and shrunk by removing episodes.
 ///
-/// Episodes of the same fault with the same nodes should not overlap, because the end of the first
-/// also ends the other.
+/// Episodes with the same kind of fault and the same nodes should not overlap, because the end of
+/// one episode would also end the fault of the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
@@ -103,8 +104,8 @@ pub struct Plan {
 pub struct Shape {
     /// Nodes that may crash or be stalled.
     pub nodes: Vec<NodeId>,
-    /// Pairs of nodes that may be partitioned. The links of a pair may also become worse, each
-    /// direction separately.
+    /// Pairs of nodes that may be partitioned. The links between the nodes of a pair may also
+    /// become worse, each direction separately.
     pub pairs: Vec<(NodeId, NodeId)>,
     /// Earliest start of an episode.
     pub begins: Timestamp,
@@ -117,13 +118,14 @@ pub struct Shape {
 }
 
 impl Plan {
-    /// Draws a plan: up to `episodes_max` episodes, in the order of their starts. No two episodes
-    /// for the same node or the same pair overlap. Times are whole milliseconds.
+    /// Draws a random plan of up to [`episodes_max`](Shape::episodes_max) episodes, in the order of
+    /// their starts. No two episodes for the same node or the same pair overlap. Times are whole
+    /// milliseconds.
     pub fn random(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
     }
 
-    /// Draws faults of streams, like [`random`](Self::random): up to `episodes_max` episodes.
+    /// Draws a random plan like [`random`](Self::random), but only with faults of streams.
     pub fn of_streams(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT_OF_STREAMS), shape, trouble_of_streams)
     }
@@ -141,8 +143,8 @@ impl Plan {
         Self { episodes }
     }
 
-    /// Returns the faults to [apply](crate::Network::apply) with their times, in the order of time.
-    /// If times are equal, ends come first.
+    /// Returns the starts and ends of all faults in the order of time, each with the time at which
+    /// to [apply](crate::Network::apply) it. At equal times, ends come before starts.
     pub fn steps(&self) -> Vec<(Timestamp, Fault)> {
         let ends = self.episodes.iter().filter_map(Episode::end);
         let begins = self.episodes.iter().map(|episode| (episode.begins, episode.fault()));
@@ -166,8 +168,8 @@ impl Episode {
         }
     }
 
-    /// Returns the fault that ends this one, and its time. Returns `None` if the fault ends by
-    /// itself, like a stall, or never ends, like a broken connection.
+    /// Returns the [`Fault`] that ends this episode, and the time of the end. Returns `None` if the
+    /// episode ends by itself, like a stall, or never ends, like a reset of connections.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },
@@ -180,8 +182,8 @@ impl Episode {
         Some((self.begins + self.lasts, fault))
     }
 
-    /// Returns the two nodes that the fault concerns, twice the same node if there is only one, or
-    /// `None` if it concerns all nodes.
+    /// Returns the two nodes that the fault concerns. If it concerns only one node, returns that
+    /// node twice. If it concerns all nodes, returns `None`.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
             Trouble::Crash { node, .. }
@@ -196,8 +198,8 @@ impl Episode {
     }
 }
 
-/// The element numbers with which plans draw random values. No node or agent has these numbers, so
-/// no other random values depend on a plan.
+/// The element number of the random [`Stream`] from which plans are drawn. No node or agent has
+/// this number, so a plan does not change any other random values.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
@@ -210,7 +212,7 @@ fn clash(a: &Episode, b: &Episode) -> bool {
     overlap && a.nodes() == b.nodes()
 }
 
-/// Draws an episode. Returns `None` if no node or no time is available for it.
+/// Draws an episode. Returns `None` if `shape` allows no node or no time for it.
 fn draw(stream: &mut Stream, shape: &Shape, trouble: Drawn) -> Option<Episode> {
     let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let room = whole_ms(shape.ends.since(shape.begins));

@@ -11,7 +11,7 @@ use crate::stream::Pipe;
 use crate::tap::{Loss, Tap};
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Closes a connection after all bytes that its core has handed out were sent.
+    /// Closes a connection as soon as all bytes that the core of `node` has handed out are sent.
     pub(super) fn shut(&mut self, node: NodeId, id: ConnectionId) {
         let Some(&(key, side)) = self.streams.by_name.get(&(node, id)) else { return };
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
@@ -29,7 +29,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     /// Ends the connections of a crashed node. If the machine of the node is still up, it resets
-    /// them, so that the peers learn it.
+    /// the connections, so that the peers learn that they have ended.
     pub(super) fn break_all(&mut self, node: NodeId, silence: Silence) {
         for (key, side) in self.streams.ends_of(node) {
             match silence {
@@ -39,7 +39,6 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Resets the connections between two nodes.
     pub(super) fn reset_between(&mut self, a: NodeId, b: NodeId) {
         for (key, side) in self.streams.ends_of(a) {
             let connection = self.streams.connections.get(&key);
@@ -50,7 +49,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Ends a connection at both ends, after the last bytes that the end `side` could send have
+    /// Breaks a connection at both ends, after the bytes that the end `side` has already sent have
     /// arrived.
     pub(super) fn sever(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
@@ -60,7 +59,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.enter(back, key, OnStream::Broken(side, CloseCause::Reset));
     }
 
-    /// Ends a connection at one end, and tells the other end if the link allows it.
+    /// Ends a connection at one end, and resets it at the other end unless the link loses the
+    /// reset.
     pub(super) fn abort(&mut self, key: Key, side: Side, cause: CloseCause) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let flow = connection.end(side).flow;
@@ -77,8 +77,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.end(key, side, cause);
     }
 
-    /// Ends a connection at one end. The network loses the messages that this end has not read and
-    /// those that it has not sent.
+    /// Ends a connection at one end. The messages that this end has not read, and those that it has
+    /// not sent, are lost.
     pub(super) fn end(&mut self, key: Key, side: Side, cause: CloseCause) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         if !connection.is_alive(side) {
@@ -103,7 +103,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reports as lost the messages that `drop` removes from the bytes sent by the end `from`.
+    /// Removes messages that the end `from` has sent, by calling `drop`, and records them as lost.
     fn lose_all(&mut self, key: Key, from: Side, drop: impl Fn(&mut Pipe) -> Option<Buffer>) {
         while let Some(connection) = self.streams.connections.get_mut(&key)
             && let Some(bytes) = drop(connection.pipe_from(from))

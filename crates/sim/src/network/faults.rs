@@ -1,4 +1,4 @@
-//! Faults of a network.
+//! Applies faults to a network.
 
 use tidegate_world::{Core, Failure, Timestamp};
 
@@ -10,7 +10,7 @@ use crate::node_id::{NodeId, Silence};
 use crate::tap::Tap;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Takes the core out of a node: its state, its timers and its waiting messages are lost.
+    /// Crashes a node, and returns its core. The node's timers and its waiting messages are lost.
     ///
     /// # Panics
     /// Panics if the node has crashed already.
@@ -22,7 +22,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         std::mem::replace(&mut node.core, Err(silence)).expect("a node that is up")
     }
 
-    /// Puts a core into a crashed node, at the same addresses.
+    /// Restarts a crashed node with a new core, at the same addresses.
     ///
     /// # Panics
     /// Panics if the node is up.
@@ -33,13 +33,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(node);
     }
 
-    /// Gives the process of a node no processor until `until`. Up to
-    /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in its buffers and keep the time of their
-    /// arrival. Its timers do not fire. At `until`, the node gets all waiting packets at once and
-    /// in order, and its timers fire late.
+    /// Stalls a node until `until`: its process gets no processor time. Up to
+    /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in the buffers of the node and keep the
+    /// time of their arrival. Timers do not fire. At `until`, the node gets all waiting packets at
+    /// once and in order, and its timers fire late.
     ///
-    /// A `Host` of `tidegate-emulate` catches up with a late driver. So if a host will be stalled,
-    /// `HostSettings::catches_up` must be false.
+    /// A `Host` of `tidegate-emulate` by default catches up with a late driver, and so would not
+    /// notice the stall. For a host that will be stalled, set `HostSettings::catches_up` to false.
     ///
     /// # Panics
     /// Panics if the node has crashed.
@@ -52,8 +52,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed. A
-    /// crashed node never gets it.
+    /// Gives a node a [command](Core::on_command). A stalled node gets the command when it is
+    /// resumed. A crashed node never gets the command.
     pub fn command(&mut self, node: NodeId, command: &[u8]) {
         self.give(node, Input::Command(command.into()));
     }
@@ -75,7 +75,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.set_partitioned(a, b, true);
     }
 
-    /// Ends a partition.
+    /// Ends the [partition](Self::partition) of two nodes.
     pub fn heal(&mut self, a: NodeId, b: NodeId) {
         self.set_partitioned(a, b, false);
     }
@@ -86,8 +86,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.ways.channel(from, to).impaired = Some(Box::new(link));
     }
 
-    /// Restores the link from `from` to `to` that [`connect`](Self::connect) set, or else the
-    /// default link.
+    /// Ends the [impairment](Self::impair) of the link from `from` to `to`. The link that
+    /// [`connect`](Self::connect) has set applies again, or else the default link.
     pub fn restore(&mut self, from: NodeId, to: NodeId) {
         self.ways.channel(from, to).impaired = None;
     }
@@ -113,11 +113,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.read_all(node);
     }
 
-    /// Runs until `at` and applies a fault. `core` provides the core for a restarted node. Returns
-    /// the core of a crashed node.
+    /// Runs the network until `at`, and then applies a fault. A restarted node gets its core from
+    /// `core`. If the fault is a crash, returns the core of the crashed node.
     ///
     /// An impossible fault has no effect. Examples are a crash or a stall of a node that is down,
-    /// and a restart of a node that is up. So a plan from which parts were removed can still be
+    /// and a restart of a node that is up. So a plan from which episodes were removed can still be
     /// applied.
     pub fn apply(
         &mut self,
@@ -150,7 +150,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         None
     }
 
-    /// Resumes a stalled node.
+    /// Ends the stall of a node, and gives the node all waiting inputs.
     pub(super) fn resume(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.datagrams = 0;

@@ -9,8 +9,8 @@ use tidegate_world::{
 use super::streams::Key;
 use crate::node_id::Silence;
 
-/// Number of datagrams that may wait for a stalled node: as many as fit into two buffers of a
-/// `Host`.
+/// Maximum number of datagrams that wait for a stalled node: as many as fit into two buffers of a
+/// `Host` of `tidegate-emulate`.
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {
@@ -26,14 +26,13 @@ pub(super) struct Node<N> {
     pub waiting: VecDeque<Input>,
     /// Number of datagrams in `waiting`.
     pub datagrams: usize,
-    /// True if bytes may have arrived on streams that the node did not read, because it had to do
-    /// other work.
+    /// True if streams may have bytes that the node did not read when they arrived, because it had
+    /// to do other work.
     pub has_unread: bool,
     /// The connection from which the node last read a message.
     pub last_read: Key,
 }
 
-/// An input of a core.
 pub(super) enum Input {
     Packet(Received),
     Failure(Failure),

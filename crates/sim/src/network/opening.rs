@@ -27,14 +27,14 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.streams.listeners.remove(&(transport, address));
     }
 
-    /// Returns the settings of all streams. They must be set before there are streams.
+    /// Returns the settings of all streams. Change them only before the first connection is opened.
     pub fn streams_mut(&mut self) -> &mut StreamSettings {
         &mut self.streams.settings
     }
 
-    /// Makes nodes read from streams only while `reads` returns true for their core. Otherwise the
-    /// bytes that arrive stay in the receive window, until their senders have to wait. By default,
-    /// nodes read everything at once.
+    /// Makes nodes read from streams only while `reads` returns true for their core. Unread bytes
+    /// fill the receive window, until their senders have to wait. By default, nodes read everything
+    /// at once.
     pub fn read_while(&mut self, reads: fn(&N) -> bool) {
         self.reads = reads;
     }
@@ -44,7 +44,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.streams.connections.len()
     }
 
-    /// Opens a connection.
+    /// Starts to open the connection that the core of `node` has asked for.
     pub(super) fn open(&mut self, node: NodeId, connect: Connect) {
         let Connect { id, transport, local, remote } = connect;
         let flow = Flow { transport, local, remote, connection: Some(id) };

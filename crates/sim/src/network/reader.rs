@@ -5,21 +5,21 @@ use tidegate_world::{Buffer, CloseCause, Pool, Transport};
 
 use crate::stream::Pipe;
 
-/// A reader of one end of a connection.
+/// Cuts the bytes that arrive at one end of a connection into messages.
 ///
-/// [`Framer`] cuts TCP and TLS into messages. Over WebSocket, each message arrives as a whole (RFC
-/// 7118 §5).
+/// TCP and TLS streams are cut by a [`Framer`]. Over WebSocket, each message arrives as a whole
+/// (RFC 7118 §5).
 #[derive(Debug)]
 pub(super) struct Reader {
     framer: Option<Framer>,
     held: Vec<u8>,
-    /// Offset in the stream of the first byte that the reader keeps.
+    /// Offset in the stream of the first byte in `held`.
     base: u64,
     /// Offset in the stream of the end of the last item read: a message, a ping or a pong.
     framed: u64,
 }
 
-/// The next item read.
+/// The result of [`Reader::next`].
 pub(super) enum Read {
     /// A message, a ping or a pong.
     Message(Buffer),
@@ -50,8 +50,8 @@ impl Reader {
         self.framed
     }
 
-    /// Reads the next item, using at most `budget` further bytes, which are subtracted from
-    /// `budget`.
+    /// Reads the next message, ping or pong. Takes at most `budget` bytes from `pipe`, and
+    /// subtracts their number from `budget`.
     pub fn next(&mut self, pipe: &mut Pipe, pool: &Pool, budget: &mut usize) -> Read {
         let Some(framer) = &mut self.framer else {
             *budget -= pipe.skip(*budget);

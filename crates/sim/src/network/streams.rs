@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::node_id::NodeId;
 use crate::stream::{Pipe, StreamSettings};
 
-/// The number of a connection among all connections so far.
+/// The number of a connection, in the order in which connections are opened.
 pub(super) type Key = u64;
 
 /// One of the two ends of a connection.
@@ -30,14 +30,14 @@ impl Side {
     }
 }
 
-/// The state of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndState {
     /// The connection is not open yet.
     Opening,
     /// The connection is open, and messages can travel.
     Open,
-    /// The connection ends as soon as all bytes that the core handed out are sent.
+    /// The core has closed the connection, which ends as soon as all bytes that the core handed out
+    /// are sent.
     Closing,
     /// The connection has ended at this end.
     Closed,
@@ -49,12 +49,12 @@ pub(super) struct End {
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
-    /// The flow as a tap sees it. The address of the opener is that of its listener, without the
-    /// port that the system has chosen.
+    /// The flow as a tap sees it: the opener has the address at which it listens, without the port
+    /// that the operating system has chosen.
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// True if the next read of a slow driver is scheduled.
+    /// True if the next read at this end is scheduled, because its driver reads slowly.
     pub will_read: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct End {
 pub(super) struct Connection {
     /// The ends, by [`Side`].
     pub ends: [End; 2],
-    /// Bytes sent by each end.
+    /// The bytes that each end has sent, by the [`Side`] of the sender.
     pub pipes: [Pipe; 2],
     /// Number of attempts so far to open the connection.
     pub tries: u32,
@@ -78,7 +78,7 @@ impl Connection {
         &mut self.pipes[side as usize]
     }
 
-    /// Returns whether an end is not closed, and so can get events.
+    /// Returns whether an end has a node and is not closed.
     pub fn is_alive(&self, side: Side) -> bool {
         let end = &self.ends[side as usize];
         end.node.is_some() && end.state != EndState::Closed
@@ -90,18 +90,17 @@ impl Connection {
     }
 }
 
-/// All connections.
+/// All connections and listeners of a network.
 pub(super) struct Streams {
     pub settings: StreamSettings,
-    /// Buffers for messages.
     pub pool: Pool,
     pub connections: BTreeMap<Key, Connection>,
-    /// The connection and the end for each node and each connection id that its core uses.
+    /// The connection and the end to which a connection id of a node's core refers.
     pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
     pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
     /// Pairs of nodes whose next message breaks the connection on which it travels.
     pub severed: BTreeSet<(NodeId, NodeId)>,
-    /// Nodes that read slowly, with the bytes a second that they read from a stream.
+    /// Nodes that read slowly, with the number of bytes a second that they read from each stream.
     pub slow_readers: BTreeMap<NodeId, u64>,
     next_key: Key,
     next_port: u16,
@@ -169,7 +168,8 @@ impl Streams {
         Some(end.flow)
     }
 
-    /// Returns the live ends of a node, in the order of their connections.
+    /// Returns the ends of connections at a node that are not closed, in the order in which the
+    /// connections were opened.
     pub fn ends_of(&self, node: NodeId) -> Vec<(Key, Side)> {
         let sides = [Side::Opener, Side::Acceptor];
         let ends = self.connections.iter().flat_map(|(&key, connection)| {

@@ -1,4 +1,4 @@
-//! The counts of a run.
+//! The packet counts of a network.
 
 use crate::tap::Loss;
 
@@ -23,7 +23,8 @@ pub struct Summary {
     pub down: u64,
     /// Packets and copies that a stalled node lost because its buffers were full.
     pub stalled: u64,
-    /// Packets and copies that the network dropped because the receiver's core asked for it.
+    /// Packets and copies that the network dropped because the receiver's core wanted to
+    /// [shed](tidegate_world::Core::poll_shedding) them.
     pub filtered: u64,
     /// Packets and copies to an address without a node.
     pub undeliverable: u64,
@@ -33,7 +34,8 @@ pub struct Summary {
     pub unconnected: u64,
     /// Packets and copies in flight.
     pub under_way: u64,
-    /// Messages for other shards. There are no other shards, so the messages are dropped.
+    /// Messages that nodes handed off to other shards. The network drops these messages, because a
+    /// node has only one shard.
     pub handoffs: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Messages on the connections of a network: sent, carried in segments, read and offered.
+//! Carries messages on the connections of a network, in segments, and offers them to the cores.
 //!
-//! This is the driver's part of the contract ([`Core`], "Connections"): it opens and closes
-//! connections, cuts streams into messages, and buffers bytes that the system does not take. The
-//! core decides which message travels on which connection.
+//! This module does the driver's part of the contract of [`Core`] (section "Connections"): it opens
+//! and closes connections, cuts streams into messages, and buffers bytes that the operating system
+//! does not take. The core decides which message travels on which connection.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use super::{Event, Network};
 use crate::node_id::{NodeId, Silence};
 use crate::tap::{Loss, Tap};
 
-/// Returns the bytes of a TCP segment without payload: a TCP header of 20, an IP header of 20 or
-/// 40.
+/// Returns the size of a TCP segment without payload, in bytes: a TCP header of 20, and an IP
+/// header of 20 (IPv4) or 40 (IPv6).
 pub(super) fn header(flow: Flow) -> usize {
     if flow.remote.is_ipv4() { 40 } else { 60 }
 }
 
-/// Bytes that a slow driver reads at a time.
+/// Maximum number of bytes that a slow driver reads at a time.
 const SLOW_READ: usize = 512;
 
 /// An event on a connection.
@@ -29,27 +29,27 @@ const SLOW_READ: usize = 512;
 pub(super) enum OnStream {
     /// The opener requests the connection, for the first time or again.
     Syn,
-    /// The request arrives at the remote address, where a node may listen.
+    /// The request for the connection arrives at the remote address, where a node may listen.
     SynArrived,
-    /// The answer has come back: the connection is open.
+    /// The answer to the request for the connection arrives at the opener: the connection is open.
     Established,
-    /// The time has come at which an end can send bytes that it could not send earlier.
+    /// An end tries again to send bytes, after a loss or because the receive window has opened.
     Wake(Side),
     /// The operating system of an end may have taken all bytes that its core has handed out.
     Writable(Side),
-    /// This many bytes from an end arrive.
+    /// A segment with this many bytes from an end arrives at the other end.
     Segment(Side, u64),
-    /// Bytes from an end have arrived where the connection no longer exists.
+    /// Bytes from an end have arrived at the other end, where the connection no longer exists.
     Stray(Side),
-    /// The end of the stream from one end arrives.
+    /// The FIN of an end, which sends no more bytes, arrives at the other end.
     Fin(Side),
     /// An end learns that the connection has ended.
     Broken(Side, CloseCause),
     /// The slow driver of an end reads some of the arrived bytes.
     Read(Side),
-    /// The sender's timer has expired because the acknowledgement from this end was lost.
+    /// An end repeats an acknowledgement that was lost.
     RepeatAck(Side),
-    /// The time is over in which a closing end may still send
+    /// The time is over in which a closing end may still send bytes
     /// ([`StreamSettings::linger`](crate::StreamSettings::linger)).
     Lingered(Side),
 }
@@ -86,7 +86,6 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.pump(key, side);
     }
 
-    /// Handles an event on a connection.
     pub(super) fn on_stream(&mut self, key: Key, event: OnStream) {
         match event {
             OnStream::Syn => self.send_syn(key),
@@ -155,7 +154,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Sends the bytes of an end, as many as buffer and window allow.
+    /// Sends as many of the waiting bytes of an end as its buffer and the receive window allow.
     pub(super) fn pump(&mut self, key: Key, side: Side) {
         let settings = self.streams.settings;
         loop {
@@ -208,8 +207,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Schedules the event that tells a core that it may send more, if that is due. The event comes
-    /// after all current outputs of the core were taken.
+    /// Schedules [`OnStream::Writable`] if the core at an end may send more and must be told. The
+    /// event comes after all current outputs of the core were taken.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -218,9 +217,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Tells a core that it may send more on a connection. This is due when the simulated operating
-    /// system has taken all bytes that the core has handed out, and at least half a
-    /// [`STREAM_WINDOW`](tidegate_world::STREAM_WINDOW) since the core was last told.
+    /// Tells the core at an end that it may send more on a connection, if the core must be told
+    /// now: the simulated operating system has taken all bytes that the core has handed out, and
+    /// the core has handed out at least half a [`STREAM_WINDOW`](tidegate_world::STREAM_WINDOW)
+    /// since it was last told.
     fn tell_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let End { state, node, flow, .. } = *connection.end(side);
@@ -234,7 +234,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Schedules an event that sends more bytes when the receive window opens for an end.
+    /// Schedules [`OnStream::Wake`] for the time at which the receive window opens, if an end has
+    /// bytes that wait for it.
     fn wake_when_open(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -257,8 +258,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.turn_away(key, from);
     }
 
-    /// Lets the receiver answer bytes for a connection that no longer exists: a machine that is up
-    /// sends a reset (RFC 9293 §3.10.7.1).
+    /// Answers bytes from the end `from` for a connection that no longer exists. The machine of the
+    /// receiver sends a reset if it is up (RFC 9293 §3.10.7.1).
     fn turn_away(&mut self, key: Key, from: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let Some((sender, receiver)) = connection.nodes_from(from) else { return };
@@ -287,7 +288,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reads the arrived bytes at an end: all at once, or as slowly as its driver reads.
+    /// Reads the bytes that have arrived at an end: all at once, or little by little if its driver
+    /// reads slowly.
     pub(super) fn read(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let (EndState::Open, Some(node)) = (connection.end(side).state, connection.end(side).node)
@@ -382,7 +384,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node an input after taking all outputs of the previous input.
+    /// Gives a node an input, after the network has taken all outputs of the input that the node is
+    /// handling.
     pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
         let life = self.nodes[node.index()].life;
         self.calendar.push(self.now, Event::Given { node, life, input });

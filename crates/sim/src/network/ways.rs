@@ -11,10 +11,10 @@ use crate::node_id::NodeId;
 use crate::tap::Loss;
 
 /// The channels of a network. Each channel draws from its own stream of random numbers, so events
-/// on one channel affect no other. Maps are only used for look-ups and never iterated.
+/// on one channel affect no other. The maps are never iterated, because their order is not
+/// reproducible.
 pub(super) struct Ways {
     seed: Seed,
-    /// The default link.
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
@@ -26,7 +26,6 @@ pub(super) struct Ways {
 /// A node, or `None` for an address without a node.
 type Peer = Option<NodeId>;
 
-/// One direction between two nodes.
 pub(super) struct Way {
     pub from: Peer,
     pub to: Peer,
@@ -65,25 +64,25 @@ impl Ways {
         &self.ways[number as usize]
     }
 
-    /// Carries a packet of `bytes` on a channel.
+    /// Carries a packet of `bytes` bytes on the channel with this number.
     ///
     /// # Errors
-    /// Returns an error if it is lost.
+    /// Returns an error if the packet is lost.
     pub fn carry(&mut self, number: u32, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
         self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }
 
-    /// Returns the channel from `from` to `to`.
     pub fn channel(&mut self, from: NodeId, to: NodeId) -> &mut Channel {
         let way = self.between(Some(from), Some(to));
         &mut self.ways[way as usize].channel
     }
 }
 
-/// Returns a number for a sender and a receiver. It determines the random numbers of their channel.
-/// Nodes are numbered from 1, and an unknown peer is 0. The channels of a [`Relay`](crate::Relay)
-/// have the numbers 0 and 1. Here no pair has the number 0, and only an unknown sender with the
-/// first node as its receiver has the number 1.
+/// Returns the number that selects the random numbers of the channel from a sender to a receiver.
+///
+/// In this number, nodes count from 1, and a peer that is not a node is 0. The channels of a
+/// [`Relay`](crate::Relay) have the numbers 0 and 1. No pair has the number 0, and only the pair of
+/// an unknown sender and the first node has the number 1.
 fn pair(from: Peer, to: Peer) -> u32 {
     let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 use super::PATIENCE;
 use crate::check::seen::{Kind, Seen};
 
-/// The ending of a call.
+/// The way in which a call has ended. [`Endings`](crate::check::books::Endings) explains the ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Left,
@@ -18,7 +18,7 @@ pub(super) enum Ending {
     ByeRefused(u16),
 }
 
-/// A call that is not known to have ended.
+/// A call that a caller has started.
 #[derive(Debug)]
 pub(super) struct Call {
     state: State,
@@ -30,13 +30,14 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The INVITE was sent at this time, or `None` after a provisional response.
+    /// The caller waits for a response to the INVITE, which it sent at this time. After a
+    /// provisional response, the time is `None`.
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
-    /// The call is set up. The 2xx came at this time, if it was the first response.
+    /// The call is set up. If the 2xx was the first response to the INVITE, it came at this time.
     Held(Option<Timestamp>),
-    /// The BYE was sent at this time, with this branch.
+    /// The BYE was sent at this time, with this hash of its branch.
     Leaving(Timestamp, u64),
     Over(Ending),
 }
@@ -47,7 +48,6 @@ impl Call {
         Self { state: State::Inviting(Some(seen.now)), remote: None, is_abandoned: false }
     }
 
-    /// Returns the ending, if the call has ended.
     pub(super) fn ending(&self) -> Option<Ending> {
         match self.state {
             State::Over(ending) => Some(ending),
@@ -68,10 +68,12 @@ impl Call {
         }
     }
 
-    /// Handles a packet that the caller sends. Returns true if the packet is a BYE that shows that
-    /// the 2xx came after the caller had lost patience, so that the call was not set up. Without a
-    /// provisional response, such a caller may not send a CANCEL (RFC 3261 §9.1). It hangs up when
-    /// the 2xx comes.
+    /// Handles a packet that the caller sends. Returns true if the packet is a BYE that is sent at
+    /// the same time at which the 2xx came. Such a BYE shows that the caller had lost patience
+    /// before the 2xx, so that the call was not set up.
+    ///
+    /// Without a provisional response, a caller that loses patience may not send a CANCEL (RFC 3261
+    /// §9.1). It hangs up when the 2xx comes.
     pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) -> bool {
         let (next, was_too_late) = match (self.state, method) {
             (State::Inviting(_), Method::Cancel) => (State::Cancelling(seen.now), false),
@@ -89,7 +91,8 @@ impl Call {
         was_too_late
     }
 
-    /// Handles a packet that was delivered to the caller. Returns whether it sets up the call.
+    /// Handles a packet that was delivered to the caller. Returns whether the packet sets up the
+    /// call.
     pub(super) fn on_delivered(&mut self, seen: &Seen) -> bool {
         let Kind::Response(status) = seen.kind else {
             self.on_request(seen);

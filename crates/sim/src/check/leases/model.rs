@@ -16,19 +16,20 @@ use crate::check::recent::Recent;
 use crate::check::seen::Seen;
 use call::{Call, Name, Open, Phase, TRYING_MAX, dialog};
 
-/// RFC 3261 §16.6 item 11, Timer C: the time to wait for a final response to an INVITE after a
-/// provisional response.
+/// Timer C: the time to wait for a final response to an INVITE after a provisional response (RFC
+/// 3261 §16.6 item 11).
 const TIMER_C: Duration = Duration::from_secs(190);
 
-/// RFC 3261 §13.3.1.4: if an answerer gets no ACK, it sends a BYE after 64·T1, and waits the same
-/// time for the response to it.
+/// The time after which a call whose 2xx gets no ACK has ended: the answerer sends a BYE after
+/// 64·T1, and waits the same time for the response to the BYE (RFC 3261 §13.3.1.4).
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 
-/// Number of transactions of one call that a balancer distinguishes.
+/// Maximum number of transactions of one call that a balancer distinguishes.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Number of dialogs of one call that a balancer distinguishes. If a fork sets up further dialogs,
-/// a request within one of them goes to the back end in its route token, and is not counted.
+/// Maximum number of dialogs of one call that a balancer distinguishes. If a fork sets up further
+/// dialogs, a request within one of them goes to the back end in its route token, and is not
+/// counted.
 const DIALOGS_MAX: usize = 2;
 
 /// Weight of an INVITE, in hundredths of the weight of a BYE. The policy TLWL-1.75 of paper 003
@@ -36,8 +37,8 @@ const DIALOGS_MAX: usize = 2;
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
-/// The response that was last delivered to the balancer. If the balancer forwards a response at the
-/// same moment, it is this one.
+/// The last response that was delivered to the balancer. A response that the balancer sends at the
+/// same moment is the forwarded copy of this one.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
@@ -48,9 +49,9 @@ struct Handed {
     vias_below: u64,
 }
 
-/// The counts at one moment.
+/// The counts that a balancer must have at one moment.
 pub(super) struct Truth {
-    /// Calls and work of each back end.
+    /// Number of calls, and work, of each back end.
     pub(super) backends: Vec<(u64, u64)>,
     /// Open transactions of all calls, including those whose request went to no back end.
     pub(super) open: u64,
@@ -172,7 +173,7 @@ impl Model {
     }
 
     /// Returns the key of the call to which a packet belongs. Either end of the call may have sent
-    /// it.
+    /// the packet.
     fn key(&self, seen: &Seen) -> (u64, u64) {
         let [from, to] = [seen.from_tag, seen.to_tag].map(Option::unwrap_or_default);
         let is_from_callee = !self.calls.contains_key(&(seen.call, from))

@@ -8,15 +8,15 @@ use tidegate_world::Timestamp;
 
 use crate::check::seen::Seen;
 
-/// RFC 3261 §17.1.1.2, §17.1.2.2: the time to wait for a response to a request, 64·T1.
+/// The time to wait for a response to a request: 64·T1 (RFC 3261 §17.1.1.2, §17.1.2.2).
 const PATIENCE: Duration = Duration::from_secs(32);
 
 /// Time for which a balancer keeps a call that rings. An element behind the balancer answers with
 /// 408 when its Timer C fires, and retransmits that response for 64·T1 (RFC 3261 §17.2.1).
 pub(super) const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
-/// A request as its sender identifies it: the hash of the branch with which it came, and its
-/// method.
+/// The identity of a request at the balancer: the hash of the branch with which the request came,
+/// and the method.
 pub(super) type Name = (u64, u32);
 
 /// The hashes of both tags of a dialog, in increasing order. `None` stands for an absent tag.
@@ -28,7 +28,7 @@ pub(super) enum Phase {
     Idle,
     Trying,
     Established,
-    /// The call is established, and a BYE has passed.
+    /// The call is established, and the balancer has forwarded a BYE within each of its dialogs.
     Leaving,
 }
 
@@ -103,7 +103,8 @@ impl Call {
         matches!(self.phase, Phase::Established | Phase::Leaving)
     }
 
-    /// Moves the call to another back end. `name` is the request that has gone there.
+    /// Moves the call to another back end. `name` is the request that the balancer has sent to that
+    /// back end.
     pub(super) fn move_to(&mut self, backend: usize, name: Name) {
         self.open.remove(&name);
         (self.backend, self.is_held) = (backend, false);
@@ -134,8 +135,8 @@ impl Call {
         last
     }
 
-    /// Ends the dialog of a BYE that is no longer open, and the call if no dialog is left. Another
-    /// dialog whose BYE is no longer open and was not rejected ends too.
+    /// Ends `dialog`, and every other dialog whose BYE was forwarded and no longer waits for a
+    /// response. Ends the call if no dialog is left.
     pub(super) fn end_dialog(&mut self, at: Timestamp, dialog: Option<Dialog>) {
         let is_unanswered = |dialog: &Dialog| !self.has_open_bye(*dialog);
         let unanswered = self.leaving.iter().copied().filter(is_unanswered);
