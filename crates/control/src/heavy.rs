@@ -117,7 +117,8 @@ pub struct HeavySource {
     pub rate_cps: f64,
 }
 
-/// The messages that a message which was read represents.
+/// The number of sent messages that one read message represents, because other messages were lost
+/// or dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
     /// Number of messages that reached a receive buffer for each one that found room, at least 1.
@@ -166,7 +167,8 @@ pub(crate) struct Heavy {
 struct Sums {
     /// Messages that were read.
     read: f64,
-    /// The messages that arrived, as estimated: each message that was read represents one or more.
+    /// The estimated number of messages that arrived: each message that was read represents one or
+    /// more.
     arrived: f64,
     /// The part of `arrived` that was not lost in a full buffer.
     kept: f64,
