@@ -223,8 +223,8 @@ const FALL: f64 = 1.2;
 /// this part, the dropped share falls by this number of levels in a period.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
-/// The part of the passing packets that is reserved for packets that may be dropped, however many
-/// packets come that are exempt from drops.
+/// The part of the passing packets that is reserved for packets that are not exempt from drops,
+/// however many exempt packets come.
 const LEFT: f64 = 0.25;
 
 /// Number of periods after a change of the dropped share in which the server still reads messages
@@ -249,11 +249,11 @@ pub struct Ladder {
     rung: Rung,
     dropped: Dropped,
     hot: Hot,
-    /// Rate of the packets that may be dropped, without retransmissions.
+    /// Rate of the packets that are not exempt from drops, without retransmissions.
     arrivals: Arrivals,
     /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
     exempt: Arrivals,
-    /// Part of the requests for new work that may be dropped, 0 to 1.
+    /// Part of the requests for new work that is not exempt from drops, 0 to 1.
     subject: f64,
     /// Average seconds of processor time that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
@@ -338,8 +338,8 @@ impl Ladder {
         self.target.set(is_targeted);
     }
 
-    /// Returns whether it is allowed to drop only messages of some sources. It is not allowed for a
-    /// while after the messages of the other sources alone were too many.
+    /// Returns whether the ladder may drop messages of [heavy](crate::Gate::heavy_sources) sources
+    /// only. It may not for a while after the messages of the other sources alone were too many.
     pub fn may_target(&self, now: Timestamp) -> bool {
         self.target.may_be_heavy_only(now)
     }

@@ -24,8 +24,8 @@ use crate::throttle::Deterministic;
 /// the same time for its estimate.
 const FADES_S: f64 = 1.0;
 
-/// Number of requests as which the assumed mix of requests ([`REDUCIBLE_AT_FIRST`]) counts at
-/// first. This weight fades too.
+/// The weight, in requests, of the assumed mix of requests ([`REDUCIBLE_AT_FIRST`]). It fades like
+/// the weight of real requests.
 const ASSUMED: f64 = 5.0;
 
 /// The assumed part of reducible requests ([`Category::is_reducible`]) among all requests, 0 to 1,

@@ -140,8 +140,8 @@ pub(super) struct Upstream {
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than [`SATURATED`] of its grant.
     unused: u32,
-    /// Seconds of the grant by which the peer stayed below [`CLAIMED_MIN`] of the grant while it
-    /// claimed a larger load. Requests beyond this part are subtracted.
+    /// The requests missing from [`CLAIMED_MIN`] of the grant while the peer claimed a larger load,
+    /// divided by the grant: a time in seconds. Requests beyond this part are subtracted.
     shortfall: f64,
     /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// RFC 3261 §17.1.1.1: T1.
+/// T1 of RFC 3261 §17.1.1.1, an estimate of the round-trip time.
 const T1: Duration = Duration::from_millis(500);
 
 /// Ratio of the marks whose packets pass at a level to the marks whose packets pass at the next

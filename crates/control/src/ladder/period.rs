@@ -10,26 +10,26 @@ const REFUSALS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that were read and that the ladder may drop. These are requests for new work, and
-    /// all others that cannot be distinguished from them without reading, including
+    /// Messages that were read and are of the kind that the ladder drops: requests for new work,
+    /// and all others that cannot be distinguished from them without reading, including
     /// retransmissions.
     pub asked: u64,
     /// The messages in `asked` that came through a buffer whose overflow counts as
     /// [`overflow`](Self::overflow).
     pub datagrams: u64,
-    /// The messages in `asked` that might be dropped and that were
+    /// The messages in `asked` that were not exempt from drops and were
     /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all
     /// are fresh.
     pub fresh: u64,
-    /// The messages in `asked` that might be dropped and that were not
+    /// The messages in `asked` that were not exempt from drops and were not
     /// [fresh](super::Ladder::is_fresh).
     pub late: u64,
-    /// The messages in `asked` that might be dropped and that are retransmissions of judged
+    /// The messages in `asked` that were not exempt from drops and are retransmissions of judged
     /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
     /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
     pub repeated: u64,
-    /// The messages in `asked` that are not dropped even while messages of all sources are: those
-    /// of spared networks, and emergency calls.
+    /// The messages in `asked` that are always exempt from drops: those of spared networks, and
+    /// emergency calls.
     pub spared: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
@@ -116,7 +116,7 @@ impl Period {
         (self.exempt() - self.repeated).max(0.0)
     }
 
-    /// Counts `count` fresh packets with [hot](super::hot) marks no longer as first packets.
+    /// Stops counting `count` fresh packets with [hot](super::hot) marks as first packets.
     pub(super) fn exempt_hot(&mut self, count: u32) {
         let hot = (f64::from(count) / self.seconds).min(self.fresh);
         self.fresh -= hot;

@@ -63,7 +63,7 @@ impl Target {
         self.is_heavy_only = is_heavy_only;
     }
 
-    /// Returns whether it is allowed to drop only messages of heavy sources.
+    /// Returns whether the ladder may drop messages of heavy sources only.
     pub(super) fn may_be_heavy_only(&self, now: Timestamp) -> bool {
         now >= self.all_until
     }

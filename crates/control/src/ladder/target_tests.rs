@@ -108,7 +108,7 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
     assert!(after(false, [others; 10]).may_target(at(1_000)));
 }
 
-/// Messages that are never dropped are not dropped either while messages of all sources are.
+/// Dropping messages of all sources does not help against messages that are never dropped.
 #[test]
 fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
     let flood = Counts { others: 800, overflow: 500, ..FLOOD };
