@@ -37,14 +37,13 @@ impl Default for ArrivalRate {
 }
 
 impl ArrivalRate {
-    /// Creates an estimate with this time constant.
+    /// Creates an estimate with this time constant in seconds.
     pub(crate) fn over_s(time_constant_s: f64) -> Self {
         let empty =
             Self { time_constant_s, observed_min_s: 0.0, last: None, count: 0.0, observed_s: 0.0 };
         Self { observed_min_s: empty.observed_s(empty.kept(OBSERVED_MIN)), ..empty }
     }
 
-    /// Records an arrival.
     pub(crate) fn on_arrival(&mut self, now: Timestamp) {
         self.on_arrivals(now, 1.0);
     }
@@ -63,7 +62,7 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Returns the observation time after a further time of which this part of a weight remains.
+    /// Returns `observed_s` after a further time, in which a weight falls to the part `kept`.
     fn observed_s(&self, kept: f64) -> f64 {
         self.time_constant_s - (self.time_constant_s - self.observed_s) * kept
     }

@@ -14,7 +14,7 @@ pub struct BanList(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// A number that grows with every change.
+    /// A number that grows with every change of the bans.
     version: AtomicU64,
     bans: Mutex<Bans>,
 }
@@ -39,7 +39,7 @@ impl BanList {
         self.change(|bans| bans.prove(source))
     }
 
-    /// Ends a ban. Returns false if there was none.
+    /// Ends the ban of a source. Returns false if the source was not banned.
     pub fn lift(&self, now: Timestamp, source: u128) -> bool {
         self.change(|bans| bans.lift(now, source))
     }
@@ -72,7 +72,8 @@ impl BanList {
     }
 }
 
-/// A shard's copy of the list. While nothing changes, a check for changes costs one atomic load.
+/// A shard's copy of a [`BanList`]. While the list does not change, a check for changes costs one
+/// atomic load.
 #[derive(Debug)]
 pub struct BanView {
     list: BanList,

@@ -12,14 +12,14 @@ use tidegate_world::Timestamp;
 pub enum BanCause {
     /// The source exceeded a limit.
     Limit,
-    /// The source exceeded the message rate that no source may exceed.
+    /// The source exceeded the maximum message rate of any source.
     Rate,
     /// An operator set the ban.
     Operator,
 }
 
 impl BanCause {
-    /// Returns the name that operators see.
+    /// Returns the name of the cause, as operators see it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -46,7 +46,7 @@ pub struct Ban {
     pub is_proven: bool,
 }
 
-/// The bans in force.
+/// A list of the bans in force, with a maximum length.
 #[derive(Clone, Debug, Default)]
 pub struct Bans {
     /// The bans by source, ascending. Some may have ended.
@@ -66,7 +66,7 @@ impl Bans {
         self.overflowed
     }
 
-    /// Returns whether the list is empty. A list in which all bans have ended may not be empty.
+    /// Returns whether the list is empty. A list may still contain bans that have ended.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bans.is_empty()

@@ -79,9 +79,9 @@ pub struct Control {
     /// session and its repetitions have the same rank. Ranks are uniformly distributed, so the
     /// floor is also the rejected share.
     pub rank_floor: f64,
-    /// True if the message that has just arrived passes its throttle under any allowance. The gate
+    /// True if the message that has just arrived is admitted whatever the allowance is. The gate
     /// sets this to false when it has judged that message. If all messages are in one queue and are
-    /// judged when they are served, the next message that is served passes instead.
+    /// judged when they are served, the next message that is served is admitted instead.
     pub admit_next: bool,
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tidegate_world::Work;
 
-/// Weight of the newest message. The mean depends mostly on the last hundred messages.
+/// Weight of the newest message in a mean cost. The mean depends mostly on the last hundred
+/// messages.
 const WEIGHT: f64 = 0.02;
-/// The weight of all messages before the newest one.
+/// The weight of all messages before the newest one in a mean cost.
 const KEPT: f64 = 1.0 - WEIGHT;
 
 /// Exponentially weighted means of three costs: of serving a message of each class, of examining a
@@ -69,9 +70,9 @@ fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
-/// Returns the weight of earlier messages after `count` further messages. The function is not
-/// inlined. Otherwise the compiler would also compute the power for a single message, and discard
-/// the result.
+/// Returns the weight of earlier messages in a mean after `count` further messages. The function is
+/// not inlined. Otherwise the compiler would also compute the power for a single message, and
+/// discard the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powi(count.try_into().unwrap_or(i32::MAX))

@@ -48,7 +48,6 @@ impl Ewma {
         self.value
     }
 
-    /// Multiplies the average.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.value *= factor;
     }

@@ -10,13 +10,13 @@ use tidegate_world::Timestamp;
 /// The interval at which counts fade.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// The part of a count that remains after a period. The time constant is .45 s.
+/// The part of a count that remains after a period. The time constant is 0.45 s.
 const KEPT: f64 = 0.8;
 
 /// The shortest observation time in seconds. A rate over less time would depend on chance.
 const SECONDS_MIN: f64 = 0.01;
 
-/// An observation time. Older time counts less.
+/// The time for which counts were observed. Older time counts less.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
     /// The number of the current period.
@@ -34,7 +34,6 @@ impl Observation {
         observation
     }
 
-    /// Returns the number of the current period.
     pub(crate) fn period(&self) -> u64 {
         self.period
     }

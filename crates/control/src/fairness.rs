@@ -48,14 +48,14 @@ use crate::fading::{Observation, PERIOD, faded};
 use crate::recent_weight::RecentWeight;
 use crate::source_table::{Slot, SourceTable};
 
-/// The maximum of the credit is at least this number of pieces, but at most one piece for each
-/// source.
+/// The credit (the pieces of work that the throttle has admitted and no source has used) may reach
+/// at least this number, but at most the number of sources.
 const CREDIT_MIN: f64 = 4.0;
 
-/// Minimum time between two computations of the demands of all sources.
+/// Minimum time between two computations of the demands of all sources (the rates of their work).
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A source whose count has faded to this value is forgotten.
+/// A source is forgotten when its count of pieces, which fades with time, has fallen to this value.
 const FORGOTTEN: f64 = 0.05;
 
 /// One, with a tolerance: in floating point, ten times a tenth of a token is less than one.
@@ -76,8 +76,8 @@ pub enum FairnessDecision {
     Yes,
     /// The piece does not pass: its source has used up its share.
     OverShare,
-    /// The piece does not pass, although its source has share left. All sources with share left
-    /// together offer more than may pass.
+    /// The piece does not pass, although its source has not used up its share. All sources that
+    /// have not used up their shares together offer more than may pass.
     No,
 }
 
@@ -118,7 +118,8 @@ impl Account {
         self.period = period;
     }
 
-    /// Fills the bucket at `level` pieces a second.
+    /// Adds to the token bucket of the source the tokens earned since the last call, at `level`
+    /// tokens a second.
     fn fill(&mut self, now: Timestamp, level: f64) {
         let depth = (level * PERIOD.as_secs_f64()).max(1.0);
         let earned = level * now.since(self.filled).as_secs_f64();
@@ -143,7 +144,7 @@ impl Fairness {
         }
     }
 
-    /// Returns the number of sources that recently offered something.
+    /// Returns the number of sources that recently offered work.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
@@ -153,8 +154,8 @@ impl Fairness {
         self.sources.overflowed()
     }
 
-    /// Returns the maximum rate of a source of weight 1, in pieces a second, if the share `share`
-    /// of all work passes. The rate is infinite if all work of every source passes.
+    /// Returns the maximum rate of a source of weight 1, in pieces a second, if the part `share` of
+    /// all work passes. The rate is infinite if all work of every source passes.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {
             return f64::INFINITY;
@@ -256,14 +257,14 @@ impl Fairness {
     }
 
     /// Returns the maximum credit, in pieces, while this share of the work passes. The credit is
-    /// always between minus this maximum and this maximum.
+    /// the number of pieces that the throttle has admitted and no source has used. It is at least
+    /// minus the maximum.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)
     }
 
-    /// Computes the demands from the work that each source offers. Forgets sources that offer
-    /// nothing.
+    /// Computes the rate of the work that each source offers. Forgets sources that offer nothing.
     fn look(&mut self, now: Timestamp) {
         let (period, watched_s) = (self.observation.period(), self.observation.seconds(now));
         let demands = &mut self.demands;

@@ -1,5 +1,6 @@
-//! Feedback between servers: an overloaded server tells the servers that send to it how much it can
-//! take. These servers hold the rest back, so that the overloaded server need not reject it.
+//! Feedback between servers: an overloaded server tells the servers that send requests to it how
+//! many requests it can serve. Those servers hold the other requests back, so that the overloaded
+//! server need not reject them.
 //!
 //! ```text
 //!   upstream server                                     this server
@@ -7,14 +8,17 @@
 //!        └────────── requests that it lets pass ──►      └──► Gate, for the excess
 //! ```
 //!
-//! - [`Restriction`] is the sending side: one for each next hop. It applies the feedback of that
-//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5).
-//! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
-//!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
+//! - [`Restriction`] belongs to the sending server, which has one for each next hop. It limits the
+//!   requests to the next hop as the feedback of the next hop demands (RFC 7339 §5.4-5.10, RFC 7415
+//!   §3.5).
+//! - [`Upstreams`] belongs to the receiving server. It knows the servers that send requests to it,
+//!   divides the load that the law admits among them, and computes the feedback for each of them
+//!   (RFC 7339 §5.1-5.3).
 //!
-//! Two algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
-//! `rate` (RFC 7415) the requests a second to send at most. If a law sets a window of calls, the
-//! window is first converted to calls a second.
+//! Feedback has one of two algorithms. Under `loss` (RFC 7339 §7) its value is the percentage of
+//! requests to hold back. Under `rate` (RFC 7415) it is the maximum number of requests a second. If
+//! a law sets a window (a limit on the calls in progress), the window is first converted to calls a
+//! second.
 
 mod algorithm;
 mod capacity;
@@ -44,19 +48,20 @@ pub use sequence::Sequence;
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 
-/// Time for which a value holds if the server does not state one.
+/// Time for which a feedback value holds if the server does not state a time.
 // RFC 7339 §4.3: "The default value of the "oc-validity" parameter is 500 (milliseconds)."
 pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 
-/// A value that a server sends to an upstream server.
+/// The feedback that a server sends to an upstream server, to limit the requests that come back to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// The meaning of the value.
+    /// The algorithm, which defines the meaning of `value`.
     pub algorithm: Algorithm,
-    /// Depending on the algorithm: the percentage of requests to hold back, or the maximum number
-    /// of requests a second.
+    /// Under [`Algorithm::Loss`], the percentage of requests to hold back. Under
+    /// [`Algorithm::Rate`], the maximum number of requests a second.
     pub value: u32,
-    /// Time for which the value holds. Zero ends the restriction.
+    /// Time for which `value` holds. Zero ends the restriction of requests.
     pub validity: Duration,
     /// The position of this value in the order in which the server sends its values.
     pub sequence: Sequence,

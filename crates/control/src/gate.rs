@@ -20,32 +20,34 @@ use crate::{
 /// A rejection counts as early if the processor was idle for a part of this time before the
 /// rejection.
 const EARLY: Duration = Duration::from_millis(100);
-/// An occupancy above this counts as full. It is below 1 because the clocks of two readings differ
-/// slightly.
+/// Occupancy of the processor, 0 to 1, above which it counts as busy all the time. It is below 1
+/// because the clocks of two readings differ slightly.
 const FULL: f64 = 0.95;
 
-/// The gate of one server.
+/// The gate of one server, which runs an overload control [`Law`] and admits or rejects new work.
 pub struct Gate {
     law: Box<dyn Law>,
     settings: Settings,
     signals: Signals,
     control: Control,
-    /// The throttles that the scheme needs.
+    /// The throttles that the class scheme needs.
     throttles: Vec<Throttle>,
-    /// The rate of new work that is judged, by bucket.
+    /// The rate of new work that the law judges, by bucket.
     decided: [ArrivalRate; BUCKETS],
-    /// The rate of new sessions, without repetitions. Some are rejected before the law is asked.
+    /// The rate of new sessions, without repetitions, but with sessions that are rejected before
+    /// the law judges them.
     offered: ArrivalRate,
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// The shadow law, or `None`.
+    /// The shadow law, whose decisions have no effect, or `None`.
     shadow: Option<Box<Shadow>>,
-    /// The seed and the element number for the throttles of a shadow law.
+    /// The seed and the number of the server, from which the throttles of a shadow law are created.
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// Time of the last reading that showed idle time, or `None` before the first such reading.
+    /// Time of the last reading of the processor load that showed idle time, or `None` before the
+    /// first such reading.
     idle: Option<Timestamp>,
     ticked: Timestamp,
     /// The time of the next tick, or `NEVER` while the law is at rest.
@@ -93,13 +95,13 @@ impl Gate {
         self
     }
 
-    /// Replaces the law in force by `law` and its shadow by `shadow`. If the law is the same as
-    /// before, it keeps its state. If only its parameters change, it keeps its measurements if it
-    /// [can](Law::adjust).
+    /// Replaces the law in force by `law`, and the shadow law by `shadow`. If the law is the same
+    /// as before, it keeps its state. If only its parameters change, it keeps its measurements if
+    /// it [can](Law::adjust).
     ///
-    /// A new law starts [cold](Law::on_begin), with everything admitted. The signals, the
-    /// remembered decisions, the state of the throttles and the waiting work are kept. Waiting work
-    /// is not paced until the new law sets a rate of release.
+    /// A new law starts [without measurements](Law::on_begin), with everything admitted. The
+    /// signals, the remembered decisions, the state of the throttles and the waiting work are kept.
+    /// Waiting work is released without a limit until the new law sets a rate of release.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
             let is_same = law.entry() == self.settings.law.entry();
@@ -166,12 +168,13 @@ impl Gate {
     }
 
     /// Returns the fair shares of the sources in a bucket. Returns `None` for priority work, or if
-    /// `fair` is not enabled.
+    /// the setting `fair` is not enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
     }
 
-    /// Returns how often a source was counted together with others because a table was full.
+    /// Returns how often a source was counted together with other sources because a table of
+    /// sources was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()
     }

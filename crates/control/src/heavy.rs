@@ -1,39 +1,42 @@
 //! Finds the sources that cause an overload, if messages must be dropped before they are read.
 //!
-//! If dropping the messages of these *heavy* sources is enough, the messages of the others should
-//! not be dropped. A [gate](crate::Gate) sees only the new work that it judges. But a share of
-//! drops, or a receive buffer that overflows, hits every message that begins like new work:
-//! malformed ones, repetitions, work above a limit, and work in progress too. So these messages are
-//! counted by their source, apart from the [fair shares](crate::Fairness). The count runs only
-//! while messages are dropped or lost, or will probably be soon.
+//! If dropping the messages of these *heavy* sources is enough, the messages of the other sources
+//! should not be dropped. A [gate](crate::Gate) sees only the new work that it judges. But dropping
+//! a share of the messages, or a receive buffer that overflows, hits every message that begins like
+//! new work: also malformed ones, repetitions, work above a limit, and work in progress. So all
+//! these messages are counted by their source, separately from the [fair shares](crate::Fairness).
+//! They are counted only while messages are dropped or lost, or will probably be soon.
 //!
 //! - A message that is read represents others that were not read ([`Arrived`]). So the rate of a
 //!   source includes its messages that were lost in a full buffer, or dropped on purpose. A message
 //!   on a stream represents no others. The rate is an estimate. A source is heavy only if the
 //!   estimate exceeds a limit by more than chance, which is two standard deviations.
-//! - The *total* is the rate that could be served: the messages that get a place in the queue, and
-//!   those that would get one if buffers did not overflow. But it is at most the rate at which
-//!   messages are read.
+//! - The *total* is the rate of messages that could be served: the messages that get a place in the
+//!   queue, and those that would get a place if buffers did not overflow. But it is at most the
+//!   rate at which messages are read.
 //! - If the total were divided fairly ([max-min](MaxMin)), each source would get at most a certain
 //!   level. Sources that send more than eight times this level are heavy. If the other sources
 //!   together still send much more than the total, the limit is four times, twice, or once the
 //!   level. So the messages of a source that is a little above the level are not dropped like those
 //!   of a source that floods.
-//! - Repetitions of decided work count only for a limit of twelve times the level, where the level
-//!   is at most the total. So a source below the level that repeats each message up to ten times,
-//!   because it gets no answer, is not heavy. A source that floods with repetitions is.
+//! - Repetitions of messages on which the gate has decided count only for a limit of twelve times
+//!   the level, where the level is at most the total. So a source below the level that repeats each
+//!   message up to ten times, because it gets no answer, is not heavy. A source that floods with
+//!   repetitions is heavy.
 //! - A source is not heavy if it sends less than half a percent of the rate at which the heaviest
-//!   source sends, or has sent in the last seconds. To drop its messages would not end the
-//!   overload. So a small source is not dropped even if a flood prevents all service.
+//!   source sends, or has sent in the last seconds, because dropping its messages would not end the
+//!   overload. So the messages of a small source are not dropped even if a flood prevents all
+//!   service.
 //! - A source stays heavy for two seconds after its rate was last too high.
-//! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an emergency
-//!   service a second over UDP, copies included, and also more than a quarter of the messages that
-//!   are read. Other emergency calls are not dropped, even if they come from a heavy source. But
-//!   those of such a flood would prevent all service, also for other emergency calls. The limit must
-//!   be exceeded by more than chance, even if the calls arrive at random. It depends on what is read,
-//!   and not on all that arrives: otherwise a flood of other messages would raise it. So a few
-//!   datagrams with a forged address are no flood. Calls on streams do not count and are not dropped,
-//!   because nobody can open a connection from the address of another.
+//! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an
+//!   emergency service a second over UDP, copies included, and also more than a quarter of the
+//!   messages that are read. Other emergency calls are not dropped, even if they come from a heavy
+//!   source. But the calls of such a flood would prevent all service, also for other emergency
+//!   calls. The limit must be exceeded by more than chance, even if the calls arrive at random. It
+//!   depends on the messages that are read, and not on all that arrive. Otherwise a flood of other
+//!   messages would raise the limit. A few datagrams with a forged address are no flood. Calls on
+//!   streams do not count and are not dropped, because nobody can open a connection from the
+//!   address of another.
 //!
 //! A source with a weight counts as that many sources. All sources for which the table has no room
 //! count as one source. If this joint source is heavy, or if there are too many heavy sources, no
@@ -52,71 +55,77 @@ use crate::fading::{Observation, faded};
 use crate::recent_weight::RecentWeight;
 use crate::source_table::SourceTable;
 
-/// Time for which a source stays heavy after its rate was last above the limit.
+/// Time for which a source stays heavy after its rate was last above the limit for heavy sources.
 const HEAVY_FOR: Duration = Duration::from_secs(2);
 
-/// Rate of emergency calls of a source of weight 1, in messages a second. Up to this rate a source
-/// does not flood with them. Copies count: a caller without an answer sends an INVITE seven times
-/// (RFC 3261 §17.1.1.2). So seven new callers a second may reach this rate.
+/// Maximum rate of emergency calls from a source of weight 1, in messages a second, that is no
+/// flood. Copies count: a caller without an answer sends an INVITE seven times (RFC 3261
+/// §17.1.1.2). So seven new callers a second may reach this rate.
 const EMERGENCY_MAX_CPS: f64 = 50.0;
 
-/// The part of all messages that are read up to which the emergency calls of a source are no flood.
-/// They leave room for the others.
+/// The emergency calls of a source are no flood if they are at most this part of all messages that
+/// are read, because they leave room for other messages.
 const EMERGENCY_MAX_PART: f64 = 0.25;
 
-/// The part of all arrivals from which on the total is enough: no source is heavy then, unless a
-/// buffer overflows. The missing part may be an estimate of a flood that has ended.
+/// No source is heavy if the server could serve at least this part of all first messages that
+/// arrive, and no buffer overflows. The missing part may be an estimate of a flood that has ended.
 const ENOUGH: f64 = 0.9;
 
-/// Replaces [`ENOUGH`] if buffers overflow ([`LOST`]).
+/// Replaces [`ENOUGH`] if receive buffers overflow ([`LOST`]).
 const ENOUGH_IF_LOST: f64 = 0.99;
 
-/// Buffers overflow if they lose more than this number of messages for each one that is read.
+/// Receive buffers count as overflowing if they lose more than this number of messages for each one
+/// that is read.
 const LOST: f64 = 0.01;
 
-/// With all repetitions, a correct sender sends less than this many times the work that it asks for:
-/// it sends an INVITE at most seven times (RFC 3261 §17.1.1.2), and a REGISTER at most eleven times
-/// (§17.1.2.2).
+/// Upper limit for the messages of a correct sender, with all repetitions, as a multiple of its
+/// first messages: it sends an INVITE at most seven times (RFC 3261 §17.1.1.2), and a REGISTER at
+/// most eleven times (§17.1.2.2).
 const COPIES_MAX: f64 = 12.0;
 
-/// Multiples of the level, tried in this order. Sources above the first one that is enough are
-/// heavy.
+/// Multiples of the fair rate of a source, tried in this order. The first multiple at which
+/// dropping the messages of all sources above it ends the overload becomes the limit for heavy
+/// sources.
 const MULTIPLES: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 
-/// The sources that are not heavy may together send this many times the total. The excess can be
-/// rejected.
+/// The sources that are not heavy may together send this many times the rate of messages that can
+/// be served. The excess can be rejected.
 const REST_MAX: f64 = 1.25;
 
 /// A source is heavy only if it sends at least this part of the rate of the heaviest source.
 const LIGHT: f64 = 0.005;
 
-/// Number of periods in which the peak of a heavy source falls to a half: two seconds.
+/// Number of periods after which the remembered highest rate of a heavy source counts half: two
+/// seconds.
 const PEAK_HALVES: f64 = 20.0;
 
-/// The number of standard deviations by which an estimate must exceed the limit.
+/// The number of standard deviations by which an estimated rate must exceed the limit for heavy
+/// sources.
 const DEVIATIONS: f64 = 2.0;
 
-/// A source whose count has faded to this value is forgotten.
+/// A source is forgotten when its count of messages, which fades with time, has fallen to this
+/// value.
 const FORGOTTEN: f64 = 0.05;
 
-/// A heavy source, which causes the overload.
+/// A source that causes the overload, because it sends far more messages than its fair share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeavySource {
-    /// The source.
+    /// The number of the source, for example its address.
     pub source: u128,
     /// Estimated rate at which the source sends messages that may be dropped before they are read,
-    /// in messages a second. It includes those that are dropped or lost.
+    /// in messages a second. It includes messages that are dropped or lost.
     pub rate_cps: f64,
 }
 
-/// The messages that a message which was read represents.
+/// The number of sent messages that one read message represents, because other messages were lost
+/// or dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
     /// Number of messages that reached a receive buffer for each one that found room, at least 1.
     pub per_read: f64,
     /// Number of messages that were sent for each one that is not dropped on purpose, at least 1.
-    /// It is 0 for a message that arrived earlier and would be dropped now, because those that are
-    /// not dropped represent it.
+    /// It is 0 for a message that arrived before messages like it were dropped: later messages that
+    /// are not dropped represent it.
     pub per_passing: f64,
     /// True if messages of all sources are dropped alike. Then `per_passing` does not count when
     /// sources are compared with each other: if few messages are read, chance would decide which
@@ -132,7 +141,8 @@ impl Arrived {
         self.per_read * self.per_passing
     }
 
-    /// Returns the same without the drops that hit the messages of all sources alike.
+    /// Returns the numbers for a comparison of sources: without the drops that hit the messages of
+    /// all sources alike.
     fn compared(self) -> Self {
         if self.drops_all { Self { per_passing: 1.0, ..self } } else { self }
     }
@@ -148,7 +158,7 @@ pub(crate) struct Heavy {
     max_min: MaxMin,
     /// A buffer for the demands, kept to reuse its memory.
     demands: Vec<Demand>,
-    /// The heavy sources that flood with emergency calls, as last listed.
+    /// The heavy sources that flood with emergency calls, as of the last [list](Self::list).
     emergency_floods: Vec<HeavySource>,
 }
 
@@ -157,7 +167,8 @@ pub(crate) struct Heavy {
 struct Sums {
     /// Messages that were read.
     read: f64,
-    /// The messages that arrived, as estimated: each message that was read represents one or more.
+    /// The estimated number of messages that arrived: each message that was read represents one or
+    /// more.
     arrived: f64,
     /// The part of `arrived` that was not lost in a full buffer.
     kept: f64,
@@ -173,8 +184,8 @@ struct Estimate {
 }
 
 impl Estimate {
-    /// Adds the `count` messages that one message represents. Which of them was read is a matter of
-    /// chance.
+    /// Adds the `count` messages that one read message represents. Chance decides which of them is
+    /// read, so the variance grows.
     fn add(&mut self, count: f64) {
         self.sum += count;
         self.variance += count * (count - 1.0).max(0.0);
@@ -185,13 +196,14 @@ impl Estimate {
         self.variance *= kept * kept;
     }
 
-    /// Returns a number that the true number exceeds with some certainty.
+    /// Returns a lower limit for the true number of messages: the estimate less [`DEVIATIONS`]
+    /// standard deviations.
     fn certain(&self) -> f64 {
         self.sum - DEVIATIONS * self.variance.sqrt()
     }
 
-    /// Returns a number that the expected number exceeds with some certainty. The true number varies
-    /// by chance around the expected number, like that of a Poisson process.
+    /// Returns a lower limit for the expected number of messages. The true number varies by chance
+    /// around the expected number, like that of a Poisson process.
     fn certain_mean(&self) -> f64 {
         self.sum - DEVIATIONS * (self.variance + self.sum).sqrt()
     }
@@ -203,10 +215,10 @@ struct Account {
     weight: RecentWeight,
     /// All messages of the source.
     all: Estimate,
-    /// The messages of the source that are not repetitions of decided work.
+    /// The messages of the source without repetitions of messages on which the gate has decided.
     firsts: Estimate,
-    /// The datagrams of the source that call an emergency service, copies included, and also those
-    /// that are dropped while those of all sources are dropped alike.
+    /// The datagrams of the source that call an emergency service, copies included. Datagrams that
+    /// are dropped because those of all sources are dropped alike count as well.
     emergencies: Estimate,
     /// The number of the period for which the estimates are valid.
     period: u64,
@@ -236,7 +248,7 @@ impl Account {
 struct Demand {
     all: f64,
     firsts: f64,
-    /// Rates that the true rates exceed with some certainty.
+    /// Lower limits for the true rates `all` and `firsts` ([`Estimate::certain`]).
     certain_all: f64,
     certain_firsts: f64,
     weight: f64,
@@ -279,13 +291,12 @@ impl Heavy {
         self.sources.overflowed()
     }
 
-    /// Returns whether messages are counted now.
     pub(crate) fn is_counting(&self) -> bool {
         self.observation.is_some()
     }
 
-    /// Sets whether messages are counted from now on. A count begins with nothing known. Returns
-    /// whether it begins now.
+    /// Starts or stops counting messages. A start discards all earlier counts. Returns true if
+    /// counting starts now.
     pub(crate) fn set_counting(&mut self, now: Timestamp, counts: bool) -> bool {
         let begins = counts && !self.is_counting();
         if begins {
@@ -301,10 +312,10 @@ impl Heavy {
         begins
     }
 
-    /// Counts a message that was read and represents the messages `arrived`. `repeats` is true if
-    /// it repeats decided work, and `is_emergency` if it is a datagram that calls an emergency
-    /// service. The source counts as `weight` sources, at least 1. Returns whether the source is
-    /// heavy.
+    /// Counts a message that was read. `arrived` is the number of messages that it represents.
+    /// `repeats` is true if it repeats a message on which the gate has decided, and `is_emergency`
+    /// if it is a datagram that calls an emergency service. The source counts as `weight` sources,
+    /// at least 1. Returns whether the source is heavy.
     pub(crate) fn on_read(
         &mut self,
         now: Timestamp,
@@ -344,9 +355,9 @@ impl Heavy {
         }
     }
 
-    /// Lists the heavy sources, in ascending order. Sources for which `is_spared` returns true do
-    /// not become heavy. If there are more than `max` heavy sources, or if some of them have no
-    /// entry in the table, `heavy` gets no source.
+    /// Writes the heavy sources to `heavy`, in ascending order. Sources for which `is_spared`
+    /// returns true do not become heavy. If there are more than `max` heavy sources, or if some of
+    /// them have no entry in the table, `heavy` gets no source.
     pub(crate) fn list(
         &mut self,
         now: Timestamp,

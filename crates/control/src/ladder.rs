@@ -1,4 +1,5 @@
-//! The ladder of shedding: how work that is not admitted is rejected or dropped.
+//! The ladder selects the way to shed work that is not admitted: reject it, or drop it before it is
+//! read.
 //!
 //! # Signal
 //!
@@ -34,13 +35,13 @@
 //!
 //! # Measurements
 //!
-//! `c` is the work taken in *busy* periods, which have at most 10 % idle time, divided by the part
-//! of this time that was neither idle nor spent on rejecting. Before the first such period `c` is
-//! unknown, and only overflow leads to drops. If more work is taken a second in any other period,
-//! `c` rises to this rate. While the ladder drops packets and the processor has idle time, `c`
-//! grows, because the last busy period may have been a slow one. It grows at most to the work that
-//! the server would take with all of its CPU time: the work taken for each second of CPU time,
-//! times the CPU time of a busy period. Idle time does not show the capacity. A process with a
+//! `c` is the work taken a second in *busy* periods, which have at most 10 % idle time, divided by
+//! the part of this time that was neither idle nor spent on rejecting. Before the first busy period
+//! `c` is unknown, and only overflow leads to drops. If more work is taken a second in any other
+//! period, `c` rises to this rate. While the ladder drops packets and the processor has idle time,
+//! `c` grows, because the last busy period may have been a slow one. It grows at most to the work
+//! that the server would take with all of its CPU time: the work taken for each second of CPU time,
+//! times the CPU time of a busy period. Idle time does not show the capacity: a process with a CPU
 //! quota works fast and then stands still, so it has idle time even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
@@ -65,18 +66,18 @@
 //!
 //! The share does not apply to messages that come from a network that
 //! [`Shedding`](tidegate_world::Shedding) spares, or from another shard, or that call an emergency
-//! service. These exempt messages are counted separately, together with the copies of decided
-//! packets, whose number says nothing about `λ`. But copies from a
+//! service. These exempt messages are counted separately, together with the copies of requests that
+//! are already decided, whose number says nothing about `λ`. But copies from a
 //! [heavy](crate::Gate::heavy_sources) source count as first packets: if a source floods with
 //! copies of many packets, no mark is hot, and only a larger `p` helps. A quarter of the work that
 //! can pass is always kept for the messages to which the share applies, however many exempt
 //! messages there are. The time spent on rejecting exempt messages does not change `p`. So a flood
-//! of exempt messages would not be dropped. For spared networks and other shards, the operator
-//! answers for this. But anybody can call an emergency service. So if a heavy source
-//! [floods](crate::Gate::emergency_floods) with such calls over UDP, these are not exempt: the share
-//! applies to them, and they count in `λ`. A flood means that the source sends more of them than a
-//! quarter of the messages that are read. Behind the same address, a real emergency call over UDP
-//! passes with the probability `1 − p`, and one on a stream always passes.
+//! of exempt messages would not be dropped. For spared networks and other shards, the operator is
+//! responsible for this. But anybody can call an emergency service. So if a heavy source
+//! [floods](crate::Gate::emergency_floods) with emergency calls over UDP, these calls are not
+//! exempt: the share applies to them, and they count in `λ`. A flood means that the source sends
+//! more of them than a quarter of the messages that are read. Behind the same address, a real
+//! emergency call over UDP passes with the probability `1 − p`, and one on a stream always passes.
 //!
 //! # When it trips
 //!
@@ -89,13 +90,13 @@
 //! slowly at first, and twice as fast with each second without overflow. So a limit that was set
 //! while the process stood still has no effect after some seconds.
 //!
-//! If the share applies only to heavy sources, and others send too, an overflow must end soon,
-//! because it also loses messages of the others. So the limit is half of the messages that were
-//! read, but at least three quarters of those that were served, or all of them if the others send
-//! less than a fiftieth of the messages. This limit always grows slowly. If more than half of the
-//! period was idle, the usual limit applies instead. If the others alone send too much in three
-//! periods in a row, the share applies to all sources for ten seconds. Messages of the others that
-//! the share never drops do not count for this.
+//! If the share applies only to heavy sources, and other sources send too, an overflow must end
+//! soon, because it also loses messages of the other sources. So the limit is half of the messages
+//! that were read, but at least three quarters of those that were served, or all of them if the
+//! other sources send less than a fiftieth of the messages. This limit always grows slowly. If more
+//! than half of the period was idle, the usual limit applies instead. If the other sources alone
+//! send too much in three periods in a row, the share applies to all sources for ten seconds.
+//! Messages of the other sources that the share never drops do not count for this.
 //!
 //! An overflow that does not become smaller when `p` rises has another cause. The ladder compares
 //! the mean of three periods, because a process that cannot run for some milliseconds overflows in
@@ -185,22 +186,24 @@ pub use period::Tally;
 pub use rung::{LadderSettings, Rung};
 use target::Target;
 
-/// The part of the budget to use while messages are dropped. The rest is a margin. With this
-/// margin, small changes in the number of rejections do not change the share.
+/// The part of the budget for rejections that the ladder aims to use while messages are dropped.
+/// The rest of the budget is a margin, so that small changes in the number of rejections do not
+/// change the dropped share.
 const AIM: f64 = 0.4;
 
-/// Time in seconds by which rejecting may exceed the budget before messages are dropped. A law that
+/// Time in seconds by which rejecting may exceed its budget before messages are dropped. A law that
 /// oscillates around its target rejects more than the average for some tenths of a second.
 const EXCESS_MAX_S: f64 = 0.05;
 
-/// Two parts of the budget. Padding begins when rejecting takes more than the first, and ends when
-/// rejecting takes less than the second.
+/// Two parts of the budget for rejections. Padding of the answers begins when rejecting takes more
+/// than the first part, and ends when rejecting takes less than the second.
 const PAD: [f64; 2] = [0.5, 0.25];
 
 /// Time for which a rung must be unnecessary before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The part of the arrivals that must overflow before the ladder reacts.
+/// The ladder reacts if more than this part of the arriving messages found no room in a receive
+/// buffer.
 const OVERFLOW: f64 = 0.01;
 
 /// Initial growth rate of the limit on passing messages (`ceiling`) after an overflow: 10 % a second.
@@ -208,34 +211,35 @@ const OVERFLOW: f64 = 0.01;
 /// lose messages of sources that do not cause it.
 const GROWTH: f64 = 0.1;
 
-/// The share rises only if the part of the marks that should pass is less than this factor times
-/// the part that passes.
+/// More messages are dropped only if the part of them that should pass is less than this factor
+/// times the part that passes now.
 const RISE: f64 = 1.0 / 1.15;
 
-/// The share falls only if the part of the marks that should pass is more than this factor times
-/// the part that passes.
+/// Fewer messages are dropped only if the part of them that should pass is more than this factor
+/// times the part that passes now.
 const FALL: f64 = 1.2;
 
-/// Pairs of a part of the budget and a number of levels. If rejecting takes at most this part, the
-/// share falls by this number of levels in a period.
+/// Pairs of a part of the budget for rejections and a number of levels. If rejecting takes at most
+/// this part, the dropped share falls by this number of levels in a period.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
-/// The part of the passing packets that is kept for packets to which the share applies, however
-/// many exempt packets come.
+/// The part of the passing packets that is reserved for packets that are not exempt from drops,
+/// however many exempt packets come.
 const LEFT: f64 = 0.25;
 
-/// Number of periods after a change of the share in which the server still reads messages that
-/// arrived before the change.
+/// Number of periods after a change of the dropped share in which the server still reads messages
+/// that arrived before the change.
 const UNSETTLED: u32 = 2;
 
-/// Maximum time in seconds that a period counts for. In a longer period the process stood still.
+/// Maximum time in seconds that a period counts for. If a period is longer, the process stood
+/// still.
 const STEP_MAX_S: f64 = 0.2;
 
-/// Weight of the newest period in averages, such as that of the processor share that rejecting
-/// takes.
+/// Weight of the newest period in the averages of the ladder, such as the part of the processor
+/// that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
-/// Weight of the newest period in the cost of a rejection.
+/// Weight of the newest period in the average cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
 
 /// A selector of the cheapest treatment of work that is not admitted.
@@ -245,36 +249,36 @@ pub struct Ladder {
     rung: Rung,
     dropped: Dropped,
     hot: Hot,
-    /// First packets a second to which the share applies.
+    /// Rate of the packets that are not exempt from drops, without retransmissions.
     arrivals: Arrivals,
-    /// Messages a second to which the share does not apply, or that are retransmissions of judged
-    /// requests.
+    /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
     exempt: Arrivals,
-    /// Part of the requests for new work to which the share applies, 0 to 1.
+    /// Part of the requests for new work that is not exempt from drops, 0 to 1.
     subject: f64,
-    /// Seconds that a rejection takes, or `None` until it is measured.
+    /// Average seconds of processor time that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
     capacity: Capacity,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
     /// overflow.
     ceiling: f64,
-    /// Seconds since the last overflow.
+    /// Seconds since a receive buffer last overflowed.
     calm: f64,
     target: Target,
-    /// True if a buffer has overflowed since the last decision, or in the period before the last
-    /// reading.
+    /// True if a receive buffer has overflowed since the last decision, or in the period before the
+    /// last reading.
     overflows: bool,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
-    /// Time at which the share was last changed.
+    /// Time at which the dropped share was last changed.
     changed: Timestamp,
-    /// The last reading, or `None` before the first.
+    /// The time and the counts of the reading at the last decision, or `None` before the first
+    /// reading.
     last: Option<(Timestamp, Tally)>,
-    /// The part of the processor that rejecting takes, or `None` before the first period.
+    /// The average part of the processor that rejecting takes, or `None` before the first period.
     load: Option<f64>,
-    /// Time in seconds by which rejecting has exceeded the budget, less the budget that it has left
-    /// unused since.
+    /// Time in seconds by which rejecting has exceeded its budget, less the budget that was left
+    /// unused since then.
     excess_s: f64,
 }
 
@@ -314,7 +318,8 @@ impl Ladder {
         *self = Self::new(self.settings);
     }
 
-    /// Sets whether the ladder may drop datagrams unread. If not, it drops nothing from now on.
+    /// Sets whether the ladder may drop datagrams unread. If not, the ladder drops nothing from now
+    /// on.
     pub fn set_thins(&mut self, thins: bool) {
         if thins == self.settings.thins {
             return;
@@ -328,13 +333,13 @@ impl Ladder {
         }
     }
 
-    /// Sets whether the share applies only to [heavy](crate::Gate::heavy_sources) sources.
+    /// Sets whether only messages of [heavy](crate::Gate::heavy_sources) sources are dropped.
     pub fn set_targeted(&mut self, is_targeted: bool) {
         self.target.set(is_targeted);
     }
 
-    /// Returns whether the share may apply to some sources only. It may not for a while after the
-    /// messages of the other sources alone were too many.
+    /// Returns whether the ladder may drop messages of [heavy](crate::Gate::heavy_sources) sources
+    /// only. It may not for a while after the messages of the other sources alone were too many.
     pub fn may_target(&self, now: Timestamp) -> bool {
         self.target.may_be_heavy_only(now)
     }
@@ -351,7 +356,7 @@ impl Ladder {
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
-    /// selects the rung and the share again.
+    /// selects the rung and the dropped share again.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
         let Some((since, earlier)) = self.last else {
             self.last = Some((now, tally));
@@ -384,12 +389,13 @@ impl Ladder {
         1.0 - self.dropped.passing()
     }
 
-    /// Returns whether marks matter now, because some of them are dropped or late.
+    /// Returns whether the marks of packets (hashes of source and first bytes) matter now, because
+    /// packets with some marks are dropped, or were dropped recently.
     pub fn tells_marks(&self) -> bool {
         self.dropped.fresh() < 1.0
     }
 
-    /// Returns whether no copy of a packet with this mark was dropped recently.
+    /// Returns whether no packet with this mark was dropped recently.
     pub fn is_fresh(&self, mark: u32) -> bool {
         self.dropped.is_fresh(mark)
     }
@@ -471,7 +477,8 @@ impl Ladder {
         }
     }
 
-    /// Returns whether all messages that are read now arrived after the last change of the share.
+    /// Returns whether all messages that are read now arrived after the last change of the dropped
+    /// share.
     fn is_settled(&self, now: Timestamp) -> bool {
         now.since(self.changed) > UNSETTLED * self.settings.period
     }

@@ -1,11 +1,11 @@
-//! The algorithms that two servers can agree on.
+//! The algorithms of overload control that two servers can agree on.
 
-/// The meaning of a feedback value for the server that receives it.
+/// An algorithm of overload control, which defines the meaning of a feedback value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// The percentage of requests to hold back (RFC 7339 §7).
+    /// The value is the percentage of requests to hold back (RFC 7339 §7).
     Loss,
-    /// The requests a second to send at most (RFC 7415).
+    /// The value is the maximum number of requests a second (RFC 7415).
     Rate,
 }
 
@@ -13,7 +13,7 @@ impl Algorithm {
     /// All algorithms.
     pub const ALL: [Self; 2] = [Self::Loss, Self::Rate];
 
-    /// Returns the token of the algorithm on the wire.
+    /// Returns the name of the algorithm in SIP messages.
     // RFC 7339 §9: "other-algo = %x41-5A / %x61-7A / %x30-39": letters and digits only.
     pub const fn token(self) -> &'static str {
         match self {
@@ -22,7 +22,8 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm with this token, if it is known. Case makes no difference.
+    /// Returns the algorithm with this [name](Self::token), or `None` if it is unknown. Case makes
+    /// no difference.
     pub fn by_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.token().eq_ignore_ascii_case(token))
     }
@@ -33,15 +34,15 @@ impl Algorithm {
 pub struct Algorithms(u8);
 
 impl Algorithms {
-    /// No algorithm.
+    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// The algorithm that every participant in overload control supports.
+    /// The set of `loss`, the algorithm that every participant in overload control supports.
     // RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
     pub const LOSS: Self = Self::NONE.with(Algorithm::Loss);
     /// All algorithms.
     pub const ALL: Self = Self::LOSS.with(Algorithm::Rate);
 
-    /// Returns the set with one more algorithm.
+    /// Returns the set with `algorithm` added.
     pub const fn with(self, algorithm: Algorithm) -> Self {
         Self(self.0 | 1 << algorithm as u8)
     }

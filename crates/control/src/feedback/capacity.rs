@@ -1,13 +1,15 @@
-//! Converts the allowance of a law into calls a second.
+//! Converts the new work that a law admits ([`Allowance`]) to calls a second that all peers
+//! together may send. A peer is a server that sends requests to this one.
 //!
-//! - A rate is used as it is.
+//! - A rate is a number of calls a second, and is used as it is.
 //! - A share applies to the original load: the calls that the peers would send without feedback. A
 //!   law that computes a share may not see how many calls wait, and it changes the share in small
-//!   steps. At eight times the capacity, rate-occ needs 2.6 s to find its share. In this time,
-//!   calls with twelve seconds of work would enter the queue, and all of them would be served too
-//!   late. So while more calls wait than the server serves in 200 ms, arrivals are limited. The
-//!   limit is the rate at which the queue shrinks to that number within τ (500 ms). The limit
-//!   applies to windows too, because a window counts only new calls.
+//!   steps. At eight times the capacity, the law rate-occ needs 2.6 s to find its share. In this
+//!   time, calls with twelve seconds of work would enter the queue, and all of them would be served
+//!   too late. So while more calls wait than the server serves in 200 ms, arrivals are limited to
+//!   the rate at which the queue shrinks to that number of calls within τ (500 ms). The same limit
+//!   applies if the law sets a window, because a window counts only new calls, and messages of
+//!   existing calls may wait too.
 //! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
 //!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
 //!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a
@@ -20,18 +22,19 @@ use std::time::Duration;
 
 use crate::{Allowance, Bucket, Gate};
 
-/// τ: the time in which the window is filled to one half.
+/// τ, the time in which the calls in progress are brought to half of the law's window.
 const FILL: Duration = Duration::from_millis(500);
 
-/// Factor by which μ grows from one measurement to the next while hardly any calls wait.
+/// Factor by which the assumed calls a second that the server can serve (μ) grow from one
+/// measurement to the next while hardly any calls wait.
 const GROWTH: f64 = 1.03;
 
-/// The budget D_B of paper 002: a queue is long if it holds more calls than are served in this
-/// time.
+/// A queue of calls is long if it holds more calls than the server serves in this time (the delay
+/// budget D_B of paper 002).
 const DELAY: Duration = Duration::from_millis(200);
 
-/// A queue in which at most this number of calls wait is never long, even if the server serves very
-/// few calls.
+/// Number of waiting calls up to which a queue is never long, even if the server serves very few
+/// calls.
 const WAITING_MIN: f64 = 10.0;
 
 /// The assumed cost of a rejection, as a fraction of the cost of a call, until it is measured.
@@ -40,8 +43,8 @@ const REJECTION: f64 = 0.1;
 /// Upper limit for the measured cost of a rejection, as a fraction of the cost of a call.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The calls a second that the law allows to all peers together, and the relative cost of a
-/// rejection.
+/// The calls a second that the law allows to all peers together, and the cost of a rejection as a
+/// fraction of the cost of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
@@ -57,8 +60,8 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Reads the allowance of the law. `original_cps` is the number of calls a second that the
-    /// peers would send without feedback.
+    /// Computes the capacity from the present decision of the law. `original_cps` is the number of
+    /// calls a second that the peers would send without feedback.
     pub(super) fn update(&mut self, gate: &Gate, original_cps: f64) {
         let floor = gate.control().rank_floor.clamp(0.0, 1.0);
         let cps = match gate.control().admit(Bucket::Session) {
@@ -82,14 +85,16 @@ impl Capacity {
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }
 
-    /// Returns the calls a second that fill this window to one half within τ.
+    /// Returns the calls a second with which half of `window`, the law's limit on calls in
+    /// progress, is in use after the time [`FILL`].
     fn filling(&mut self, gate: &Gate, window: f64, original_cps: f64) -> f64 {
         let waiting = gate.waiting_sessions();
         let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
         served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
     }
 
-    /// Updates μ and returns it. `fill` is the part of the window that is in use.
+    /// Updates and returns the calls a second that the server can serve. `fill` is the part of the
+    /// law's window that is in use, 0 to 1.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {
@@ -109,8 +114,8 @@ impl Capacity {
         self.rejection
     }
 
-    /// Returns whether the allowance of the law is in use. A window is in use if it is at least a
-    /// quarter full. Any other allowance is always in use.
+    /// Returns whether the law's allowance can limit the load now. A window can if it is at least a
+    /// quarter full. Any other allowance always can.
     pub(super) fn is_used(&self, gate: &Gate) -> bool {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) => gate.waiting_sessions() >= window / 4.0,
@@ -120,8 +125,8 @@ impl Capacity {
 }
 
 /// Returns the calls a second that may arrive if a long queue is to become shorter, or infinity if
-/// the queue is not long. Messages of calls that have begun count too (paper 002 §3.1, equation 1),
-/// because they wait in the same queue if there is only one.
+/// the queue is not long. Messages of existing calls count as well if they wait in the same queue
+/// (paper 002 §3.1, equation 1).
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

@@ -12,13 +12,15 @@ pub enum Category {
     Priority,
     /// The request belongs to a session that exists.
     Ongoing,
-    /// The request has no response that could reject it, or it ends work: an ACK or a CANCEL. A
-    /// restriction never holds it back. It is counted, so that fewer other requests are sent.
+    /// The request is an ACK, which has no response that could reject it, or a CANCEL, which ends
+    /// work. A restriction counts the request but never holds it back. It holds back other requests
+    /// instead.
     Required,
 }
 
 impl Category {
-    /// Returns whether the request is in the first category, which is reduced before the second.
+    /// Returns whether the request is held back before requests of other categories: it asks for
+    /// new work and has no priority.
     // RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such
     // as policies based on message type, e.g., INVITEs versus requests associated with existing
     // sessions." "A SIP client SHOULD honor the local policy for prioritizing SIP requests relating to
@@ -30,13 +32,12 @@ impl Category {
         matches!(self, Self::Session | Self::Single)
     }
 
-    /// Returns whether the request begins a session. A server divides the sessions that it can
-    /// accept among the peers that send them to it.
+    /// Returns whether the request begins a session.
     pub const fn begins_session(self) -> bool {
         matches!(self, Self::Session | Self::Priority)
     }
 
-    /// Returns whether the request asks for new work.
+    /// Returns whether the request asks for new work: it belongs to no existing session.
     pub const fn is_new(self) -> bool {
         matches!(self, Self::Session | Self::Single | Self::Priority)
     }

@@ -1,4 +1,4 @@
-//! Limits the sessions of a peer at this server, because the peer does not hold them back itself.
+//! Limits the sessions that this server accepts from a peer that does not hold them back itself.
 
 use std::time::Duration;
 
@@ -7,29 +7,28 @@ use tidegate_world::Stream;
 use super::upstream_settings::TICK;
 use crate::throttle::Deterministic;
 
-/// Time whose share a peer may save up. A peer that obeys `loss` and has a burst once a second also
-/// sends the share of a second at once.
+/// Time for which a peer may save up the calls that it is granted and does not send. A peer that
+/// obeys `loss` and has a burst once a second also sends the calls granted for a second at once.
 const SAVED_MAX: Duration = Duration::from_secs(1);
 
-/// The largest part of its requests that a peer without feedback may get through during an
-/// overload.
+/// Maximum part of a limited peer's sessions, 0 to 1, that this server accepts.
 const PASSED_MAX: f64 = 0.95;
 
-/// The limit for one peer.
+/// The limit on the sessions that this server accepts from one peer.
 ///
-/// The throttle rejects the same share of the calls all the time, so it spreads the rejections. The
-/// saved calls limit bursts. They are counted at each tick, with the rejections charged to them, and
-/// not as the tokens of a bucket, whose rate would be that of the moment of the burst.
+/// The throttle rejects an even share of the sessions. The saved calls limit bursts. They are
+/// counted at each tick, with the cost of rejections subtracted. A token bucket would be filled at
+/// the rate of the moment of the burst instead.
 #[derive(Debug)]
 pub(super) struct Enforcement {
-    /// The share of arriving requests that passes. It follows from the rate before the last tick,
-    /// which is low before a burst.
+    /// The share of arriving sessions to accept, 0 to 1. It is computed from the rate before the
+    /// last tick, which is low before a burst.
     passed: f64,
-    /// Selects the requests that pass.
+    /// Selects the sessions to accept.
     throttle: Deterministic,
-    /// The number of sessions that may still pass. It grows with time, so bursts pass no more than
-    /// the same load without bursts. One more session passes while a fraction is left, so this
-    /// number can be negative.
+    /// The number of sessions that may still be accepted. It grows with time, so a peer with bursts
+    /// gets no more sessions accepted than a peer without. A session is accepted while the number
+    /// is above 0, even if it is a fraction. So the number can become negative.
     saved: f64,
 }
 
@@ -40,34 +39,36 @@ impl Default for Enforcement {
 }
 
 impl Enforcement {
-    /// Starts to limit a peer to `level` calls a second, from a random point drawn from `starts`.
-    /// Otherwise the first rejections of all peers would come at the same time.
+    /// Starts to limit a peer to `level` calls a second. The throttle begins at a random point
+    /// drawn from `starts`. Otherwise the first rejections of all peers would come at the same
+    /// time.
     pub(super) fn start(&mut self, level: f64, starts: &mut Stream) {
         self.throttle.start_at(starts.unit());
         self.saved = saved_max(level) * starts.unit();
     }
 
-    /// Saves the share of a tick. The peer is granted `level` calls a second and sends `offered`
-    /// ones. `rejection` is the cost of a rejection as a fraction of the cost of a call. Returns the
-    /// calls a second that are served.
+    /// Adds the calls that can be served in one tick to the saved calls. The peer is granted
+    /// `level` calls a second and sends `offered` calls a second. `rejection` is the cost of a
+    /// rejection as a fraction of the cost of a call. Returns the calls a second that can be served
+    /// after the time for rejections is subtracted.
     pub(super) fn save(&mut self, level: f64, offered: f64, rejection: f64) -> f64 {
         let served = ((level - offered * rejection) / (1.0 - rejection)).clamp(0.0, level);
         self.saved = (self.saved + served * TICK.as_secs_f64()).min(saved_max(level));
         served
     }
 
-    /// Lets all requests pass that the saved share covers.
+    /// Accepts all sessions for which saved calls are left.
     pub(super) fn open(&mut self) {
         self.passed = 1.0;
     }
 
-    /// Lets `served` of `offered` requests a second pass. Returns the rejections a second.
+    /// Accepts `served` of `offered` sessions a second. Returns the rejections a second.
     pub(super) fn restrict(&mut self, served: f64, offered: f64) -> f64 {
         self.passed = if offered > 0.0 { (served / offered).min(PASSED_MAX) } else { PASSED_MAX };
         (1.0 - self.passed) * offered
     }
 
-    /// Returns whether a session passes.
+    /// Decides whether a session is accepted.
     pub(super) fn passes(&mut self) -> bool {
         let passes = self.throttle.passes(self.passed) && self.saved > 0.0;
         self.saved -= f64::from(u8::from(passes));

@@ -1,32 +1,35 @@
-//! Holds back a percentage of the requests (RFC 7339 §7.2).
+//! Holds back a percentage of the requests to a server (RFC 7339 §7.2).
 //!
-//! There are two categories of requests. The second is reduced only when nothing is left of the
-//! first. The percentage applies to all requests, so a small first category is reduced by a larger
-//! part. Until enough requests have come, the first category is assumed to be 80 % of the requests.
+//! New requests without priority are reducible ([`Category::is_reducible`]). Other requests are
+//! held back only if holding back all reducible requests is not enough. The percentage applies to
+//! all requests. So if there are few reducible requests, a larger part of them is held back. Until
+//! enough requests have come, 80 % of them are assumed to be reducible.
 //!
-//! The reference algorithm measures the first category's part of the requests every 5 to 10 s. Here
-//! each request counts by a weight that fades with its age, as in the receiver's estimate. When an
-//! overload begins, the mix changes within a second. Before it, one request in three is an INVITE.
-//! At eight times the capacity, eight in ten requests are INVITEs. If a sender that has to hold
-//! back 85 % used the part from before the overload, it would send no call at all for seconds.
+//! The reference algorithm of the RFC measures the reducible part of the requests every 5 to 10 s.
+//! Here each request counts by a weight that fades with its age, because the mix of requests
+//! changes within a second when an overload begins. Before an overload, one request in three is an
+//! INVITE. At eight times the capacity, eight in ten requests are INVITEs. If a sender that has to
+//! hold back 85 % used the part from before the overload, it would send no call at all for seconds.
 //!
-//! The reference algorithm draws a number for each request. Here the requests that pass are evenly
-//! spread, and each client starts at a random position. So on average the same number of requests
-//! passes, and this number varies less.
+//! The reference algorithm draws a random number for each request. Here the requests that pass are
+//! evenly spread, and each client starts at a random position. So on average the same number of
+//! requests passes, and this number varies less.
 
 use tidegate_world::{Stream, Timestamp};
 
 use super::Category;
 use crate::throttle::Deterministic;
 
-/// Age in seconds at which the weight of a request has fallen to 37 %. It is the same as in the
-/// receiver's estimate.
+/// Age in seconds at which the weight of a request has fallen to 37 %. The receiving server uses
+/// the same time for its estimate.
 const FADES_S: f64 = 1.0;
 
-/// The weight of the assumed mix, in requests. It fades too.
+/// The weight, in requests, of the assumed mix of requests ([`REDUCIBLE_AT_FIRST`]). It fades like
+/// the weight of real requests.
 const ASSUMED: f64 = 5.0;
 
-/// The assumed part of the first category among all requests, until enough requests have come.
+/// The assumed part of reducible requests ([`Category::is_reducible`]) among all requests, 0 to 1,
+/// until enough requests have come.
 const REDUCIBLE_AT_FIRST: f64 = 0.8;
 
 /// The state of the `loss` algorithm towards one server.
@@ -35,11 +38,11 @@ const REDUCIBLE_AT_FIRST: f64 = 0.8;
 // control scheme being used."
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// Weights of the requests as of the last request: the sum over the first category, and the sum
-    /// over both categories.
+    /// The number of reducible requests, and the number of all requests, as of the last request.
+    /// Older requests count less.
     weights: [f64; 2],
     counted: Timestamp,
-    /// The throttle of each category.
+    /// The throttle of reducible requests, and the throttle of other requests.
     throttles: [Deterministic; 2],
 }
 
@@ -66,7 +69,7 @@ impl Loss {
         self.counted = now;
     }
 
-    /// Returns the first category's part of the requests, 0 to 1.
+    /// Returns the part of reducible requests among all requests, 0 to 1.
     fn reducible(&self) -> f64 {
         self.weights[0] / self.weights[1]
     }

@@ -1,16 +1,16 @@
-//! A server that sends requests to this one, as status and metrics show it.
+//! The state of a server that sends requests to this one (a peer), for status and metrics.
 
 use super::Algorithm;
 
-/// The behaviour of a peer.
+/// The participation of a peer in overload control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
     /// The peer takes no part in overload control.
     #[default]
     Apart,
-    /// The peer takes part in overload control, and obeys.
+    /// The peer takes part in overload control and obeys the feedback.
     Obeys,
-    /// The peer offered to take part, but sends more than it was told.
+    /// The peer takes part in overload control, but sends more than the feedback allows.
     Disobeys,
 }
 
@@ -18,7 +18,7 @@ impl Standing {
     /// All standings.
     pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the standing in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apart => "apart",
@@ -28,24 +28,25 @@ impl Standing {
     }
 }
 
-/// The state of a peer, for status and metrics.
+/// The state of a peer: a server that sends requests to this one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PeerView {
-    /// The key of the peer, or `None` for all peers together that did not fit into the table.
+    /// The key of the peer, or `None` for the joint entry of all peers for which the table had no
+    /// room.
     pub key: Option<u128>,
-    /// The participation of the peer in overload control, and its obedience.
+    /// The peer's participation in overload control, and its obedience to the feedback.
     pub standing: Standing,
     /// The algorithm agreed with the peer, or `None` if the peer takes no part in overload control.
     pub algorithm: Option<Algorithm>,
-    /// The last value that the peer was told, or zero if it was told none. Without an overload, a
-    /// peer is told zero.
+    /// The last feedback value that was sent to the peer, or zero if none was sent. Without an
+    /// overload, the value is zero.
     pub value: u32,
     /// Calls a second that the peer would send without feedback, or zero if it sent none recently.
     pub original_cps: f64,
     /// Calls a second that the peer claims it would send without feedback, or `None` if it claims
     /// nothing.
     pub claimed_cps: Option<f64>,
-    /// True if, within the last minute, the peer has claimed more than it would send.
+    /// True if, within the last minute, the peer has claimed a larger load than it would send.
     pub is_doubted: bool,
     /// Calls a second that the peer may send, or infinity without an overload.
     pub granted_cps: f64,

@@ -1,44 +1,46 @@
-//! Limits the rate of requests: the leaky bucket with priorities of RFC 7415 §3.5.
+//! Limits the rate of requests to a server: the leaky bucket with priorities of RFC 7415 §3.5.
 //!
-//! New requests pass up to TAU1, those with priority up to TAU2 = 2·TAU1. Requests in sessions pass
-//! up to TAU3, which is higher by ten requests and the requests of one second. The bucket itself is
-//! the [leaky bucket](LeakyBucket) of the throttles. This file adds the tolerances and the
-//! randomness.
+//! A request passes while the content of the bucket is at most a tolerance: TAU1 for new requests,
+//! TAU2 = 2·TAU1 for new requests with priority, and TAU3 for requests in sessions. TAU3 is higher
+//! than TAU2 by ten requests and the requests of one second. The bucket itself is the [leaky
+//! bucket](LeakyBucket) of the throttles. This file adds the tolerances and the randomness.
 //!
-//! Only requests in sessions fill the bucket beyond TAU2. So one of them is held back only if they
-//! alone have exceeded the rate by more than these requests. With TAU2 = 10·T for requests in
-//! sessions too, senders held back BYEs at a rate that left room for all BYEs. New requests keep the
-//! bucket near TAU1 under a heavy load. From there a few more BYEs and ACKs than usual filled it.
-//! Besides, a server announces a rate for its new calls and for the requests in sessions that it
-//! measures over [one second](FOLLOWS_S). If there are suddenly more requests in sessions, the rate
-//! is too low until the server has measured them. And the ACKs of earlier calls still come when the
-//! rate has fallen. Afterwards new requests wait until the bucket has leaked to TAU1, so the
-//! long-term rate is the same.
+//! Only requests in sessions fill the bucket beyond TAU2. So a request in a session is held back
+//! only if such requests alone have exceeded the rate by more than TAU3 − TAU2. With TAU2 = 10·T
+//! for requests in sessions too, senders held back BYEs at a rate that left room for all BYEs. New
+//! requests keep the bucket near TAU1 under a heavy load, and from there a few more BYEs and ACKs
+//! than usual filled the bucket. Besides, a server announces a rate for its new calls and for the
+//! requests in sessions that it measures over [one second](FOLLOWS_S). If there are suddenly more
+//! requests in sessions, the rate is too low until the server has measured them. And the ACKs of
+//! calls that have begun still come when the rate has fallen. Afterwards new requests wait until
+//! the bucket has leaked to TAU1, so the long-term rate is the same.
 //!
-//! If the server asks for another rate, the content of the bucket is scaled, so that it stands for
+//! If the server asks for another rate, the content of the bucket is scaled, so that it represents
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
-//! sent while the rate was one request a second could fill the bucket with eleven seconds. In this
-//! time no request would pass, however high the new rate is. The content is scaled after a fall of
-//! the rate too. Otherwise each rise and fall would free a part of the bucket, and more requests
-//! would pass than the larger rate allows. But the bucket holds no more than its capacity at the new
-//! rate. At any rate the capacity exceeds what new requests can fill.
+//! sent while the rate was one request a second could fill the bucket with eleven seconds, and for
+//! eleven seconds no request would pass, however high the new rate is. The content is scaled after
+//! a fall of the rate too. Otherwise each rise and fall would free a part of the bucket, and more
+//! requests would pass than the larger rate allows. But the bucket holds no more than its capacity
+//! at the new rate. For every rate the capacity exceeds what new requests can fill.
 
 use tidegate_world::{Stream, Timestamp};
 
 use super::Category;
 use crate::throttle::LeakyBucket;
 
-/// TAU0, TAU1 and TAU2 in multiples of T. TAU1 applies to new requests, and TAU2 to new requests with
-/// priority.
+/// Contents of the leaky bucket in multiples of T, the time between two requests at the permitted
+/// rate: TAU0 at the start, TAU1 up to which new requests pass, and TAU2 up to which new requests
+/// with priority pass.
 // RFC 7415 §3.5.2: "Reasonable values for TAU0, TAU1, and TAU2 are: TAU0 = 0, TAU1 = 1/2 * TAU2, and
 // TAU2 = 10 * T."
 const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// TAU3 applies to requests in sessions: a multiple of T, and a time. In this time a server measures
-/// these requests, and then its rate leaves room for them. At a rate of one request a second, the
-/// multiple lets the first requests pass, so that the server notices that there are many.
+/// Requests in sessions pass up to TAU3, which is this multiple of T plus [`FOLLOWS_S`] seconds. In
+/// these seconds a server measures the requests in sessions, and then its rate leaves room for
+/// them. At a rate of one request a second, the multiple lets the first requests pass, so that the
+/// server notices that there are many.
 // RFC 7415 §3.5.2: "This can be generalized to n priorities using n thresholds for n>2 in the obvious
 // way." "TAU1 and TAU2 can assume any positive real number value and are not necessarily bounded by
 // T." "The larger the difference between TAU1 and TAU2, the closer the control is to strict priority
@@ -51,8 +53,8 @@ const FOLLOWS_S: f64 = 1.0;
 pub(super) struct Rate {
     bucket: LeakyBucket,
     stream: Stream,
-    /// The last rate above zero, in requests a second. The content of the bucket stands for requests
-    /// at this rate.
+    /// The last rate above zero, in requests a second. The content of the bucket represents
+    /// requests at this rate.
     rate: u32,
 }
 
@@ -78,7 +80,7 @@ impl Rate {
         rate > 0 && self.bucket.is_empty(now)
     }
 
-    /// Returns whether a request may be sent at `rate` requests a second.
+    /// Decides whether a request may be sent while `rate` requests a second are permitted.
     pub(super) fn passes(&mut self, now: Timestamp, rate: u32, category: Category) -> bool {
         // RFC 7415 §3.5.1: "when the "oc" parameter is 0 with a non-zero "oc-validity", then the
         // client should reject 100% of SIP requests destined to the overload server."

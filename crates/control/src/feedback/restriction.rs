@@ -15,15 +15,17 @@ use super::sequence::{Novelty, SequenceHistory};
 use super::{Algorithm, Algorithms, Category, Feedback};
 use crate::arrival_rate::ArrivalRate;
 
-/// Time constant of the original load in seconds. It is the same as in the receiver's own estimate.
+/// Time constant, in seconds, of the measured original load: the calls a second that would be sent
+/// to the server without a restriction. The receiving server uses the same time constant for its
+/// estimate.
 const ORIGINAL_S: f64 = 1.0;
 
-/// The settings of a restriction.
+/// The settings of a [`Restriction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestrictionSettings {
     /// The algorithms that are offered to the server.
     pub offered: Algorithms,
-    /// The longest validity of a value. A longer one is cut to this.
+    /// Maximum validity of a feedback value. A longer validity is shortened to this time.
     pub validity_max: Duration,
 }
 
@@ -44,16 +46,16 @@ pub enum SendVerdict {
     Reject,
 }
 
-/// The result of a feedback value.
+/// The result of applying a feedback value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedbackOutcome {
     /// The value applies from now on.
     Accepted,
-    /// The value repeats the last one that was accepted.
+    /// The value has the same sequence number as the last accepted value.
     Known,
-    /// The value is older than the last one.
+    /// The value has a lower sequence number than the last accepted value.
     Late,
-    /// The algorithm was not offered to the server.
+    /// The value belongs to an algorithm that was not offered to the server.
     NotOffered,
     /// The value is not valid for its algorithm.
     Invalid,
@@ -64,7 +66,7 @@ impl FeedbackOutcome {
     pub const ALL: [Self; 5] =
         [Self::Accepted, Self::Known, Self::Late, Self::NotOffered, Self::Invalid];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the outcome in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -76,7 +78,7 @@ impl FeedbackOutcome {
     }
 }
 
-/// The restriction that is in force.
+/// The limit on the requests to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestrictionStatus {
     /// There is no restriction.
@@ -87,14 +89,14 @@ pub enum RestrictionStatus {
     Rate(u32),
 }
 
-/// Counts since the restriction was created.
+/// Counts of requests and of feedback values since a [`Restriction`] was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestrictionCounts {
     /// Requests sent.
     pub sent: u64,
     /// Requests held back because the server asked for fewer requests.
     pub held: u64,
-    /// Feedbacks, by [outcome](FeedbackOutcome::ALL).
+    /// Feedback values received, by [outcome](FeedbackOutcome::ALL).
     pub feedbacks: [u64; 5],
 }
 
@@ -102,10 +104,11 @@ pub struct RestrictionCounts {
 #[derive(Debug)]
 pub struct Restriction {
     settings: RestrictionSettings,
-    /// The algorithm and the value in force, and the time at which they expire, or `None` without a
-    /// value.
+    /// The algorithm, the feedback value in force, and the time at which the value expires, or
+    /// `None` without a value.
     in_force: Option<(Algorithm, u32, Timestamp)>,
-    /// True if the last value of the server restricts requests, even if the value has expired.
+    /// True if the last feedback value of the server restricts requests, even if the value has
+    /// expired.
     was_restricting: bool,
     history: SequenceHistory,
     loss: Loss,
@@ -117,8 +120,8 @@ pub struct Restriction {
 }
 
 impl Restriction {
-    /// Creates the restriction towards the server numbered `element`. It holds nothing back at
-    /// first.
+    /// Creates a restriction of the requests to the server numbered `element`. At first, no request
+    /// is held back.
     pub fn new(settings: &RestrictionSettings, seed: Seed, element: u32) -> Self {
         let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(2) + part);
         Self {
@@ -134,8 +137,8 @@ impl Restriction {
         }
     }
 
-    /// Records whether the server asks for the original load (paper 002 §6.1: "a new feedforward
-    /// loop").
+    /// Records whether the server asks for the original load: the calls a second that would be sent
+    /// to it without any restriction (paper 002 §6.1: "a new feedforward loop").
     pub fn on_load_wanted(&mut self, is_wanted: bool) {
         self.is_load_wanted = is_wanted;
     }
@@ -148,7 +151,7 @@ impl Restriction {
         self.is_load_wanted.then(|| self.original.rate_at(now))
     }
 
-    /// Applies a value of the server.
+    /// Applies a feedback value of the server.
     pub fn on_feedback(&mut self, now: Timestamp, feedback: Feedback) -> FeedbackOutcome {
         let outcome = self.judge(now, feedback);
         self.counts.feedbacks[outcome as usize] += 1;
@@ -195,7 +198,7 @@ impl Restriction {
         self.in_force = self.in_force.filter(|&(.., until)| now < until);
     }
 
-    /// Returns the restriction in force.
+    /// Returns the restriction that is in force at `now`.
     pub fn status(&self, now: Timestamp) -> RestrictionStatus {
         match self.in_force {
             Some((Algorithm::Loss, value, until)) if now < until => RestrictionStatus::Loss(value),
@@ -204,9 +207,9 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is known not to be overloaded, so that it may get the requests that
-    /// were held back from another server. A server whose last value has restricted requests may
-    /// still be overloaded after the value has expired.
+    /// Returns whether the server is known not to be overloaded, so that it may get the requests
+    /// that were held back from another server. If the last feedback value of the server has
+    /// expired and has restricted requests, the server may still be overloaded.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_known_free(&self, now: Timestamp) -> bool {
@@ -224,7 +227,7 @@ impl Restriction {
         }
     }
 
-    /// Returns the counts since the start.
+    /// Returns the counts since the restriction was created.
     pub fn counts(&self) -> &RestrictionCounts {
         &self.counts
     }

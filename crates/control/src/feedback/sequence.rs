@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// A sequence number: seconds, and a fraction of up to five digits.
+/// The sequence number of a feedback value: seconds, and a fraction of up to five digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sequence {
     /// The digits before the point: up to twelve.
@@ -13,13 +13,14 @@ pub struct Sequence {
     pub fraction: u32,
 }
 
-/// Units of the fraction in a second.
+/// Number of units of [`Sequence::fraction`] in a second.
 const UNITS: u32 = 100_000;
 
 /// Time after which no response of a transaction can still arrive: 64·T1 of RFC 3261 §17.
 const LATE_MAX: Duration = Duration::from_secs(32);
 
-/// Number of consecutive values that prove an overflow, if they are too low to be late values.
+/// Number of consecutive sequence numbers that prove an overflow of the sequence, if all of them
+/// are too low to be late.
 const SEVERAL: u32 = 3;
 
 impl Sequence {
@@ -44,11 +45,11 @@ impl Sequence {
 /// The relation of a sequence number to the last one that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Novelty {
-    /// The number is newer than the last.
+    /// The number is higher than the last accepted one, or the sequence has overflowed.
     New,
-    /// The number equals the last.
+    /// The number equals the last accepted one.
     Same,
-    /// The number is older than the last.
+    /// The number is lower than the last accepted one.
     Late,
 }
 
@@ -56,12 +57,12 @@ pub(super) enum Novelty {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SequenceHistory {
     last: Option<(Sequence, Timestamp)>,
-    /// Consecutive numbers that were far below the last.
+    /// Number of consecutive sequence numbers that were far below the last accepted one.
     far_below: u32,
 }
 
 impl SequenceHistory {
-    /// Compares a sequence number with the last one. A new number becomes the last one.
+    /// Compares a sequence number with the last accepted one, and accepts it if it is new.
     pub(super) fn judge(&mut self, now: Timestamp, sequence: Sequence) -> Novelty {
         let novelty = match self.last {
             None => Novelty::New,

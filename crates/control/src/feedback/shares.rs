@@ -1,17 +1,20 @@
-//! The division of the capacity among the senders.
+//! Divides the capacity of this server among the servers that send requests to it.
 //!
-//! Each sender gets what it offers, but at most a [level](MaxMin) times its weight.
+//! Each sender gets the calls a second that it offers, but at most its weight times a
+//! [level](MaxMin) that is the same for all senders.
 //!
 //! **Hosts.** A peer is an address and a port (RFC 7339 §5.4: "The scope of overload control
 //! applies to unique combinations of IP and port values."). A host chooses its ports itself. So all
-//! peers with the same [host](Offer::host) get one share together. It is divided among them in
-//! proportion to their original loads.
+//! peers with the same [host](Offer::host) count as one sender. The share of a host is divided
+//! among its peers in proportion to their original loads.
 //!
-//! **Strangers.** Anybody can send requests from many addresses. So all
-//! [strangers](Offer::STRANGERS) together count as one sender. Its weight is the sum of their
-//! weights, but at most the weight of all other senders together. Under user-centric fairness,
+//! **Strangers.** Peers that may not take part in overload control are
+//! [strangers](Offer::STRANGERS). Anybody can send requests from many addresses, so all strangers
+//! together count as one sender. Its weight is the sum of their weights, but at most the weight of
+//! all other senders together. Under user-centric fairness,
 //! [`share_max`](UpstreamSettings::share_max) limits its weight instead. The share of the strangers
-//! is divided among them in the same way: each gets what it offers, up to a level.
+//! is divided among them by a level of its own: each stranger gets what it offers, up to its weight
+//! times this level.
 
 use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 use crate::MaxMin;
@@ -19,14 +22,14 @@ use crate::MaxMin;
 /// The least weight of a sender: above zero, because demands are divided by weights.
 const WEIGHT_MIN: f64 = 1e-6;
 
-/// The largest part of all weights that strangers may have together, unless
+/// The largest part of the sum of all weights that strangers may have together, unless
 /// [`share_max`](UpstreamSettings::share_max) applies.
 const STRANGERS_SHARE_MAX: f64 = 0.5;
 
 /// The demand of a peer, or of all peers of one host, when the capacity is shared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
-    /// The host, or `None` for a peer that shares with no other.
+    /// The host, or `None` for a peer that gets a share of its own.
     pub(super) host: Option<u128>,
     pub(super) original_cps: f64,
     pub(super) weight: f64,
@@ -38,18 +41,17 @@ impl Demand {
     }
 }
 
-/// The shares of the active senders in the capacity.
+/// The division of the capacity among the active senders.
 #[derive(Debug)]
 pub(super) struct Shares {
     fairness: UpstreamFairness,
     share_max: f64,
-    /// The senders among which the capacity is shared: the active peers, or their hosts. They are
-    /// in the order of the hosts.
+    /// The demands of the active senders: peers without a host, and hosts. They are sorted by host.
     demands: Vec<Demand>,
     /// The sum of the weights of the demands, before the weights were bounded.
     weights: f64,
     max_min: MaxMin,
-    /// The division of the strangers' share among them.
+    /// The demands of the strangers, among which their joint share is divided.
     strangers: MaxMin,
     level: f64,
     strangers_level: f64,
@@ -74,7 +76,6 @@ impl Shares {
         self.demands.clear();
     }
 
-    /// Adds the demand of an active peer.
     pub(super) fn add(&mut self, demand: Demand) {
         self.demands.push(demand);
     }
@@ -94,7 +95,7 @@ impl Shares {
         self.strangers_level = self.strangers.level(strangers_cps);
     }
 
-    /// Joins the demands of the peers of one host.
+    /// Replaces the demands of all peers with the same host by one demand.
     fn join_hosts(&mut self) {
         let strangers = self.demands.iter().filter(|demand| demand.is_of_stranger());
         self.strangers.set(strangers.map(|demand| (demand.original_cps, floor(demand.weight))));
@@ -119,8 +120,8 @@ impl Shares {
         });
     }
 
-    /// Returns the weight of a sender, reduced so that the sender has at most the largest share of
-    /// all weights.
+    /// Returns the weight of a sender, limited to the maximum part of the sum of all weights that
+    /// the sender may have.
     fn bounded(&self, demand: &Demand) -> f64 {
         let share_max = match self.fairness {
             _ if self.demands.len() <= 1 => 1.0,

@@ -1,25 +1,25 @@
-//! The last value that a peer was told, and the range of the rates that the peer may consider
-//! allowed.
+//! The feedback values that were sent to a peer, and the range of the rates that the peer may
+//! consider allowed because of them.
 
 use tidegate_world::Timestamp;
 
 use super::Algorithm;
 
-/// The factor by which the largest rate that a peer was allowed to send fades in a tick. A rate
-/// that is measured over half a second fades as fast.
+/// Factor by which the largest rate that a peer was allowed to send at fades in a tick. A rate that
+/// is measured over half a second fades as fast.
 const MOST_KEPT: f64 = 0.82;
 
-/// The values that a peer was told under one algorithm. Under `rate`, the rates count requests a
-/// second. Under `loss`, they count calls a second.
+/// The feedback values that were sent to a peer under one algorithm. Under `rate`, the rates count
+/// requests a second. Under `loss`, they count calls a second.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// The last value and its algorithm, or `None` if there is none.
+    /// The last feedback value and its algorithm, or `None` if none was sent.
     last: Option<(Algorithm, u32)>,
-    /// The time of the last value.
+    /// Time at which the last feedback value was sent.
     at: Timestamp,
-    /// The lowest rate that the peer was allowed to send since the last tick.
+    /// The lowest rate at which the peer was allowed to send since the last tick.
     least: f64,
-    /// The highest rate that the peer was allowed to send. It fades with every tick.
+    /// The highest rate at which the peer was allowed to send. It fades with every tick.
     most: f64,
 }
 
@@ -30,7 +30,8 @@ impl Default for Told {
 }
 
 impl Told {
-    /// Records a value. Returns whether it differs from the last one.
+    /// Records a feedback value that is sent to the peer. Returns whether it differs from the
+    /// previous value.
     pub(super) fn tell(&mut self, now: Timestamp, algorithm: Algorithm, value: u32) -> bool {
         self.at = now;
         let before = self.last.replace((algorithm, value));
@@ -40,19 +41,20 @@ impl Told {
         before != self.last
     }
 
-    /// Forgets the values. The time of the last one stays, because the peer may still obey it.
+    /// Forgets the feedback values, but not the time at which the last one was sent, because the
+    /// peer may still obey it.
     pub(super) fn forget(&mut self) {
         *self = Self { at: self.at, ..Self::default() };
     }
 
-    /// Returns whether the last value is a rate that sets no limit.
+    /// Returns whether the last feedback value is a rate that sets no limit: 0 means that there is
+    /// no overload, and `u32::MAX` allows every rate.
     pub(super) fn sets_no_limit(&self) -> bool {
         matches!(self.last, Some((Algorithm::Rate, 0 | u32::MAX)))
     }
 
-    /// Returns the requests a second that the peer may send. Returns `None` if the peer was not
-    /// told a rate, or if the last rate sets no limit: 0 means that there is no overload, and
-    /// `u32::MAX` allows every rate.
+    /// Returns the requests a second that the peer may send. Returns `None` if the last feedback
+    /// value is not a rate, or if it [sets no limit](Self::sets_no_limit).
     pub(super) fn rps(&self) -> Option<f64> {
         match self.last {
             Some((Algorithm::Rate, value)) if !self.sets_no_limit() => Some(f64::from(value)),
@@ -61,8 +63,9 @@ impl Told {
     }
 
     /// Returns the lowest and the highest rate that the peer can consider allowed. `may` is the
-    /// rate that it may send now. The last value may not have reached the peer yet, and the rate of
-    /// the peer is measured over some time.
+    /// rate at which the peer may send now. The two rates differ, because the last feedback value
+    /// may not have reached the peer yet, and because the rate at which the peer sends is measured
+    /// over some time.
     pub(super) fn look(&mut self, may: f64) -> (f64, f64) {
         let at_least = std::mem::replace(&mut self.least, may).min(may);
         let at_most = may.max(self.most * MOST_KEPT);
@@ -70,17 +73,18 @@ impl Told {
         (at_least, at_most)
     }
 
-    /// Returns whether the last value belongs to another algorithm than `algorithm`.
+    /// Returns whether a feedback value was sent, and the last one belongs to another algorithm
+    /// than `algorithm`.
     pub(super) fn is_of_another(&self, algorithm: Algorithm) -> bool {
         self.last.is_some_and(|(told, _)| told != algorithm)
     }
 
-    /// Returns the last value, or 0 if there is none.
+    /// Returns the last feedback value, or 0 if none was sent.
     pub(super) fn value(&self) -> u32 {
         self.last.map_or(0, |(_, value)| value)
     }
 
-    /// Returns the time of the last value.
+    /// Returns the time at which the last feedback value was sent.
     pub(super) fn at(&self) -> Timestamp {
         self.at
     }

@@ -14,20 +14,20 @@ use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
 use crate::arrival_rate::ArrivalRate;
 
-/// The smallest share that a peer is assumed to send. So each of its requests counts as at most
-/// 1/`SHARE_MIN` requests.
+/// The smallest share of its original load that a peer is assumed to send. So each of its requests
+/// counts as at most 1/`SHARE_MIN` requests of the original load.
 const SHARE_MIN: f64 = 0.01;
 
-/// A peer is not limited by its grant if it sends less than this part of the grant for [`UNUSED`]
-/// consecutive ticks.
+/// If a peer sends less than this part of its grant for [`UNUSED`] consecutive ticks, the grant
+/// does not limit the peer.
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// The part of its grant that a peer must use if it claims to want more. A claim counts as false
-/// once the requests missing from this part are as many as the peer may send in the time
-/// [`SHORTFALL_MAX`]. A peer that sends nothing is doubted after twice this time. An honest peer
-/// sends too little until a larger value reaches it. Values travel in responses, so a peer that has
-/// to hold back almost everything gets them late.
+/// The part of its grant that a peer must use while it claims a load above the grant. Once the
+/// requests missing from this part are as many as the peer may send in the time [`SHORTFALL_MAX`],
+/// the claim counts as false. A peer that sends nothing is doubted after twice this time. An honest
+/// peer also sends too little until a larger feedback value reaches it. Values travel in responses,
+/// so a peer that has to hold back almost everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
@@ -37,10 +37,11 @@ const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 /// count a hundred times as much.
 const COUNTED_GROWTH: f64 = 1.05;
 
-/// Time for which a claim counts. Not every request of a peer contains a claim.
+/// Time for which the claim of a peer about its original load counts. Not every request of a peer
+/// contains a claim.
 const CLAIMED: Duration = Duration::from_secs(5);
 
-/// Time for which the claims of a peer are ignored after it claimed too much.
+/// Time for which the claims of a peer are ignored after it claimed a larger load than it has.
 const DISTRUSTED: Duration = Duration::from_secs(60);
 
 /// The factor by which a peer may exceed its grant, and the requests a second that it may send in
@@ -48,20 +49,22 @@ const DISTRUSTED: Duration = Duration::from_secs(60);
 const TOLERANCE: f64 = 1.33;
 const TOLERANCE_RPS: f64 = 3.0;
 
-/// A counter of violations grows by [`VIOLATION`] in a tick with too many requests, and falls by
-/// one in any other tick. A peer is policed from the value [`VIOLATIONS_MAX`] · [`VIOLATION`] on,
-/// until the counter is zero again.
+/// This server limits (polices) a peer that sends too much for too long. The counter of violations
+/// of a peer grows by [`VIOLATION`] in a tick with too many requests, and falls by one in any other
+/// tick. Policing begins when the counter is [`VIOLATIONS_MAX`] · [`VIOLATION`], and ends when it
+/// is zero.
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
 
-/// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
+/// Maximum number of requests that come with a new request: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
 /// If an earlier estimate of the original load is higher than the present one, each tick multiplies
 /// the difference by this factor. So a wrong estimate loses 63 % of its error within two seconds.
 const RESTRAINED_KEPT: f64 = 0.95;
 
-/// Time after the start of a restriction in which a peer may send too much.
+/// Time after the start of a restriction in which a peer may send too many requests without a
+/// violation.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Time for which an agreed algorithm is kept.
@@ -70,26 +73,29 @@ const GRACE: Duration = Duration::from_secs(1);
 // (1 hour)."
 pub(super) const AGREED: Duration = Duration::from_secs(3600);
 
-/// The state of one peer.
+/// The state of one peer: a server that sends requests to this one.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    /// The algorithm, and the time of its choice, or `None` before a choice.
+    /// The algorithm agreed with the peer, and the time at which it was chosen, or `None` if none
+    /// is agreed.
     agreed: Option<(Algorithm, Timestamp)>,
     /// The original load that the peer claimed last, and the time of this claim.
     claimed: Option<(f64, Timestamp)>,
-    /// The last time at which the peer claimed more than it would send.
+    /// The last time at which the claim of the peer was found to be larger than its load.
     lied: Option<Timestamp>,
     is_doubted: bool,
     weight: u32,
     host: Option<u128>,
-    /// The arrival of the last request, and of the last one that began a session.
+    /// Time of the last request of the peer.
     heard: Timestamp,
+    /// Time of the last request that began a session, or `None` before the first.
     asked: Option<Timestamp>,
-    /// Requests that begin a session. Under `loss` each of them also counts for the requests that
-    /// the peer held back. Single requests, such as health checks, are not included, because they
-    /// cost little and take no call's place.
+    /// Rate of requests that begin a session. Under `loss` each of them also counts for the
+    /// requests that the peer held back. Single requests, such as health checks, are not included,
+    /// because they cost little and take no call's place.
     original: ArrivalRate,
-    /// Single requests. Under `loss` each of them also counts for those that the peer held back.
+    /// Rate of requests outside sessions. Under `loss` each of them also counts for the requests
+    /// that the peer held back.
     single: ArrivalRate,
     /// Rates of all requests, of requests that begin a session (`new`), of ACKs and CANCELs
     /// (`required`), and of other requests in existing sessions (`ongoing`).
@@ -103,7 +109,7 @@ pub(super) struct Upstream {
     /// below are those of the last tick. A rate that is read at an arrival would give this arrival
     /// too much weight.
     original_cps: f64,
-    /// The same as `original_cps`, but without what the peer claims.
+    /// The same as `original_cps`, but without the claims of the peer.
     measured_cps: f64,
     /// Calls a second that arrive from the peer.
     sends_cps: f64,
@@ -115,26 +121,27 @@ pub(super) struct Upstream {
     single_rps: f64,
     /// Number of requests that come with one new request, including that request.
     with_new: f64,
-    /// ACKs and CANCELs a second that are too many to come with new requests that arrive now: those of
-    /// re-INVITEs, and of calls that rang for a while.
+    /// ACKs and CANCELs a second that do not belong to new requests that arrive now, but to
+    /// re-INVITEs, or to calls that rang for a while.
     other_required_rps: f64,
     is_active: bool,
     /// Calls a second that the peer may send.
     granted_cps: f64,
     /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// The original load to which `told_share` applies. While the peer sends too much, the largest
-    /// load seen or claimed.
+    /// The original load to which `told_share` applies. While the peer sends too much, this is the
+    /// largest load that it sent or claimed.
     restrained_cps: f64,
     /// Limits the sessions of the peer here if it does not obey.
     enforcement: Enforcement,
     /// The time since which the peer has to respect a finite grant: the time at which the grant
-    /// became finite, or a later time at which no value held. `None` while the grant is infinite.
+    /// became finite, or a later time at which no feedback value was valid. `None` while the grant
+    /// is infinite.
     restricted: Option<Timestamp>,
     /// Consecutive ticks in which the peer used less than [`SATURATED`] of its grant.
     unused: u32,
-    /// The requests that were missing from [`CLAIMED_MIN`] of the grant while the peer claimed to
-    /// want more, in seconds of this grant. Requests beyond this part are subtracted.
+    /// The requests missing from [`CLAIMED_MIN`] of the grant while the peer claimed a larger load,
+    /// divided by the grant: a time in seconds. Requests beyond this part are subtracted.
     shortfall: f64,
     /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,
@@ -142,12 +149,12 @@ pub(super) struct Upstream {
     /// one.
     violations: u32,
     is_policed: bool,
-    /// The percentage to hold back, as of the last tick.
+    /// The percentage of its requests that the peer has to hold back, as of the last tick.
     percent: u32,
-    /// The requests a second to send at most, as of the last tick.
+    /// The maximum number of requests a second that the peer may send, as of the last tick.
     rps: u32,
-    /// The fraction by which the last percentage or rate was rounded down. It is added to the next
-    /// one.
+    /// The fraction by which `percent` or `rps` was last rounded down. It is added to the next
+    /// value.
     carried: f64,
     told: Told,
     rejected: u64,
@@ -201,13 +208,14 @@ impl Default for Upstream {
 }
 
 impl Upstream {
-    /// Creates the entry for senders that have no room in the table. They count as strangers,
-    /// because anybody can fill the table.
+    /// Creates the joint entry of all peers for which the table has no room. They count as
+    /// [strangers](Offer::STRANGERS), because anybody can fill the table.
     pub(super) fn stranger() -> Self {
         Self { host: Some(Offer::STRANGERS), ..Self::default() }
     }
 
-    /// Records what a request says about the peer, and chooses the algorithm if none is agreed.
+    /// Records the statements of a request about the peer, and chooses the algorithm if none is
+    /// agreed.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
     // this client. If it has, the server SHOULD use the previously selected algorithm class in its
@@ -242,8 +250,8 @@ impl Upstream {
         }
     }
 
-    /// Counts a request in a session that does not exist. It is one of the requests that the rate of
-    /// the peer permits, but it does not raise this rate.
+    /// Counts a request in a session that does not exist. The request uses up a part of the rate
+    /// that the peer may send, but does not raise this rate.
     pub(super) fn on_stray(&mut self, now: Timestamp) {
         self.heard = now;
         self.all.on_arrival(now);
@@ -285,11 +293,11 @@ impl Upstream {
         self.standing() == Standing::Obeys
     }
 
-    /// Returns whether the share of the peer covers new requests of this category. A peer has a
-    /// share if it asked for a session shortly before the last tick. The share covers sessions. If
-    /// the peer obeys and has to hold sessions back, the share also covers single requests, because
-    /// the peer holds these back too. The sessions of a peer that obeys are covered even before its
-    /// first tick.
+    /// Returns whether the peer's share of the capacity covers new requests of this category. A
+    /// peer has a share if it asked for a session shortly before the last tick. The share covers
+    /// sessions. If the peer obeys and has to hold sessions back, the share also covers single
+    /// requests, because the peer holds these back too. The sessions of a peer that obeys are
+    /// covered even before its first tick.
     pub(super) fn has_share(&self, category: Category) -> bool {
         match (self.obeys(), category.begins_session()) {
             (true, true) => true,
@@ -339,7 +347,8 @@ impl Upstream {
         Demand { host: self.host, original_cps: self.original_cps, weight }
     }
 
-    /// Returns the original load as this server measures it, without claims. It grows slowly.
+    /// Returns the original load as this server measures it, without claims. [`COUNTED_GROWTH`]
+    /// limits its growth.
     pub(super) fn counted_cps(&self) -> f64 {
         self.counted_cps
     }
@@ -440,7 +449,8 @@ impl Upstream {
     /// call. Returns the calls a second that could be served in the time for the peer's rejections, at
     /// most `level`.
     ///
-    /// A new enforcement starts at a random point, drawn from `starts`.
+    /// If the peer had no finite grant before, its limit starts at a random point drawn from
+    /// `starts`.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -480,7 +490,8 @@ impl Upstream {
         (self.enforcement.restrict(served, offered) * rejection).min(level)
     }
 
-    /// Returns the load to which the told share applies, for a peer with this original load.
+    /// Returns the load to which `told_share` applies, for a peer with the original load
+    /// `original`, in calls a second.
     fn restrained_by(&self, original: f64) -> f64 {
         if self.obeys() {
             return original;
@@ -497,7 +508,7 @@ impl Upstream {
         least + (self.restrained_cps - least).max(0.0) * kept
     }
 
-    /// Rounds the value to tell the peer to a whole number.
+    /// Rounds the feedback value for the peer to a whole number.
     // At a share of some requests a second, a rate that is always rounded down loses a tenth of the
     // calls. At ten times the capacity, one percent of the requests is a tenth of those that pass. So
     // the fraction by which one value was rounded down is added to the next.
@@ -536,7 +547,7 @@ impl Upstream {
         (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
     }
 
-    /// Returns the value that the peer is to be told.
+    /// Returns the feedback value to send to the peer.
     pub(super) fn value(&self, capacity: &Capacity) -> u32 {
         match self.agreed {
             Some((Algorithm::Loss, _)) => self.percent,
@@ -548,7 +559,8 @@ impl Upstream {
         }
     }
 
-    /// Records the value that the peer is told. Returns whether it differs from the last one.
+    /// Records the feedback value that is sent to the peer. Returns whether it differs from the
+    /// previous value.
     pub(super) fn tell(&mut self, now: Timestamp, algorithm: Algorithm, value: u32) -> bool {
         self.told.tell(now, algorithm, value)
     }
@@ -568,7 +580,7 @@ impl Upstream {
     }
 }
 
-/// Chooses one of the algorithms that both sides support.
+/// Chooses one of the algorithms that both sides support: `preferred`, then `loss`, then `rate`.
 fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
     let in_order = [preferred, Algorithm::Loss, Algorithm::Rate];
     in_order.into_iter().find(|&algorithm| common.contains(algorithm))

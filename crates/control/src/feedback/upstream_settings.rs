@@ -1,43 +1,47 @@
-//! The settings of the receiving side, and what a request says about its sender.
+//! The settings of [`Upstreams`](super::Upstreams), and the statements of a request about its
+//! sender.
 
 use std::time::Duration;
 
 use super::{Algorithm, Algorithms, VALIDITY_DEFAULT};
 
-/// Time between two measurements of the peers: a tick.
+/// A tick: the time between two measurements of the load that the peers send.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// The meaning of fairness among the peers.
+/// The rule by which the capacity of this server is divided among the peers, the servers that send
+/// requests to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFairness {
     /// The same capacity for each peer (paper 002 §6.1, provider-centric).
     Provider,
-    /// Capacity in proportion to the original load, so that each caller has the same chance (paper
-    /// 002 §6.1, user-centric).
+    /// Capacity in proportion to the original load, which the peer would send without feedback. So
+    /// each caller has the same chance (paper 002 §6.1, user-centric).
     User,
-    /// Capacity in proportion to a configured weight.
+    /// Capacity in proportion to the configured weight of the peer.
     Weighted,
 }
 
-/// The settings of the receiving side.
+/// The settings of a server that limits its peers, the servers that send requests to it, by
+/// feedback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpstreamSettings {
-    /// The algorithms that a peer may be told to obey.
+    /// The algorithms that this server may choose for a peer.
     pub accepted: Algorithms,
-    /// The preferred algorithm, chosen if the peer offers it. Otherwise `loss` is chosen, then
-    /// `rate`.
+    /// The algorithm that is chosen if the peer offers it. Otherwise `loss` is chosen if the peer
+    /// offers it, then `rate`.
     pub preferred: Algorithm,
-    /// The meaning of fairness among the peers.
+    /// The rule by which the capacity is divided among the peers.
     pub fairness: UpstreamFairness,
     /// Maximum number of peers that are distinguished at the same time.
     pub peers_max: usize,
-    /// The largest part of all weights that one peer may have under
-    /// [user-centric](UpstreamFairness::User) fairness, 0 to 1. It limits what a false claim can
-    /// gain.
+    /// The largest part of the sum of all weights that one peer may have under
+    /// [user-centric](UpstreamFairness::User) fairness, 0 to 1. It limits the gain of a peer that
+    /// claims a larger load than it has.
     pub share_max: f64,
     /// Time for which a feedback value holds.
     pub validity: Duration,
-    /// Time from 1970 to the driver's start, for sequence numbers.
+    /// Time from 1970 to the start of the process. It is the base of the sequence numbers of
+    /// feedback values.
     pub started: Duration,
 }
 
@@ -57,7 +61,7 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// The statements of a request about its sender.
+/// The statements of a request about the server that sends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
     /// The algorithms that the sender supports, or `None` if it takes no part in overload control.
@@ -73,6 +77,6 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// The host of all senders that may not take part in overload control.
+    /// The [host](Self::host) of all senders that may not take part in overload control.
     pub const STRANGERS: u128 = u128::MAX;
 }

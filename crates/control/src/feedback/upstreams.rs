@@ -1,41 +1,44 @@
-//! The servers that send requests to this one, and how much each may send.
+//! The servers that send requests to this one (peers), and the load that each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
-//! [shared](Shares) among the peers that asked for a session within the last second (paper 002
-//! §3.2). The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part in
-//! overload control is told its share. A peer that does not take part gets the same share of the
-//! processor. Its rejections are charged to this share. For a burst it may save its share of one
-//! second. All strangers together have at most half of the capacity, or under user-centric fairness
-//! at most [`share_max`](UpstreamSettings::share_max).
+//! [shared](Shares) among the peers that sent a request for a session within the last second (paper
+//! 002 §3.2). The weight of a peer depends on the fairness (paper 002 §6.1). A peer that takes part
+//! in overload control is told its share. A peer that does not take part gets the same share of the
+//! processor, and the cost of rejecting its calls is subtracted from this share. For a burst it may
+//! save its share of one second. All [strangers](Offer::STRANGERS) together have at most half of
+//! the capacity, or under user-centric fairness at most [`share_max`](UpstreamSettings::share_max).
 //!
-//! **Original load.** This is what a peer would send without feedback. Under `loss` each new call
-//! also counts for those that the peer has to hold back. Under `rate` the sent calls count. If the
-//! peer uses its whole grant, its earlier load counts instead. A peer may also state its original
-//! load. Assume that a peer claims more than its grant, but sends less than half of the grant. Once
-//! the missing requests are as many as its grant for one second, it has claimed too much. Then only
-//! its sent requests count, for one minute. A peer that claims too much and uses its whole grant
-//! cannot be distinguished from a peer that really has that load. So `share_max` limits its gain.
+//! **Original load.** This is the load that a peer would send without feedback. Under `loss` each
+//! new call also counts for the calls that the peer has to hold back. Under `rate` the sent calls
+//! count. If the peer uses its whole grant, its load before that counts instead. A peer may also
+//! claim an original load. Assume that a peer claims more than its grant, but sends less than half
+//! of the grant. Once the missing requests are as many as its grant for one second, its claim was
+//! too large. Then only its sent requests count, for one minute. A peer that claims too much and
+//! uses its whole grant cannot be distinguished from a peer that really has that load. So
+//! `share_max` limits the gain of such a peer.
 //!
-//! **Claims decide only the division.** A law may admit a share of the original load. Then the
-//! capacity is this share of the loads that this server measures. So one peer that claims too much
-//! cannot make the capacity larger for all. Under `loss` the measured load of a peer grows by at
-//! most a twentieth in a tick, unless the requests that arrive show more.
+//! **Claims decide only the division.** If the law admits a share of the original load, the
+//! capacity is this share of the loads that this server measures. So a peer that claims too much
+//! does not make the capacity larger. Under `loss` the measured load of a peer grows by at most a
+//! twentieth in 100 ms, unless the requests that arrive show more.
 //!
 //! **Overload** begins when the measured load exceeds the capacity. It ends when the load has not
-//! exceeded the capacity for one second. Before and after, every peer is told that there is no
-//! restriction.
+//! exceeded the capacity for one second. Before and after an overload, every peer is told that
+//! there is no restriction.
 //!
-//! **Policing.** If a peer takes part in overload control, but sends a third more than it was told
-//! for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten times
-//! as long. In the meantime it still gets its share if it obeys: what it sends is compared with its
-//! share in each tick, and its original load is measured again. So a peer that was judged by mistake
-//! does not starve, and a peer that never obeys never gets more than its share.
+//! **Policing.** If a peer takes part in overload control, and sends a third more than its feedback
+//! allows for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten
+//! times as long. In the meantime it still gets its share if it obeys: the requests that it sends
+//! are compared with its share in each tick, and its original load is measured again. So a peer
+//! that was policed by mistake does not starve, and a peer that never obeys never gets more than
+//! its share.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate`, a
-//! peer that uses its whole share does not show how much more it would send, unless it states its
-//! load. Its share is then the level, which is correct. But under user-centric fairness its weight
-//! is the load that it sent before the overload. All peers for which the table has no room count as
-//! one stranger. Peers that do not take part may use half of the table.
+//! peer that uses its whole share does not show how much more it would send, unless it claims a
+//! load. Its share is nevertheless correct, because it is limited by the level that is the same for
+//! all peers. But under user-centric fairness its weight is the load that it sent before the
+//! overload. All peers for which the table has no room count as one stranger. Peers that do not
+//! take part may use half of the table.
 
 use std::time::Duration;
 
@@ -51,23 +54,23 @@ use super::{Category, Feedback};
 use crate::Gate;
 use crate::source_table::{Slot, SourceTable};
 
-/// Time for which a peer is an active source. It begins with the last request of the peer that
-/// began a session.
+/// Time for which a peer counts as active after its last request that began a session. The capacity
+/// is divided among the active peers.
 // 002 §3.2: "Each entry has an expiration timer set to one second."
 const ACTIVE: Duration = Duration::from_secs(1);
 
-/// Time for which the load must stay below the capacity before an overload is over.
+/// Time for which the load must stay below the capacity before an overload ends.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Time after which a peer without an agreed algorithm is forgotten. If the table is full, any peer
-/// is forgotten after this time.
+/// Time after its last request at which a peer without an agreed algorithm is forgotten. If the
+/// table is full, every peer is forgotten after this time.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
 /// The part of the table that peers without an agreed algorithm may use. Anybody can send requests
-/// from many addresses. Such requests must not keep out peers that take part.
+/// from many addresses. Such requests must not keep out peers that take part in overload control.
 const STRANGERS_MAX: f64 = 0.5;
 
-/// The decision on a request that has arrived.
+/// The decision on a request that has arrived, before the gate judges the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The gate judges the request like any other.
@@ -83,7 +86,7 @@ pub enum Arrival {
     Reject,
 }
 
-/// The servers that send requests to this one.
+/// The table of the servers that send requests to this one, and the feedback for each of them.
 #[derive(Debug)]
 pub struct Upstreams {
     settings: UpstreamSettings,
@@ -93,21 +96,21 @@ pub struct Upstreams {
     strangers: usize,
     capacity: Capacity,
     shares: Shares,
-    /// Calls a second that could be served in the time spent on rejecting requests of peers without
-    /// feedback. Each of these peers counts for at most its share.
+    /// Calls a second that could be served in the time spent on rejecting requests of peers that do
+    /// not hold them back. Each of these peers counts for at most its share.
     rejecting_cps: f64,
     /// Time at which the load last exceeded the capacity, or `None` without an overload.
     overloaded: Option<Timestamp>,
     sequence: Sequence,
     due: Timestamp,
-    /// Time of the last request.
+    /// Time of the last request of any peer.
     heard: Timestamp,
-    /// Random starting points of the throttles of peers.
+    /// Random numbers for the starting points of the peers' throttles.
     starts: Stream,
 }
 
 impl Upstreams {
-    /// Creates the table of the server numbered `element`, without peers.
+    /// Creates an empty table of peers for the server numbered `element`.
     pub fn new(settings: &UpstreamSettings, seed: Seed, element: u32) -> Self {
         let mut key = seed.stream(Purpose::Upstreams, element);
         let mut peers = SourceTable::new(settings.peers_max, &mut key);
@@ -168,7 +171,7 @@ impl Upstreams {
         }
     }
 
-    /// Counts a request of the peer `key` in a session that does not exist.
+    /// Counts a request of the peer `key` that belongs to a session which does not exist.
     // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
     // stream of SIP requests".
     pub fn on_stray(&mut self, now: Timestamp, key: u128) {
@@ -177,7 +180,8 @@ impl Upstreams {
         }
     }
 
-    /// Returns the slot of a peer. Only a peer that takes part, or asks for new work, gets an entry.
+    /// Returns the slot of a peer in the table. Only a peer that takes part in overload control, or
+    /// that sends a request for new work, gets a slot of its own.
     fn slot(&mut self, key: u128, category: Category, takes_part: bool) -> Slot {
         let strangers_max = (self.settings.peers_max as f64 * STRANGERS_MAX) as usize;
         match self.peers.find(key) {
@@ -224,7 +228,7 @@ impl Upstreams {
         self.sequence = self.sequence.next().max(Sequence::of_time(since_1970));
     }
 
-    /// Measures the peers, if that is due.
+    /// Measures the loads of the peers and divides the capacity among them, if that is due.
     // RFC 7415 §3.4: "the server MUST periodically evaluate its overload state and estimate a target SIP
     // request rate beyond which it would become overloaded." "The server MUST use the "oc" parameter
     // defined in [RFC7339] to send a target SIP request rate to each of its clients."
@@ -250,8 +254,8 @@ impl Upstreams {
         (self.due != Timestamp::NEVER).then_some(self.due)
     }
 
-    /// Collects the demands of the active peers, and forgets peers that have been away for long.
-    /// Returns the sum of the original loads without the claims of peers.
+    /// Collects the demands of the active peers, and forgets peers that have sent nothing for a
+    /// long time. Returns the sum of the original loads, without the claims of peers.
     fn take_demands(&mut self, now: Timestamp) -> f64 {
         let is_full = self.peers.len() >= self.settings.peers_max;
         self.shares.clear();
@@ -308,13 +312,13 @@ impl Upstreams {
         self.peers.overflowed()
     }
 
-    /// Returns the peer `key`, if it is known.
+    /// Returns the state of the peer `key`, or `None` if it is not in the table.
     pub fn peer(&self, key: u128) -> Option<PeerView> {
         let slot = self.peers.find(key)?;
         Some(self.peers.get(slot).view(Some(key)))
     }
 
-    /// Returns the known peers.
+    /// Returns the states of all peers in the table.
     pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
         self.peers.iter().map(|(key, peer)| peer.view(key))
     }

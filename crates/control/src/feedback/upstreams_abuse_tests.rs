@@ -1,5 +1,5 @@
-//! Tests of the receiving side: peers and strangers that misbehave, and emergency calls, which must
-//! not depend on a peer.
+//! Tests of [`Upstreams`] with peers and strangers that misbehave, and with emergency calls, which
+//! must not depend on a peer.
 
 use super::*;
 use crate::feedback::{Algorithm, Algorithms, Standing};
@@ -92,8 +92,8 @@ fn the_law_judges_requests_for_which_no_share_was_granted() {
     assert_eq!(arrival(6, Category::Session, OFFER), Arrival::Pass, "it has promised to obey");
 }
 
-/// A peer whose calls do not exceed its share holds nothing back, however many single requests it
-/// sends.
+/// A peer whose calls do not exceed its share need not hold back anything, however many requests
+/// outside sessions it sends.
 #[test]
 fn the_law_judges_the_single_requests_of_a_peer_that_holds_nothing_back() {
     let gate = gate_of_200_cps();
@@ -113,7 +113,7 @@ fn the_law_judges_the_single_requests_of_a_peer_that_holds_nothing_back() {
     assert_eq!(arrival(1, Category::Single), Arrival::Pass);
 }
 
-/// Anybody can send requests from many addresses.
+/// Anybody can send requests from many addresses, and must not fill the table with them.
 #[test]
 fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     let gate = open_gate();
@@ -138,7 +138,7 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     assert!((30..=80).contains(&own), "{own}");
 }
 
-/// Returns the calls a second that are granted to a peer that obeys and has 100 calls a second,
+/// Returns the calls a second that are granted to a peer that obeys and sends 100 calls a second,
 /// while each of 1000 strangers sends two calls a second.
 fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
     let gate = gate_of_200_cps();
@@ -169,8 +169,8 @@ fn many_strangers_do_not_take_the_share_of_a_peer_that_obeys() {
     assert!(granted_cps >= 45.0, "strangers have at most `share_max`: {granted_cps}");
 }
 
-/// Two INVITEs within an instant must not count as a high rate. A peer that takes part may have
-/// just started, and an overload restricts all peers.
+/// Two INVITEs within an instant must not count as a high rate, because an overload restricts all
+/// peers. A peer that takes part in overload control may have just started.
 #[test]
 fn two_invites_of_a_new_address_do_not_cause_an_overload() {
     let by_rate = Offer { algorithms: Some(Algorithms::NONE.with(Algorithm::Rate)), ..OFFER };
@@ -219,8 +219,9 @@ fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
     assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
 }
 
-/// Just before a burst, the rate of a peer is low. The rejections of its calls are charged to its
-/// share, so of 500 calls a second some 83 pass: (125 - 0.1 · 500) / 0.9.
+/// Just before a burst, the rate of a peer is low. The cost of rejecting its calls is subtracted
+/// from its share of 125 calls a second, so of 500 calls a second some 83 pass: (125 - 0.1 · 500) /
+/// 0.9.
 // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded server to
 // the combination of rejection and processing from a non-participating client as the overloaded server would
 // devote to processing requests from a participating client."
@@ -250,7 +251,7 @@ fn a_peer_gets_no_more_than_its_share_by_bursts() {
     }
 }
 
-/// Returns the standing of a peer that sends what `send` sends in each millisecond of 10 s, while
+/// Returns the standing of a peer for which `send` is called in each millisecond of 10 s, while
 /// another peer sends 200 calls a second.
 fn standing_after(send: impl Fn(&mut Upstreams, u64)) -> Standing {
     let gate = gate_of_200_cps();
@@ -267,7 +268,7 @@ fn standing_after(send: impl Fn(&mut Upstreams, u64)) -> Standing {
     upstreams.peer(2).unwrap().standing
 }
 
-/// A sender offers other algorithms in its ACKs, to which there are no responses.
+/// A peer offers other algorithms in its ACKs, to which it gets no responses and so no feedback.
 #[test]
 fn a_peer_that_changes_its_offer_in_acks_does_not_escape_its_limit() {
     let by_rate = Offer { algorithms: Some(Algorithms::NONE.with(Algorithm::Rate)), ..OFFER };

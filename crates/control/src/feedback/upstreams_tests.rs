@@ -1,4 +1,4 @@
-//! Tests of the receiving side, by section of RFC 7339 and of paper 002.
+//! Tests of [`Upstreams`], by section of RFC 7339 and of paper 002.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::feedback::{
 };
 use crate::{Allowance, Control, Entry, Law, Param, Range, Settings, Signals};
 
-/// Returns settings that prefer the rate, because rates follow from the law alone.
+/// Returns settings that prefer the algorithm `rate`, whose values follow from the law alone.
 fn by_rate() -> UpstreamSettings {
     UpstreamSettings { preferred: Algorithm::Rate, ..UpstreamSettings::default() }
 }
@@ -30,7 +30,7 @@ static VALUE: Param = Param {
     range: Range::Real(0.0, 1e9),
 };
 
-/// A law with one allowance.
+/// A law that always sets the same allowance.
 static FIXED: Entry = Entry {
     name: "fixed",
     summary: "admits a fixed amount",
@@ -61,32 +61,33 @@ const OBEDIENT: Offer =
     Offer { algorithms: Some(Algorithms::ALL), original_cps: None, weight: 1, host: None };
 const APART: Offer = Offer { algorithms: None, original_cps: None, weight: 1, host: None };
 
-/// Peers that each send at a rate, in model time.
+/// A simulation of peers that each send calls at a constant rate to one server.
 struct Plant {
     now: Timestamp,
     gate: Gate,
     upstreams: Upstreams,
     peers: Vec<Peer>,
-    /// The ends of calls: the time, and the index of the peer.
+    /// The BYEs to send: their times, and the indexes of their peers.
     ends: VecDeque<(Timestamp, usize)>,
 }
 
-/// A peer. Its key is its index.
+/// A simulated peer. Its key is its index.
 struct Peer {
     cps: f64,
     offer: Offer,
     restriction: Restriction,
     obeys: bool,
-    /// Milliseconds between two single requests, which the peer sends whether it is restricted or
-    /// not.
+    /// Milliseconds between two requests outside sessions that the peer never holds back, such as
+    /// health checks.
     probes_every: Option<u64>,
-    /// Single requests in each millisecond, which the peer holds back as its algorithm says.
+    /// Requests outside sessions in each millisecond. The peer holds them back as the feedback
+    /// demands.
     registers: u64,
-    /// The fraction of a call that is due.
+    /// The fraction of the next call to send that is due.
     due: f64,
     /// Calls that were sent and not rejected.
     passed: u64,
-    /// Requests in calls that were held back.
+    /// Requests in existing calls that the peer held back.
     held: u64,
     told: Option<Feedback>,
 }
@@ -122,12 +123,12 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
 }
 
 impl Plant {
-    /// Runs for a time. A call is an INVITE and an ACK, and a BYE 2 s later.
+    /// Simulates `seconds` seconds. A call is an INVITE and an ACK, and a BYE 2 s later.
     fn run(&mut self, seconds: u64) {
         self.run_ms(seconds * 1000);
     }
 
-    /// Runs for a time, in steps of a millisecond.
+    /// Simulates `length_ms` milliseconds, in steps of one millisecond.
     fn run_ms(&mut self, length_ms: u64) {
         for ms in 0..length_ms {
             self.now = self.now + Duration::from_millis(1);
@@ -156,7 +157,8 @@ impl Plant {
         }
     }
 
-    /// Sends a request if the peer may. Returns whether it was sent and not rejected.
+    /// Sends a request, unless the peer obeys and has to hold it back. Returns whether the request
+    /// was sent and not rejected.
     fn send(&mut self, index: usize, category: Category) -> bool {
         let peer = &mut self.peers[index];
         let may = peer.restriction.on_request(self.now, category) == SendVerdict::Send;
@@ -382,7 +384,8 @@ fn an_unused_claim_does_not_count_and_no_claim_exceeds_the_largest_share() {
     assert_near(&rates, &[24.0, 24.0, 24.0]);
 }
 
-/// A share of the original load must not become more calls because a peer claims more.
+/// If the law admits a share of the original load, a peer must not get more calls admitted by
+/// claiming a larger load.
 #[test]
 fn a_claim_does_not_change_what_a_share_of_the_load_is() {
     for algorithms in [Algorithms::LOSS, Algorithms::ALL] {
@@ -402,8 +405,8 @@ fn a_claim_does_not_change_what_a_share_of_the_load_is() {
     }
 }
 
-/// Under `loss`, a peer that sends more than the share that it was told to send seems to hold back
-/// more.
+/// Under `loss`, each request of a peer also counts for the requests that the peer seems to hold
+/// back. So a peer that sends more than its feedback allows seems to have a larger load.
 #[test]
 fn a_peer_that_claims_and_sends_its_whole_grant_does_not_lift_the_restriction_at_once() {
     let settings = UpstreamSettings { fairness: UpstreamFairness::User, ..by_rate() };
@@ -421,8 +424,9 @@ fn a_peer_that_claims_and_sends_its_whole_grant_does_not_lift_the_restriction_at
     }
 }
 
-/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
-/// So each port has its own value, but the ports of a host need not have a share each.
+/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port
+/// values." So each port gets a feedback value of its own, but the ports of a host need not have a
+/// share each.
 #[test]
 fn the_peers_of_one_host_get_one_share_in_proportion_to_their_loads() {
     let fairnesses =
@@ -491,7 +495,7 @@ fn a_flood_whose_rejections_exceed_its_share_raises_no_other_share() {
     assert_near(&plant.rates(10), &[20.0, 20.0, 20.0, 0.0]);
 }
 
-/// The gate limits the rate of calls with priority.
+/// The gate limits the rate of calls with priority, so the share of their sender does not.
 #[test]
 fn a_call_with_priority_is_not_rejected_for_its_sender() {
     let mut plant = plant(by_rate(), 0.0, 0.1, &[(50.0, APART)]);
@@ -559,7 +563,7 @@ fn a_peer_that_promises_and_disobeys_gets_no_more_than_one_that_obeys() {
     }
 }
 
-/// A peer was judged by a measurement that was wrong, or before it obeyed.
+/// A peer may be policed because of a wrong measurement, or because it disobeyed before.
 #[test]
 fn a_peer_that_was_judged_gets_its_share_as_soon_as_it_obeys() {
     for algorithms in [Algorithms::LOSS, Algorithms::ALL] {
@@ -609,7 +613,7 @@ fn a_peer_that_obeys_now_and_then_gets_no_more_than_its_share() {
     }
 }
 
-/// A law may admit nothing for a moment. Requests of the calls that were admitted before still come.
+/// A law may admit nothing for a moment. Requests in calls that were admitted before still arrive.
 // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream of SIP
 // requests, even though throttling may only affect a particular subset of the requests".
 #[test]
@@ -632,8 +636,8 @@ fn a_law_that_changes_its_mind_makes_no_peer_hold_back_the_ends_of_calls() {
     }
 }
 
-/// The peer holds back no re-INVITE and no ACK. If its rate had no room for these ACKs, it would send
-/// no new call.
+/// A peer holds back no re-INVITE and no ACK. If its rate had no room for the ACKs of re-INVITEs,
+/// the peer would send no new call.
 // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire stream of SIP
 // requests, even though throttling may only affect a particular subset of the requests".
 #[test]
@@ -685,7 +689,7 @@ fn the_last_rates_of_an_overload_do_not_limit_a_peer() {
     assert_eq!((told.algorithm, told.value), (Algorithm::Rate, u32::MAX));
 }
 
-/// The least unit of a rate is a request a second.
+/// Rates are whole numbers of requests a second.
 #[test]
 fn a_small_rate_loses_no_part_of_a_request() {
     for (granted_cps, least_cps) in [(2.6, 2.4), (24.2, 24.0)] {

@@ -1,5 +1,5 @@
-//! Decides on messages that ask for new work or belong to existing work. The decision is made at
-//! arrival, or when the turn of the message has come.
+//! Decides on messages that ask for new work or belong to existing work. The decision is made when
+//! the message arrives, or when it is taken from the queue.
 
 use tidegate_world::Timestamp;
 
@@ -10,12 +10,13 @@ use crate::{
     Source, Ticket, Verdict,
 };
 
-/// Part of the queue, 0 to 1. A call that is probably too late is admitted only while less than
-/// this part is used.
+/// A call that is probably too late is admitted only while less than this part, 0 to 1, of the
+/// queue or of the law's window is used.
 const SPARE: f64 = 0.25;
 
 impl Gate {
-    /// Judges new work from an unknown sender, with [`on_new_from`](Self::on_new_from).
+    /// Judges new work from an unknown sender, and is otherwise the same as
+    /// [`on_new_from`](Self::on_new_from).
     pub fn on_new(
         &mut self,
         now: Timestamp,
@@ -27,7 +28,8 @@ impl Gate {
         self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
     }
 
-    /// Judges new work from `sender`, with [`judge`](Self::judge).
+    /// Judges new work from `sender`: calls [`recall`](Self::recall),
+    /// [`exceeds_limit`](Self::exceeds_limit) and [`judge`](Self::judge).
     pub fn on_new_from(
         &mut self,
         now: Timestamp,
@@ -51,10 +53,10 @@ impl Gate {
         Recalled { fingerprint, decision }
     }
 
-    /// Returns whether new work exceeds the limit of its source, and counts it against the limit if
-    /// not. Must be called once before [`judge`](Self::judge), which gets the result in `sender`. In
-    /// between, the caller may apply other limits to work that does not exceed this one. A
-    /// repetition exceeds no limit.
+    /// Returns whether new work exceeds the limit of its source. Work that does not is counted
+    /// against the limit. Must be called once before [`judge`](Self::judge), which gets the result
+    /// in `sender`. In between, the caller may apply other limits to work that does not exceed the
+    /// limit of its source. A repetition exceeds no limit.
     pub fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender, recalled: Recalled) -> bool {
         !recalled.is_repetition() && self.sources.exceeds_limit(now, sender)
     }
@@ -62,10 +64,10 @@ impl Gate {
     /// Judges a message that has just arrived from `sender` and asks for new work. If work is
     /// judged [at its service](Decide::Service), the law decides later, in
     /// [`on_taken`](Self::on_taken). All other conditions, such as the result of
-    /// [`exceeds_limit`](Self::exceeds_limit) and the room, are checked here. `has_room` is true if
-    /// there is room in the queue.
+    /// [`exceeds_limit`](Self::exceeds_limit), are checked here. `has_room` is true if there is
+    /// room in the queue.
     ///
-    /// `class` is the number of its class, below
+    /// `class` is the number of the message's class, below
     /// [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX). `recalled` is the result of
     /// [`recall`](Self::recall) for this message. The memory is not searched again.
     pub fn judge(
@@ -255,10 +257,10 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether there are spare places, so that a call that is probably too late does not
-    /// take the place of another call. Less than a quarter of the law's places in the queue must be
-    /// used. If the law sets a window, less than a quarter of the window must be used. If the law
-    /// sets a share below 1 or a rate, no call may be in progress.
+    /// Returns whether a call that is probably too late may be admitted, because it does not take
+    /// the place of another call. Less than a quarter of the places that the law allows in the
+    /// queue must be used. If the law sets a window, less than a quarter of the window must be
+    /// used. If the law sets a share below 1 or a rate, no call may be in progress.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.
@@ -364,8 +366,8 @@ impl Gate {
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether the allowance for new work is a share, including all work. Returns false for
-    /// a rate, for a window, and if no work is admitted.
+    /// Returns whether the law admits a share of the new work, or all of it. Returns false for a
+    /// rate, for a window, and if no work is admitted.
     fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
         let allowance = self.allowance_of(&self.control, Some(bucket), class);
         matches!(allowance, Allowance::Open | Allowance::Fraction(_))

@@ -6,9 +6,9 @@ use super::Gate;
 use crate::{Arrived, HeavySource};
 
 impl Gate {
-    /// Sets whether messages that may be dropped before they are read are counted by their source.
+    /// Starts or stops counting, by source, the messages that may be dropped before they are read.
     /// They should be counted while messages are dropped or lost, or will probably be soon. Returns
-    /// whether the count begins now. Nothing is counted if `fair` is not enabled.
+    /// true if counting starts now. Nothing is counted if the setting `fair` is not enabled.
     pub fn set_counts_droppable(&mut self, now: Timestamp, counts: bool) -> bool {
         self.sources.heavy_mut().is_some_and(|heavy| heavy.set_counting(now, counts))
     }
@@ -20,9 +20,10 @@ impl Gate {
     }
 
     /// Counts a message that could have been dropped before it was read, whether it is served or
-    /// not. It represents the messages `arrived`. `repeats` is true if it repeats decided work, and
-    /// `is_emergency` if it is a datagram that calls an emergency service. The source counts as
-    /// `weight` sources, at least 1. Returns whether the source is [heavy](Self::heavy_sources).
+    /// not. `arrived` is the number of messages that it represents. `repeats` is true if it repeats
+    /// a message on which the gate has decided, and `is_emergency` if it is a datagram that calls
+    /// an emergency service. The source counts as `weight` sources, at least 1. Returns whether the
+    /// source is [heavy](Self::heavy_sources).
     pub fn on_droppable(
         &mut self,
         now: Timestamp,
@@ -45,9 +46,9 @@ impl Gate {
         }
     }
 
-    /// Lists the sources that cause the overload, in ascending order. Lists none if there are more
-    /// than `max`, if some of them have no entry in the table, or if nothing is counted. Sources
-    /// for which `is_spared` returns true do not become heavy.
+    /// Writes the sources that cause the overload to `heavy`, in ascending order. `heavy` becomes
+    /// empty if there are more than `max` such sources, if some of them have no entry in the table,
+    /// or if nothing is counted. Sources for which `is_spared` returns true do not become heavy.
     pub fn heavy_sources(
         &mut self,
         now: Timestamp,
@@ -61,9 +62,9 @@ impl Gate {
         }
     }
 
-    /// Returns the heavy sources that flood with emergency calls, as they were when the [heavy
-    /// sources](Self::heavy_sources) were last listed, even if none was listed then. Their
-    /// `rate_cps` is the rate of the emergency calls, and the highest rate comes first.
+    /// Returns the heavy sources that flood with emergency calls, as of the last call of
+    /// [`heavy_sources`](Self::heavy_sources), even if that call listed no source. Their `rate_cps`
+    /// is the rate of the emergency calls, and the highest rate comes first.
     pub fn emergency_floods(&self) -> &[HeavySource] {
         self.sources.heavy().map_or(&[], |heavy| heavy.emergency_floods())
     }

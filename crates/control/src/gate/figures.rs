@@ -61,7 +61,7 @@ impl Gate {
     }
 
     /// Returns the allowance for the messages of a class: the law's allowance, converted by the
-    /// scheme.
+    /// [class scheme](Scheme).
     pub(super) fn allowance_of(
         &self,
         control: &Control,
@@ -95,13 +95,13 @@ impl Gate {
         left.fraction(self.decided[bucket as usize].rate()).clamp(0.0, 1.0)
     }
 
-    /// Returns the number of sessions that a window counts.
+    /// Returns the number of sessions that count in a [window](Allowance::Window) of the law.
     pub(crate) fn waiting_sessions(&self) -> f64 {
         self.in_progress(Bucket::Session) as f64
     }
 
-    /// Returns the number of pieces in progress that a window counts. It includes the sessions that
-    /// are probably among unread messages.
+    /// Returns the number of pieces of work that count in a [window](Allowance::Window) of the law:
+    /// those in progress, and the sessions that are probably among unread messages.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         self.signals.in_window(bucket)
     }

@@ -21,13 +21,13 @@ const fn param(name: &'static str, default: f64) -> Param {
 
 static SHARE: Param = param("share", 1.0);
 static WAITING_MAX: Param = param("waiting_max", 1e6);
-/// Calls released a second. 0: not paced.
+/// Maximum number of calls that leave the queue a second, or 0 for no limit.
 static RATE: Param = param("rate", 0.0);
-/// Milliseconds between two ticks. 0: no ticks.
+/// Milliseconds between two ticks, or 0 for no ticks.
 static TICK: Param = param("tick", 0.0);
 static RESTLESS: Param = param("restless", 0.0);
 
-/// A law whose parameters set the control.
+/// A law that sets the control to the values of its parameters.
 static ENTRY: Entry = Entry {
     name: "fixed",
     summary: "",

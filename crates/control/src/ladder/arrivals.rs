@@ -3,12 +3,12 @@
 /// Time in seconds after which the weight of a measurement has fallen to 1/e.
 const FORGET_S: f64 = 1.0;
 
-/// Deviation from the expected number that suggests a new load, in standard deviations of a Poisson
-/// process.
+/// Deviation from the expected number of packets that suggests a new load, in standard deviations
+/// of a Poisson process.
 const DEVIATION: f64 = 4.0;
 
-/// Minimum deviation that suggests a new load, as a part of the expected number. If the server reads
-/// too slowly for some periods, it counts a smaller number, and then a larger one.
+/// Minimum deviation that suggests a new load, as a part of the expected number of packets. If the
+/// server reads too slowly for some periods, it counts too few packets, and then too many.
 const DEVIATION_MIN: f64 = 0.5;
 
 /// Number of consecutive deviations in the same direction that prove a new load. A single deviation
@@ -18,13 +18,14 @@ const DEVIATIONS: u32 = 2;
 /// The factor for the weight of earlier measurements after a change of load.
 const KEPT: f64 = 0.25;
 
-/// The rate of first packets. It is a quotient of two sums. So periods in which few packets pass
-/// have little weight.
+/// An estimate of the rate of first packets: a quotient of two sums. So periods in which few
+/// packets pass have little weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    /// Weighted number of packets.
+    /// Number of packets. Older packets count less.
     counted: f64,
-    /// Weighted seconds. A second counts by the part of the marks whose packets were counted in it.
+    /// Seconds of observation. Older seconds count less. A second counts by the part of the marks
+    /// whose packets were counted in it.
     seconds: f64,
     /// Number of consecutive deviations in the same direction, and whether they are above the
     /// expected number.
@@ -32,8 +33,8 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Records that `count` packets came in `seconds`. Only packets whose marks are in the part
-    /// `part` of all marks, 0 to 1, were counted. `all` is the number of packets of all marks,
+    /// Records that `count` first packets came in `seconds`. Only packets whose marks are in the
+    /// part `part` of all marks, 0 to 1, were counted. `all` is the number of packets of all marks,
     /// including retransmissions.
     pub(super) fn record(&mut self, count: f64, part: f64, all: f64, seconds: f64) {
         let far =
@@ -89,7 +90,7 @@ mod tests {
         assert!(rate > 8_000.0, "{rate}");
     }
 
-    /// Late packets delay the reading of the others for two periods.
+    /// Packets that come late delay the reading of other packets for two periods.
     #[test]
     fn packets_that_are_read_late_are_no_new_load() {
         let mut arrivals = Arrivals::default();

@@ -6,11 +6,11 @@ use super::{LOAD_WEIGHT, STEP_MAX_S};
 /// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// The growth rate of the capacity while the processor is idle for half of the time, in 1/s. In a
-/// second, the capacity is multiplied by e to the power of this number.
+/// The growth rate of the measured capacity while the processor is idle for half of the time, in
+/// 1/s. In a second, the capacity is multiplied by e to the power of this number.
 const DISCOVERY: f64 = 0.5;
 
-/// Maximum part of a period that counts as idle for the growth of the capacity.
+/// Maximum idle part of a period that counts for the growth of the measured capacity.
 const IDLE_MAX: f64 = 0.9;
 
 /// The idle part of a period above which the server has room for more work. Otherwise the period is
@@ -37,7 +37,8 @@ impl Capacity {
         Self { taken: 0.0, serving_s: 0.0, was_busy: false, full_cpu: 1.0 }
     }
 
-    /// Takes a period into account. `drops` is true if messages are dropped unread.
+    /// Updates the capacity with the counts of a period. `drops` is true if messages are dropped
+    /// unread.
     pub(super) fn measure(&mut self, period: &Period, drops: bool) {
         let seconds = period.seconds.min(STEP_MAX_S);
         if period.idle <= IDLE {
@@ -66,7 +67,8 @@ impl Capacity {
         }
     }
 
-    /// Returns the capacity. It is infinite until it is measured.
+    /// Returns the work that could be served in a second without rejections, or infinity until it
+    /// is measured.
     pub(super) fn per_second(&self) -> f64 {
         match (self.was_busy, self.serving_s > 0.0) {
             // A processor that was never busy needs no drops.

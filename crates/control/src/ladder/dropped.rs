@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// RFC 3261 §17.1.1.1: T1.
+/// T1 of RFC 3261 §17.1.1.1, an estimate of the round-trip time.
 const T1: Duration = Duration::from_millis(500);
 
-/// Ratio of the marks that pass at a level to the marks that pass at the next lower level.
+/// Ratio of the marks whose packets pass at a level to the marks whose packets pass at the next
+/// lower level.
 const STEP: f64 = 0.9;
 
-/// The highest level. At this level, a thousandth of the marks passes, which is enough to measure
-/// the load.
+/// The highest level of dropping. At this level, packets with a thousandth of the marks pass, which
+/// is enough to measure the load.
 pub(super) const LEVELS: usize = 65;
 
-/// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits an INVITE after T1, 2·T1, and so on,
-/// and fails after 64·T1. So the longest time between two copies of an INVITE is 32·T1.
+/// The longest time between two copies of an INVITE: 32·T1. RFC 3261 §17.1.1.2: a client
+/// transaction over UDP retransmits an INVITE after T1, 2·T1, and so on, and fails after 64·T1.
 const LATE_MAX: Duration = Duration::from_secs(16);
 
 /// The longest time between two copies of any other request: T2.
@@ -26,14 +27,16 @@ const LATE_MAX: Duration = Duration::from_secs(16);
 /// increasing interval that caps at T2. The default value of T2 is 4s".
 const LATE_MAX_NON_INVITE: Duration = Duration::from_secs(4);
 
-/// State of the marks between two adjacent levels.
+/// The state of a band: the marks whose packets pass at one level, but not at the next higher
+/// level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Band {
     /// Packets with these marks pass, and none was dropped recently.
     Fresh,
-    /// Packets are dropped.
+    /// Packets with these marks are dropped since the time `since`.
     Dropped { since: Timestamp },
-    /// Packets with these marks pass since `since`, but some were dropped recently.
+    /// Packets with these marks pass since the time `since`. Until the time `until`, they may be
+    /// copies of packets that were dropped before.
     Late { since: Timestamp, until: Timestamp },
 }
 
@@ -84,7 +87,7 @@ impl Dropped {
         }
     }
 
-    /// Returns the band of a mark, or `None` if its packets are never dropped.
+    /// Returns the band of a mark, or `None` if packets with this mark are never dropped.
     fn band(&self, mark: u32) -> Option<&Band> {
         // Band n begins at mark 1 - 0.9^n.
         let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
@@ -117,7 +120,8 @@ impl Dropped {
         self.expire(now);
     }
 
-    /// Removes the late state of marks whose callers must have given up or been answered.
+    /// Ends the [late](Band::Late) state of marks whose callers must have given up or been
+    /// answered.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let mut other = 0.0;
         for (number, band) in self.bands.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Finds hot marks, which too many packets have in common. They show that a sender has found a
-//! packet that passes, and varies only bytes that the mark does not cover.
+//! Finds hot marks: marks that too many packets have in common. A hot mark shows that a sender has
+//! found a packet that passes, and varies only bytes that the mark does not cover.
 
 use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
@@ -10,12 +10,12 @@ use tidegate_world::{Shedding, Timestamp};
 /// Number of counters. All packets whose marks have the same lowest 8 bits share a counter.
 const COUNTERS: usize = 256;
 
-/// Maximum number of packets with the same mark in a period. With more, the mark is hot. Each caller
-/// has its own mark, because its branch is unique.
+/// Maximum number of packets with the same mark in a period. With more packets, the mark is hot.
+/// Each caller has its own mark, because the branch of its request is unique.
 const MANY: u32 = 16;
 
-/// Time for which a hot mark is dropped: the longest time for which a caller retransmits (RFC 3261
-/// §17.1.1.2: 64·T1).
+/// Time for which packets with a hot mark are dropped: the longest time for which a caller
+/// retransmits (RFC 3261 §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
 /// A candidate for a hot mark.
@@ -25,16 +25,17 @@ struct Candidate {
     /// The number of packets with this mark, minus the number of packets with other marks of the
     /// same counter (the majority algorithm of Boyer and Moore).
     lead: u32,
-    /// Number of the packets with this mark that were counted as first packets.
+    /// Number of packets with this mark that were counted as first packets, not as retransmissions.
     firsts: u32,
 }
 
 /// The hot marks, and the counters of the current period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hot {
-    /// The counters. They take 3 KB, so they do not exist before the first packet.
+    /// The counters. They take 3 KB, so they are allocated at the first packet.
     candidates: OnceCell<Box<[Cell<Candidate>; COUNTERS]>>,
-    /// The hot marks, the latest first, and the time until which each is dropped.
+    /// The hot marks, the latest first, and the time until which packets with each mark are
+    /// dropped.
     marks: Vec<(u32, Timestamp)>,
 }
 
@@ -45,7 +46,8 @@ impl Hot {
         Self::default()
     }
 
-    /// Counts a packet. `is_first` is true if it was counted as a first packet.
+    /// Counts a packet with this mark. `is_first` is true if it was counted as a first packet, not
+    /// as a retransmission.
     pub(super) fn record(&self, mark: u32, is_first: bool) {
         let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
         let cell = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
@@ -61,10 +63,11 @@ impl Hot {
         });
     }
 
-    /// Ends a period. Finds the hot marks, and forgets those that were dropped for long enough. If
-    /// there are too many, forgets the oldest ones: their packets may no longer arrive, and then
-    /// they would keep out the marks that are hot now. Returns the number of packets in this period
-    /// whose marks were found to be hot, and that were counted as first packets.
+    /// Ends a period. Finds the hot marks, and forgets hot marks whose packets were dropped for
+    /// long enough. If there are too many hot marks, forgets the oldest ones: their packets may no
+    /// longer arrive, and then they would keep out the marks that are hot now. Returns the number
+    /// of packets in this period whose marks were found to be hot, and that were counted as first
+    /// packets.
     pub(super) fn end_period(&mut self, now: Timestamp) -> u32 {
         self.marks.retain(|(_, until)| *until > now);
         let Some(candidates) = self.candidates.get() else { return 0 };

@@ -1,5 +1,5 @@
-//! Estimates how much of the overflow of receive buffers would be prevented if more work were
-//! dropped, and how many messages arrive for each one that is read.
+//! Estimates the part of the overflow of receive buffers that would be prevented if more work were
+//! dropped, and the number of messages that arrive for each one that is read.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tidegate_world::Timestamp;
 use super::LOAD_WEIGHT;
 use super::period::Period;
 
-/// The part of an overflow that shows that dropping does not prevent it, if it remains after more
-/// work is dropped.
+/// If at least this part of an overflow remains after more work is dropped, dropping does not
+/// prevent the overflow.
 const REMAINS: f64 = 0.8;
 
 /// Number of periods whose mean overflow is compared before and after a change. The overflow in a
@@ -20,44 +20,46 @@ const COMPARED: usize = 3;
 /// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
-/// Time in seconds after which the remembered overflow has fallen to 1/e, so that there can be
-/// another attempt.
+/// Time in seconds after which the overflow that dropping does not prevent has fallen to 1/e in the
+/// memory of the ladder, so that dropping more is tried again.
 const FORGET_S: f64 = 10.0;
 
-/// The overflow, and the part of it that dropping work prevents.
+/// The overflow of receive buffers, and the part of it that dropping work prevents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overflow {
-    /// The overflow a second in the last periods, the current one at the end.
+    /// Overflowed messages a second in each of the last periods, the current one at the end.
     recent: [f64; COMPARED],
     /// Averages of the messages a second that overflowed a buffer, and of those that were read from
     /// a buffer. Older periods count less.
     lost: f64,
     read: f64,
-    /// Average of the quotient of these two in each period.
+    /// Average over the periods of the number of messages that overflowed for each one that was
+    /// read.
     lost_per_read: f64,
-    /// A test of whether dropping prevents the overflow, or `None` while there is none.
+    /// A test of whether dropping prevents the overflow, or `None` while no test runs.
     attempt: Option<Attempt>,
     /// Overflow a second that dropping does not prevent.
     inevitable: f64,
 }
 
-/// A rise of the share because of an overflow.
+/// A test of whether an overflow becomes smaller after the dropped share has risen.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The highest mean overflow a second from the rise until it takes full effect.
+    /// The highest mean overflow, in messages a second, from the rise of the share until the rise
+    /// has its full effect.
     before: f64,
-    /// The higher one of the first two mean overflows a second that contain only periods after the
-    /// rise took full effect. If there is an overflow in every second period, these two differ.
+    /// The higher one of the first two means over periods in which the rise had its full effect. If
+    /// there is an overflow in every second period, these two means differ.
     after: f64,
-    /// Number of periods since the rise took full effect.
+    /// Number of periods since the risen share has had its full effect.
     settled: usize,
 }
 
 impl Overflow {
-    /// Takes a period into account that ends now. `settles` is the time after which a change of the
-    /// share has its full effect. Returns the part of the overflow that dropping may prevent, in
-    /// messages a second.
+    /// Records the overflow in a period that ends now. `settles` is the time after which a change
+    /// of the dropped share has its full effect. Returns the part of the overflow that dropping may
+    /// prevent, in messages a second.
     pub(super) fn record(&mut self, now: Timestamp, period: &Period, settles: Duration) -> f64 {
         let Period { overflow, datagrams, seconds, .. } = *period;
         self.recent.rotate_left(1);
@@ -93,7 +95,7 @@ impl Overflow {
     /// the smaller one of two estimates.
     ///
     /// A server that stood still sees the overflow before it reads its buffers. Then the average of
-    /// the quotients is too high, and the quotient of the averages is not. After a flood few
+    /// the quotients is too high, and the quotient of the averages is right. After a flood few
     /// messages are read, so the quotient of the averages falls too slowly.
     pub(super) fn arrived_per_read(&self) -> f64 {
         1.0 + self.lost_per_read.min(self.lost / self.read.max(1.0))
@@ -105,7 +107,7 @@ impl Overflow {
         self.attempt.get_or_insert(Attempt { since: now, before, after: 0.0, settled: 0 });
     }
 
-    /// Returns the mean of the recent periods.
+    /// Returns the mean overflow of the last periods, in messages a second.
     fn mean(&self) -> f64 {
         self.recent.iter().sum::<f64>() / COMPARED as f64
     }
@@ -116,8 +118,9 @@ mod tests {
     use super::super::period::Tally;
     use super::*;
 
-    /// Returns the part of the overflow that dropping may prevent in the last of these periods of
-    /// 100 ms. The share rises after the first `before` periods.
+    /// Returns the part of the overflow that dropping may prevent in the last period, in messages a
+    /// second. `overflows_cps` is the overflow in each period of 100 ms. The dropped share rises
+    /// after the first `before` periods.
     fn preventable(overflows_cps: &[f64], before: usize) -> f64 {
         let mut overflow = Overflow::default();
         let tally = Tally::default();

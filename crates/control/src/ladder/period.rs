@@ -10,25 +10,26 @@ const REFUSALS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that were read and that the ladder may drop. These are requests for new work, and
-    /// all others that cannot be distinguished from them without reading, including
+    /// Messages that were read and are of the kind that the ladder drops: requests for new work,
+    /// and all others that cannot be distinguished from them without reading, including
     /// retransmissions.
     pub asked: u64,
     /// The messages in `asked` that came through a buffer whose overflow counts as
     /// [`overflow`](Self::overflow).
     pub datagrams: u64,
-    /// The messages in `asked` to which the share applied and that were
-    /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all are
-    /// fresh.
+    /// The messages in `asked` that were not exempt from drops and were
+    /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all
+    /// are fresh.
     pub fresh: u64,
-    /// The messages in `asked` to which the share applied and that were not fresh.
+    /// The messages in `asked` that were not exempt from drops and were not
+    /// [fresh](super::Ladder::is_fresh).
     pub late: u64,
-    /// The messages in `asked` to which the share applied and that are retransmissions of judged
+    /// The messages in `asked` that were not exempt from drops and are retransmissions of judged
     /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
     /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
     pub repeated: u64,
-    /// The messages in `asked` that would not be dropped even if the share applied to all sources:
-    /// those of spared networks, and emergency calls.
+    /// The messages in `asked` that are always exempt from drops: those of spared networks, and
+    /// emergency calls.
     pub spared: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
@@ -52,7 +53,7 @@ pub struct Tally {
     pub apart: Duration,
 }
 
-/// The changes between two readings. Rates are per second.
+/// The changes of the server's counts between two readings. Numbers of messages are per second.
 #[derive(Debug)]
 pub(super) struct Period {
     pub(super) seconds: f64,
@@ -104,18 +105,18 @@ impl Period {
         }
     }
 
-    /// Returns the messages a second that say nothing about the rate of first packets: those to
-    /// which the share did not apply, and retransmissions of judged requests.
+    /// Returns the messages a second that say nothing about the rate of first packets: those that
+    /// are exempt from drops, and retransmissions of judged requests.
     pub(super) fn exempt(&self) -> f64 {
         (self.asked - self.fresh - self.late).max(0.0)
     }
 
-    /// Returns the messages a second from sources to which the share did not apply.
+    /// Returns the messages a second that are exempt from drops.
     pub(super) fn others(&self) -> f64 {
         (self.exempt() - self.repeated).max(0.0)
     }
 
-    /// Excludes `count` fresh packets with [hot](super::hot) marks from the first packets.
+    /// Stops counting `count` fresh packets with [hot](super::hot) marks as first packets.
     pub(super) fn exempt_hot(&mut self, count: u32) {
         let hot = (f64::from(count) / self.seconds).min(self.fresh);
         self.fresh -= hot;

@@ -1,8 +1,8 @@
-//! The rungs of a ladder, and its parameters.
+//! The rungs of a ladder, and the parameters of a ladder.
 
 use std::time::Duration;
 
-/// The parameters of a ladder.
+/// The parameters of a [`Ladder`](super::Ladder).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSettings {
     /// The share of the processor that rejecting may take, between 0 and 1. The default is 0.08.
@@ -29,13 +29,13 @@ pub enum Rung {
     Reject,
     /// All work that is not admitted is answered, and these answers are padded to a few lengths.
     Pad,
-    /// A share of the datagrams is dropped before they are read. The rest of the work that is not
-    /// admitted is answered.
+    /// A share of the datagrams is dropped before they are read. Work that is read and not admitted
+    /// is answered.
     Thin,
 }
 
 impl Rung {
-    /// Returns the name in metrics.
+    /// Returns the name of the rung in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reject => "reject",

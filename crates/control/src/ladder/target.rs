@@ -1,4 +1,4 @@
-//! Determines whether the share applies to all sources, or only to the heavy ones.
+//! Determines whether messages of all sources are dropped, or only those of heavy sources.
 
 use std::time::Duration;
 
@@ -7,45 +7,48 @@ use tidegate_world::Timestamp;
 use super::period::Period;
 use super::{LEFT, LOAD_WEIGHT};
 
-/// The part of the messages that were read that may pass after an overflow.
+/// After an overflow, at most this part of the messages that were read before may pass.
 const BACK: f64 = 0.9;
 
-/// Replaces [`BACK`] while the share applies only to heavy sources, and others send too. The others
-/// do not cause the overflow, but it also loses their messages, so it must end soon.
+/// Replaces [`BACK`] while only messages of heavy sources are dropped, and other sources send too.
+/// The other sources do not cause the overflow, but it also loses their messages, so it must end
+/// soon.
 const BACK_IF_TARGETED: f64 = 0.5;
 
-/// The part of the messages that were served that may pass at least, with [`BACK_IF_TARGETED`].
+/// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
 const PASSING_PER_SERVED: f64 = 0.75;
 
-/// The others are few if they send less than this part of the messages that were read. Then all
-/// messages that were served may pass: to end the overflow sooner is worth less than the calls of
-/// the heavy sources.
+/// The sources that are not heavy are few if they send less than this part of the messages that
+/// were read. Then all messages that were served may pass: ending the overflow sooner is worth less
+/// than the calls of the heavy sources.
 const FEW: f64 = 0.02;
 
-/// The idle part of a period above which an overflow comes from a standstill and not from a flood. It
-/// is then forgotten soon.
+/// The idle part of a period above which an overflow comes from a standstill and not from a flood.
+/// Such an overflow is forgotten soon.
 const STANDSTILL: f64 = 0.5;
 
-/// Messages a second from which on other sources count as sending too.
+/// Messages a second above which the sources that are not heavy count as sending too.
 const OTHERS_CPS: f64 = 5.0;
 
 /// Number of periods in a row in which dropping only the messages of heavy sources must fail, before
 /// the share applies to all sources.
 const FAILED_MAX: u32 = 3;
 
-/// Time for which the share then applies to all sources.
+/// Time for which messages of all sources are dropped, after dropping only those of heavy sources
+/// has failed.
 const ALL_FOR: Duration = Duration::from_secs(10);
 
-/// The sources to which the share applies.
+/// The sources whose messages are dropped: all sources, or only heavy ones.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// True if the share applies only to heavy sources.
+    /// True if only messages of heavy sources are dropped.
     is_heavy_only: bool,
-    /// Average of the messages a second that came from the other sources.
+    /// Average of the messages a second that came from sources whose messages are not dropped.
     others_cps: f64,
-    /// Number of periods in a row in which the messages of the other sources were too many.
+    /// Number of periods in a row in which dropping only the messages of heavy sources was not
+    /// enough.
     failed: u32,
-    /// The share must apply to all sources before this time.
+    /// Messages of all sources must be dropped before this time, not only those of heavy sources.
     all_until: Timestamp,
 }
 
@@ -55,26 +58,27 @@ impl Target {
         Self { is_heavy_only: false, others_cps: 0.0, failed: 0, all_until: Timestamp::ZERO }
     }
 
-    /// Sets whether the share applies only to heavy sources.
+    /// Sets whether only messages of heavy sources are dropped.
     pub(super) fn set(&mut self, is_heavy_only: bool) {
         self.is_heavy_only = is_heavy_only;
     }
 
-    /// Returns whether the share may apply only to heavy sources.
+    /// Returns whether the ladder may drop messages of heavy sources only.
     pub(super) fn may_be_heavy_only(&self, now: Timestamp) -> bool {
         now >= self.all_until
     }
 
-    /// Takes a period into account.
+    /// Updates the rate of messages from the other sources with the counts of a period.
     pub(super) fn measure(&mut self, period: &Period) {
         self.others_cps += LOAD_WEIGHT * (period.others() - self.others_cps);
     }
 
-    /// Makes the share apply to all sources for a time, if the messages of the others alone were
-    /// too many in several periods in a row. `can_pass` is the number of messages a second that can
-    /// be served or rejected. The others are too many if they exceed the part of `can_pass` that
-    /// spared messages leave, or if buffers overflow and they are more than the messages of heavy
-    /// sources. Spared messages themselves do not count, because the share cannot drop them.
+    /// Makes the ladder drop messages of all sources for a time, if the messages of the sources
+    /// that are not heavy were too many in several periods in a row. They are too many if they
+    /// exceed the part of `can_pass` that spared messages leave, or if buffers overflow and they are
+    /// more than those of heavy sources. `can_pass` is the number of messages a second that can be
+    /// served or rejected. Messages of spared networks and emergency calls are not judged, because
+    /// they are never dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
@@ -92,7 +96,8 @@ impl Target {
         }
     }
 
-    /// Returns the number of messages a second that may pass after a period with an overflow.
+    /// Returns the number of messages a second that may pass after a period in which a buffer
+    /// overflowed.
     pub(super) fn passing_after_overflow(&self, period: &Period) -> f64 {
         if self.loses_others(period) {
             let are_few = self.others_cps < FEW * period.asked;

@@ -6,7 +6,7 @@ use super::*;
 /// The counts of a period of 100 ms with 1,000 messages that were read.
 #[derive(Clone, Copy)]
 struct Counts {
-    /// Messages of sources to which the share does not apply.
+    /// Messages of sources whose messages are not dropped.
     others: u64,
     /// The messages among `others` that are never dropped.
     spared: u64,
@@ -24,8 +24,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// Returns a ladder after these periods. The ladder may not drop, so the share does not change the
-/// counts.
+/// Returns a ladder after these periods. The ladder may not drop messages, so the counts do not
+/// depend on its decisions.
 fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder {
     let mut ladder = Ladder::new(LadderSettings { thins: false, ..LadderSettings::default() });
     ladder.set_targeted(is_targeted);
@@ -108,7 +108,7 @@ fn the_share_applies_to_all_for_ten_seconds_if_the_others_are_too_many() {
     assert!(after(false, [others; 10]).may_target(at(1_000)));
 }
 
-/// A share for all sources would not drop these messages either.
+/// Dropping messages of all sources does not help against messages that are never dropped.
 #[test]
 fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
     let flood = Counts { others: 800, overflow: 500, ..FLOOD };
@@ -118,7 +118,7 @@ fn messages_that_are_never_dropped_do_not_make_the_share_apply_to_all() {
     }
 }
 
-/// Each message of the flood comes three times.
+/// Each message of the flood is sent three times.
 #[test]
 fn copies_of_a_flood_are_not_messages_of_the_others() {
     let flood = Counts { others: 10, repeated: 660, overflow: 500, ..FLOOD };

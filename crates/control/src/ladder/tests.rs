@@ -16,7 +16,7 @@ const PADDED: f64 = 0.000_035;
 const BUFFER: usize = 2_000;
 /// Number of calls that may be admitted at the same time.
 const QUEUE: usize = 20;
-/// The mark of packets to which no share applies.
+/// The mark of packets that are never dropped.
 const EXEMPT: f64 = 2.0;
 /// The mark of packets that are all alike. It passes even if the share is as high as possible.
 const ALIKE: f64 = 0.999_5;
@@ -33,7 +33,7 @@ struct Plant {
     /// True if each packet is dropped by chance. Otherwise all packets of a caller are dropped, or
     /// none.
     by_chance: bool,
-    /// Additional load to which no share applies, as a multiple of the capacity.
+    /// Additional load of packets that are never dropped, as a multiple of the capacity.
     exempt: f64,
     /// Load of packets that all have one mark and are not recognised as copies, as a multiple of
     /// the capacity. The mark nearly always passes.
@@ -49,7 +49,8 @@ struct Plant {
     /// Packets in the receive buffer.
     buffer: VecDeque<Packet>,
     waiting: usize,
-    /// Remaining work of the current call, and the excess of a tick.
+    /// Work that remains for the current call, and work that was done in excess of the time of a
+    /// tick.
     left: f64,
     overdrawn: f64,
     occupied: f64,
@@ -65,7 +66,7 @@ struct Plant {
 }
 
 /// An INVITE that was already sent `before` times, and the mark that decides whether it is dropped.
-/// The mark is above 1 if no share applies to the INVITE.
+/// The mark is above 1 if the INVITE is never dropped.
 struct Packet {
     before: usize,
     mark: f64,
@@ -596,7 +597,8 @@ fn the_ladder_is_alert_from_the_first_overflow_until_nothing_is_dropped() {
     assert!(!ladder.is_alert(), "nothing can be dropped");
 }
 
-/// A mark that is not hot has so few packets that each may be another call.
+/// Each mark of this flood has so few packets that it is not hot, because each packet may be
+/// another call.
 #[test]
 fn a_flood_of_copies_with_many_marks_is_dropped() {
     let mut ladder = Ladder::new(LadderSettings::default());

@@ -12,9 +12,9 @@ enum Step {
         single: bool,
         room: bool,
     },
-    /// A piece is taken after this wait, in ms.
+    /// A piece of work is taken from the queue after this wait, in milliseconds.
     Taken(u64),
-    /// This time passes, in ms.
+    /// This time passes, in milliseconds.
     Passes(u64),
     Law(f64),
     WaitMax(Option<u64>),

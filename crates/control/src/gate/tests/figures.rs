@@ -31,8 +31,9 @@ fn sessions_are_estimated_from_served_work() {
     }
 }
 
-/// Returns a gate to which 200 calls a second were offered until 2.5 s. A call costs 10 ms, and the
-/// law admits this share of them. `has_room` returns whether the queue has room for a call.
+/// Returns a gate to which 200 calls a second were offered for 2.5 s. A call costs 10 ms, and the
+/// law admits the part `share` of the calls. `has_room` returns whether the queue has room for a
+/// call.
 fn offered(share: f64, has_room: impl Fn(u64) -> bool) -> Gate {
     let mut gate = gate(&[]);
     gate.on_completion(at(0), 0, MS * 10);
@@ -69,8 +70,8 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
 }
 
-/// Under a law that never rejects, the limit of the queue rejects. It is checked before the law is
-/// asked.
+/// The limit of the queue is checked before the law decides. So calls are rejected even under a law
+/// that admits all of them.
 #[test]
 fn the_bound_counts_calls_that_found_the_queue_full() {
     let mut gate = offered(1.0, |call| call % 5 == 0);

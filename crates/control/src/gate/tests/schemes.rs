@@ -1,4 +1,4 @@
-//! Tests of the work that each class scheme sheds, and that a law exempts.
+//! Tests of the work that each class scheme sheds, and of the work that a law exempts.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn schemed(scheme: Scheme, share: f64) -> Gate {
     gate
 }
 
-/// Returns how many of ten messages of a class are admitted.
+/// Returns the number of messages, of ten messages of a class, that are admitted.
 fn of_ten(gate: &mut Gate, bucket: Option<Bucket>, class: u8) -> usize {
     let mut admitted = || match bucket {
         None => gate.on_ongoing(at(0), class),

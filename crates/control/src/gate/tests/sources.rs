@@ -18,9 +18,9 @@ fn asks(gate: &mut Gate, now: Timestamp, sender: &Sender, waiting: usize) -> Ver
     gate.on_new_from(now, sender, Bucket::Session, 0, None, true)
 }
 
-/// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s, each taken at once, under the
-/// control that `control` sets. Returns the number of pieces of each source that were admitted in
-/// the last 3 s, and the reasons for rejecting the others.
+/// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s under the control that `control`
+/// sets. Each admitted piece leaves the queue at once. Returns the number of pieces of each source
+/// that were admitted in the last 3 s, and the reasons for rejecting the others.
 fn flood(gate: &mut Gate, control: impl Fn(&mut Control)) -> ([u32; 2], Vec<Reason>) {
     let (mut admitted, mut reasons) = ([0; 2], Vec::new());
     for tick in 0..8000u64 {
@@ -224,7 +224,8 @@ fn priority_passes_a_closed_gate_up_to_its_cap() {
     assert_eq!(gate.share(Bucket::Priority), 1.0);
 }
 
-/// The law has decided about the first request. It must not decide twice about one call.
+/// A call whose request is challenged sends the request again. The law has decided on the first
+/// request, and must not decide twice on one call.
 #[test]
 fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
     let allowances = [Allowance::Fraction(0.0), Allowance::Window(0.0), Allowance::Closed];
@@ -244,7 +245,8 @@ fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
     }
 }
 
-/// The gates of two shards. The kernel may give all calls of a source to one of them.
+/// Two shards have a gate each. The kernel may give all calls of a source to one shard, so its gate
+/// must be able to use the whole cap.
 #[test]
 fn gates_share_the_whole_cap() {
     let cap = PriorityCap::default();

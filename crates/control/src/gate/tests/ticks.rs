@@ -1,4 +1,4 @@
-//! Tests of ticks, and of the pace of the release.
+//! Tests of ticks, and of the rate at which work leaves the queue.
 
 use super::*;
 
@@ -39,8 +39,8 @@ fn a_restless_law_goes_on_ticking() {
     assert_eq!(gate.poll_timeout(), Some(at(20)));
 }
 
-/// The law `tide`, woken again and again from a rest, has the same window as without rests. So has
-/// its shadow.
+/// The law `tide` rests between the calls of this test. It computes the same window as without
+/// rests, and so does the shadow law.
 #[test]
 fn a_rest_does_not_change_what_a_law_measures() {
     let tide = crate::registry::find("tide").unwrap().defaults();

@@ -1,4 +1,4 @@
-//! Tests of windows: the pieces that count in them.
+//! Tests of windows, which limit the pieces of work in progress.
 
 use super::*;
 use crate::registry;
@@ -54,8 +54,8 @@ fn decided_at_service_a_window_counts_the_new_part_of_the_unread_messages() {
     }
 }
 
-/// Paper 002 §3.1, equation 1. A server of 100 calls/s may let 20 calls wait, which takes 200 ms.
-/// Five new calls and 60 messages of begun calls count as 15 calls.
+/// Paper 002 §3.1, equation 1: a server of 100 calls/s may let 20 calls wait, which takes 200 ms.
+/// Five new calls and 60 messages of existing calls count as 15 calls.
 #[test]
 fn in_one_queue_of_all_messages_the_windows_of_002_admit_calls_and_not_messages() {
     // win-disc also admits the calls that can be served in the interval.
@@ -81,8 +81,8 @@ fn in_one_queue_of_all_messages_the_windows_of_002_admit_calls_and_not_messages(
     }
 }
 
-/// A piece whose service begins no longer waits. If the law counted it, the window would admit one
-/// more piece at each service, and never reject any.
+/// A piece of work whose service begins no longer waits. If the law counted this piece, the window
+/// would admit one more piece at each service, and never reject any.
 #[test]
 fn the_piece_in_service_is_not_in_the_window() {
     for (decide, expected) in [(Decide::Arrival, None), (Decide::Service, Some(Reason::Law))] {
