@@ -11,8 +11,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Prefix lengths of IPv6 networks that are distinguished, the narrowest network first, each with a
-/// factor: a network of this length may send the full rate of this many sources.
+/// Prefix lengths of the IPv6 networks that flood detection distinguishes, the narrowest network
+/// first. A network of such a length is banned only above the rate limit of a single source times
+/// the number beside the length.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has
@@ -49,8 +50,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns a number of 64 bits for the source at `address`: the /64 of an IPv6 address, or the IPv4
-/// address.
+/// Returns a number of 64 bits that identifies the source at `address`: the /64 of an IPv6 address,
+/// or the IPv4 address.
 pub(crate) fn caller_of(address: IpAddr) -> u64 {
     let source = source_of(address);
     (source >> 64) as u64 | source as u64

@@ -1,4 +1,4 @@
-//! The output of a shard: packets, handoffs, counters, and suspect back ends.
+//! The output of a shard: packets, handoffs to other shards, counters, and back ends to probe.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,10 +18,11 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::stun::{Response, answer};
 
-/// Output of the stages of a shard.
+/// The packets, handoffs and counts that the stages of a shard produce.
 pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
-    /// Sequence number of the message in service (see [`Batching`]).
+    /// Number of the call of the message in service, which keeps its packets in order (see
+    /// [`Batching`]).
     sequence: u32,
     handoffs: VecDeque<Handoff>,
     suspects: VecDeque<Suspect>,
@@ -46,7 +47,6 @@ pub(crate) struct Cause {
 }
 
 impl Output {
-    /// Creates an empty output that counts in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self {
             transmits: VecDeque::new(),
@@ -123,7 +123,7 @@ impl Output {
         self.transmits.len()
     }
 
-    /// Discards the packets that wait behind the first `kept`.
+    /// Discards the packets that wait to be sent, except the first `kept`.
     pub(crate) fn withdraw(&mut self, kept: usize) {
         self.transmits.truncate(kept);
     }
@@ -181,8 +181,8 @@ impl Output {
         }
     }
 
-    /// Sends once more the response with this status to `message`, a copy of a request that was
-    /// rejected. The copy was received as `received`.
+    /// Sends again the response with this status to a rejected request, because its copy `message`
+    /// was received as `received`.
     pub(crate) fn reply_again(
         &mut self,
         snapshot: &Snapshot,
@@ -200,8 +200,9 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message. Counts it as dropped if it needs no answer, if nothing can be sent to
-    /// its source port, or if the answer would be longer than is allowed for an unverified address.
+    /// Answers a STUN message. Counts the message as dropped if it needs no answer, if nothing can
+    /// be sent to its source port, or if the answer would be longer than is allowed for an
+    /// unverified address.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."
@@ -247,7 +248,7 @@ impl Output {
         }
     }
 
-    /// Records a rejection for operators, if it is sampled.
+    /// Records a rejection for operators, if the sampler selects it.
     pub(crate) fn record_rejection(
         &mut self,
         snapshot: &Snapshot,

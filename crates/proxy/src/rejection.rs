@@ -29,8 +29,8 @@ pub(crate) enum Rejection {
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
-    /// The response to the first copy of the request once more. The first copy was rejected, because
-    /// it could not be sent for this reason.
+    /// The response that the first copy of the request got, once more. The first copy was rejected
+    /// because it could not be sent, for this reason.
     Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
@@ -105,10 +105,10 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
 /// Maximum number of [`ReplyHeaders`].
 pub(crate) const HEADERS_MAX: usize = 5;
 
-/// Header fields that a reply has besides those of every reply.
+/// Header fields of a reply, besides those that every reply has.
 pub(crate) type ReplyHeaders<'a> = ArrayVec<(&'a str, &'a [u8]), HEADERS_MAX>;
 
-/// Header fields of a rejection.
+/// Optional header fields of a rejection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
     /// RFC 3261 §20.33: number of seconds after which the client may try again.

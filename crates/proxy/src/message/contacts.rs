@@ -17,7 +17,7 @@ impl Contacts {
         self.0.get(index).map(|uri| &**uri)
     }
 
-    /// Removes the target at `index`, to which nothing was sent.
+    /// Removes the Request-URI for the target at `index`, to which nothing was sent.
     pub(crate) fn skip(&mut self, index: usize) {
         self.0.remove(index);
     }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use tidegate_sip::{ResourceValue, ScanStart, glance, is_emergency, requires, resource_values};
 
-/// Calls that take precedence over others, up to a rate.
+/// The calls that take precedence over other calls, and the sources that may claim this.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Priority {
     /// Networks whose claims of priority are trusted.
@@ -21,7 +21,8 @@ pub struct Priority {
     pub rate_cps: f64,
 }
 
-/// Namespaces that RFC 4412 §10 defines, each with its values, the lowest first.
+/// The namespaces of resource priorities that RFC 4412 §10 defines. Each has its values, the lowest
+/// first.
 pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("dsn", &["routine", "priority", "immediate", "flash", "flash-override"]),
     (
@@ -33,13 +34,13 @@ pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("wps", &["4", "3", "2", "1", "0"]),
 ];
 
-/// Resource values that give priority, in known namespaces.
+/// The resource values (RFC 4412) that give a call priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceValues {
     /// Values in namespaces outside [`NAMESPACES`], as (namespace, value).
     others: Vec<(String, String)>,
-    /// For each index in [`NAMESPACES`], the number of lowest values that give no priority. `None`
-    /// if no value of the namespace gives priority.
+    /// For each namespace of [`NAMESPACES`], the number of values, from the lowest on, that give no
+    /// priority. `None` if no value of the namespace gives priority.
     below: [Option<usize>; NAMESPACES.len()],
 }
 
@@ -48,7 +49,8 @@ pub struct ResourceValues {
 pub enum NoValue {
     /// The text is not of the form `namespace.value`.
     Form,
-    /// The namespace is one of [`NAMESPACES`], but has no such value. It has these values.
+    /// The namespace is one of [`NAMESPACES`], but has no such value. The variant contains the
+    /// values that the namespace has.
     Value(&'static [&'static str]),
 }
 
@@ -72,8 +74,8 @@ impl ResourceValues {
         Ok(())
     }
 
-    /// Returns the texts that were [added](Self::add). For each known namespace, this is the lowest
-    /// value with priority.
+    /// Returns texts that give the same values priority if they are [added](Self::add) again. For
+    /// each namespace of [`NAMESPACES`], this is the lowest value with priority.
     pub fn texts(&self) -> Vec<String> {
         let known = NAMESPACES.iter().zip(self.below).filter_map(|((namespace, values), below)| {
             Some(format!("{namespace}.{}", values[below?]))
@@ -125,7 +127,8 @@ pub(crate) enum Claim {
     Ordinary,
     /// A trusted claim of priority.
     Priority,
-    /// A required resource priority, none of whose values is understood.
+    /// The request requires that its resource priority be understood (RFC 4412 §4.6.2), and none of
+    /// its values is known.
     NotUnderstood,
 }
 

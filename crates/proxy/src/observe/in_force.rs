@@ -22,9 +22,11 @@ pub struct InForce {
     pub last_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
-    /// The law: its index in the [registry](registry::LAWS), from 1, or 0 before it is known.
+    /// The law in force: its index in the [registry](registry::LAWS), counted from 1, or 0 before
+    /// it is known.
     pub law: Counter,
-    /// The shadow law: its index in the registry, from 1, or 0 without a shadow law.
+    /// The shadow law, whose decisions have no effect: its index in the registry of laws, counted
+    /// from 1, or 0 without a shadow law.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],

@@ -34,14 +34,15 @@ impl RequestSource {
     }
 }
 
-/// A holder of places. Each request counts for two holders: its source and its query.
+/// A holder of places. Each parked request counts for two holders: its source and the query for
+/// which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Source(u128),
     Question(Ticket),
 }
 
-/// The taken places.
+/// The places that parked requests have taken.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: Amount,

@@ -1,11 +1,11 @@
-//! The outstanding queries, sent or not, and the division of the DNS among domains.
+//! The outstanding DNS queries, and the division of the places for them among domains.
 //!
 //! If a name server does not answer, each query to it stays outstanding for seconds. The number of
-//! queries that are sent and not answered is limited, so each takes a place, and the names of one
-//! domain must not take all places. A domain may take at most as many places as remain free, as in
-//! the shared [tables](crate::shares). The domains take turns. Names that have been resolved before
-//! come first, and a part of the places is reserved for them, so that they stay resolvable during a
-//! flood of queries for other names.
+//! queries that are sent and not answered is limited. So each query takes one of a limited number
+//! of places, and the names of one domain must not take all places. A domain may take at most as
+//! many places as remain free, as in the shared [tables](crate::shares). The domains take turns.
+//! Names that have been resolved before come first, and a part of the places is reserved for them,
+//! so that they stay resolvable during a flood of queries for other names.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,12 +20,12 @@ pub(super) struct Backlog {
     sent_max: usize,
     all: Load,
     domains: BTreeMap<Box<str>, Domain>,
-    /// The domains with waiting queries, in the order of their turns: one list for known names, and
-    /// one for others.
+    /// The domains with waiting queries, in the order of their turns: one list for names that have
+    /// been resolved before, and one for others.
     turns: [VecDeque<Box<str>>; 2],
 }
 
-/// Numbers of queries.
+/// The number of outstanding queries, and how many of these were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     outstanding: usize,
@@ -36,7 +36,8 @@ struct Load {
 #[derive(Default)]
 struct Domain {
     load: Load,
-    /// Queries that wait, oldest first: one list for known names, and one for others.
+    /// Queries that wait to be sent, oldest first: one list for names that have been resolved
+    /// before, and one for others.
     waiting: [VecDeque<u64>; 2],
 }
 
@@ -52,13 +53,13 @@ impl Backlog {
         self.sent_max * OUTSTANDING_PER_SENT
     }
 
-    /// Returns whether there is room for a query for this name.
+    /// Returns whether there is room for a query for this name. `is_known` is true if the name has
+    /// been resolved before.
     pub(super) fn has_room(&self, name: &str, is_known: bool) -> bool {
         let held = self.domains.get(domain_of(name)).map_or(0, |domain| domain.load.outstanding);
         may_take(self.outstanding_max(), self.all.outstanding, held, is_known)
     }
 
-    /// Adds a query.
     pub(super) fn push(&mut self, id: u64, name: &str, is_known: bool) {
         self.all.outstanding += 1;
         let key = domain_of(name);
@@ -134,8 +135,8 @@ impl Backlog {
     }
 }
 
-/// Returns whether one more query may take one of `max` places. `taken` places are taken, and names
-/// of its domain have `held` of these.
+/// Returns whether one more query may take one of `max` places. `taken` places are taken, `held` of
+/// them by queries for names of the same domain.
 fn may_take(max: usize, taken: usize, held: usize, is_known: bool) -> bool {
     match is_known {
         true => taken < max,

@@ -1,13 +1,13 @@
 //! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which a
 //! request with this URI can be sent.
 //!
-//! Each walk runs the procedure from the beginning, and uses the cached answers. If an answer is
-//! missing, the walk sends a query, and the request waits for it. When the answer has come, another
-//! walk starts and gets further. So no state is kept for each request, and requests to one domain
-//! share all queries.
+//! A [`Walk`] runs the procedure from the beginning, and uses the cached answers. If an answer is
+//! missing, the walk sends a query, and the request waits for the answer. When the answer has come,
+//! another walk starts and gets further. So no state is kept for each request, and requests to one
+//! domain share all queries.
 //!
-//! A request waits only for the answers that decide on the first target. If failover targets are
-//! not known yet, the walk queries them and leaves them out.
+//! A request waits only for the answers that decide on the first target. If the addresses of
+//! failover targets are not known yet, the walk queries them, but does not wait for them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -77,10 +77,10 @@ pub struct Target {
 /// Targets in the order of attempts.
 pub type Targets = SmallVec<[Target; 4]>;
 
-/// The outcome of a walk.
+/// The result of looking for the targets of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. Those after the
+    /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. All but the
     /// first are for failover (RFC 3263 §4.3).
     Targets(Targets),
     /// The request has to wait for the query of this ticket.
@@ -199,7 +199,8 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         Ok(transports.of_scheme(secure).map(|transport| Choice::new(transport, name)).collect())
     }
 
-    /// Uses the servers of the first service that has any.
+    /// Returns the servers of the first of these services that has any. If none has servers,
+    /// returns the addresses of the domain itself.
     fn services(mut self, choices: &Choices, determined: Transport, name: &Name) -> Located {
         let mut declined = false;
         for choice in choices {
