@@ -1,4 +1,4 @@
-//! Sources as numbers: an IPv4 address, or a network of IPv6.
+//! Numbers that identify sources: an IPv4 address, or a network of IPv6 addresses.
 //!
 //! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
 //! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
@@ -16,8 +16,8 @@ pub use tidegate_world::source_of;
 /// the number beside the length.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
-/// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has
-/// only its own number.
+/// Returns the numbers of the source at an address and of the wider networks around it, the
+/// narrowest first. An IPv4 address has only its own number.
 pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     let source = source_of(address);
     let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
@@ -74,8 +74,9 @@ pub(crate) fn may_be_sent_to(address: SocketAddr) -> bool {
     address.port() != 0 && is_of_one_host(address.ip().to_canonical())
 }
 
-/// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. Linux
-/// sends packets for the unspecified address to the machine itself.
+/// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. The
+/// unspecified address does not count either, because Linux sends its packets to the machine
+/// itself.
 fn is_of_one_host(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }

@@ -30,7 +30,7 @@ pub(crate) struct Output {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A back end that may be dead, because there has been evidence against it since `since`.
+/// A back end that may be dead. The evidence against it began at `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) backend_ref: BackendRef,
@@ -58,8 +58,8 @@ impl Output {
         }
     }
 
-    /// Begins to serve a message. Until [`send_for`](Self::send_for) names the call of the message,
-    /// packets keep their order relative to all others.
+    /// Prepares for the packets of another message. Until [`send_for`](Self::send_for) names the
+    /// call of this message, its packets keep their order relative to all other packets.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
@@ -103,8 +103,8 @@ impl Output {
     }
 
     /// Sends a request as [`send_from`](Self::send_from) does. If `is_new_work` is true, and the
-    /// target reads its connection too slowly, the request does not wait. The transport then reports
-    /// a failure.
+    /// target reads its connection too slowly, the transport reports a failure instead of queueing
+    /// the request.
     pub(crate) fn send_request(
         &mut self,
         snapshot: &Snapshot,
@@ -128,17 +128,14 @@ impl Output {
         self.transmits.truncate(kept);
     }
 
-    /// Returns the next packet to be sent.
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Hands an input to another shard.
     pub(crate) fn hand_off(&mut self, shard: u16, input: HandoffInput) {
         self.handoffs.push_back(Handoff { shard, input });
     }
 
-    /// Returns the next input for another shard.
     pub(crate) fn poll_handoff(&mut self) -> Option<Handoff> {
         self.handoffs.pop_front()
     }
@@ -153,7 +150,6 @@ impl Output {
         self.suspects.pop_front()
     }
 
-    /// Counts a dropped message.
     pub(crate) fn drop_counted(&self, reason: DropReason) {
         self.counters.dropped(reason).add(1);
     }

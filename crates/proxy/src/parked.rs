@@ -64,7 +64,6 @@ type Number = u64;
 
 /// Parked requests of a shard.
 pub(crate) struct Parked {
-    /// Requests by number.
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
@@ -137,8 +136,8 @@ impl Parked {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
-    /// have allowed it.
+    /// Parks a request until the query of this ticket is answered. [`may_wait`](Self::may_wait)
+    /// must have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(
             self.may_wait(waiting.source, ticket),

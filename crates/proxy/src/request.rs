@@ -62,7 +62,6 @@ pub(crate) struct Stages<'a> {
 /// Facts that admission has determined about a request.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
-    /// True if the request has priority.
     pub(crate) has_priority: bool,
     /// True if the request has been parked for the maximum time.
     pub(crate) is_overdue: bool,
@@ -107,7 +106,6 @@ fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     }
 }
 
-/// Serves a parsed request.
 fn serve_message(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,

@@ -111,7 +111,6 @@ pub struct Ticket(pub(crate) QueryId);
 
 #[cfg(test)]
 impl Ticket {
-    /// Creates a ticket for tests.
     pub(crate) fn of(number: u64) -> Self {
         Self(QueryId(number))
     }
@@ -140,7 +139,7 @@ enum Asked {
 }
 
 impl Resolution {
-    /// Creates a resolution without any answers.
+    /// Creates a resolution with an empty cache.
     pub fn new(settings: ResolutionSettings, counters: Arc<ResolutionCounters>) -> Self {
         let ResolutionSettings { transports, families, answers_max, questions_max } = settings;
         Self {

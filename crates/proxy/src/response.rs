@@ -40,8 +40,8 @@ pub(crate) struct Awaiting<'a> {
     pub(crate) lost: &'a mut Lost,
 }
 
-/// Serves a response: forwards it to the element that sent its request, uses it here, drops it, or
-/// hands it off.
+/// Serves a response: forwards it to the sender of the request, takes it as the response to a
+/// request of this proxy itself, drops it, or hands it off to another shard.
 pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Box<Received>) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {

@@ -1,7 +1,8 @@
-//! Rewrites a message for its next hop: RFC 3261 §16.6 by cutting and inserting.
+//! Rewrites a message for its next hop (RFC 3261 §16.6): copies the received bytes, and cuts and
+//! inserts parts.
 //!
 //! The result depends only on the received bytes and on a [`ForwardPlan`]. So a request that must
-//! be sent again is written again, and no second copy of it is kept.
+//! be sent again is written again, and the proxy keeps no copy of the forwarded request.
 
 pub(crate) mod path;
 mod peer;

@@ -62,7 +62,7 @@ pub(crate) struct Branch {
     pub(crate) identity: u64,
 }
 
-/// The text of a branch parameter's value.
+/// The value of a branch parameter of a Via, as text.
 #[derive(Clone)]
 pub(crate) struct BranchText {
     text: [u8; COOKIE.len() + ENCODED_MAX],

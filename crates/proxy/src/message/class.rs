@@ -20,7 +20,7 @@ pub enum Class {
     InDialog,
     /// An INVITE that belongs to no known call.
     Invite,
-    /// A REGISTER, except a retransmission of a known one.
+    /// A REGISTER that is not a retransmission of a known request.
     Register,
     /// Any other request that belongs to no known call.
     Other,

@@ -1,7 +1,8 @@
-//! Call priority: which calls take precedence, and which sources are trusted to claim it.
+//! Call priority: the calls that take precedence, and the sources whose claims of priority are
+//! trusted.
 //!
 //! RFC 4412 §11.2 asks that the users of a resource priority be authorized. Here a source is either
-//! authorized or not. Claims from all other sources have no effect and are not read.
+//! authorized or not. Claims of a source that is not authorized have no effect and are not read.
 
 use std::net::IpAddr;
 
@@ -15,9 +16,10 @@ pub struct Priority {
     pub from: Vec<IpNet>,
     /// True if calls to `urn:service:sos` and its subservices have priority (RFC 5031).
     pub emergency: bool,
-    /// Resource values that have priority.
+    /// The resource values (RFC 4412) that give a call priority.
     pub values: ResourceValues,
-    /// Priority calls per second. Calls beyond this rate are treated as ordinary.
+    /// Maximum rate of priority calls, in calls per second. Calls beyond this rate are treated as
+    /// ordinary.
     pub rate_cps: f64,
 }
 

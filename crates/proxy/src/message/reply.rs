@@ -54,8 +54,9 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns whether the value of some parameter could begin with the prefix of the To-tags of
-/// stateless replies. Most ACKs belong to responses of back ends and need not be scanned.
+/// Returns whether a parameter in the message `bytes` could have a value that begins with the
+/// prefix of the To-tags of stateless replies. Most ACKs acknowledge responses of back ends, and
+/// need no further check.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {

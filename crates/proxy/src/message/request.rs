@@ -34,7 +34,6 @@ pub(crate) struct Request<'a> {
     pub(crate) identity: u64,
     /// The fingerprint of the Call-ID of the request.
     pub(crate) call_fingerprint: u128,
-    /// True if the request has priority over others.
     pub(crate) has_priority: bool,
     /// Number of values at the end of the Route that are restored as the Request-URI (RFC 3261
     /// §16.4): 1 if a strict router moved the Request-URI there, otherwise 0.
@@ -119,7 +118,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the Request-URI to forward.
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
     }

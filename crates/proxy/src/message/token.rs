@@ -55,12 +55,13 @@ const HAS_OTHER_PORT: u8 = 128;
 /// Bit in the byte of the listener, whose index is below 16: the peer is a phone that has
 /// registered on this flow.
 const IS_REGISTERED: u8 = 128;
-/// Shift and mask of the transport to the back end in `kind`.
+/// Position in the byte `kind` of the lowest bit of the transport to the back end.
 const TRANSPORT: u32 = 4;
+/// Mask of the transport in `kind`, after the shift.
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
-/// The length in characters of the shortest token, which has [`VERSION_WITHOUT_AGE`]: a shard and
-/// an IPv4 address.
+/// The length in characters of the shortest token. It has the version [`VERSION_WITHOUT_AGE`], and
+/// contains a shard and an IPv4 address.
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
 /// The age up to which a token alone proves that a request belongs to a call. It equals the longest
@@ -93,33 +94,33 @@ pub(crate) struct RouteToken {
     pub(crate) backend: SocketAddr,
     /// The transport to the back end.
     pub(crate) transport: Transport,
-    /// The time when the token was made.
     pub(crate) made: Minutes,
-    /// The flow of the party that is not a back end, or `None` in a token of an earlier version.
+    /// The flow of the party of the dialog that is not the back end, or `None` in a token of an
+    /// earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
     pub(crate) is_user: bool,
 }
 
-/// The flow of the party that is not a back end: the flow on which its request arrived, or on which
-/// a request was sent to it.
+/// The flow of the peer, which is the party of a dialog that is not the back end. On this flow a
+/// request of the peer arrived, or a request was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerFlow {
-    /// The listener towards this party.
+    /// The listener at which messages of the peer arrive.
     pub(crate) listener: u8,
-    /// The address of this party, to which responses are sent.
+    /// The address of the peer, to which responses are sent.
     pub(crate) remote: SocketAddr,
-    /// The connection of this party to this process, if it uses a stream.
+    /// The connection of the peer to this process, if the peer uses a stream.
     pub(crate) connection: Option<ConnectionId>,
-    /// The local address to which this party sent its request in a datagram, if the listener has
-    /// the wildcard address.
+    /// The local address to which the peer sent its request in a datagram, if the listener has the
+    /// wildcard address.
     pub(crate) local: Option<IpAddr>,
-    /// True if the Via of this party named an address other than its source address.
+    /// True if the Via of the peer named another address than its source address.
     pub(crate) is_translated: bool,
-    /// True if this party asked for responses at its source port, over UDP, and its Via named
-    /// another port.
+    /// True if the peer asked for responses at its source port, over UDP, and its Via named another
+    /// port.
     pub(crate) has_other_port: bool,
-    /// True if this party is a phone that has registered on this flow. Requests to the phone then
+    /// True if the peer is a phone that has registered on this flow. Requests to the phone then
     /// leave on no other flow.
     pub(crate) is_registered: bool,
 }
@@ -222,9 +223,9 @@ impl RouteToken {
         }
     }
 
-    /// Returns whether the token alone proves that a request belongs to a call. A token also counts
-    /// as fresh if it contains no time, or if the clock of its maker was not set or was ahead of
-    /// ours.
+    /// Returns whether the token is recent enough to prove, without other evidence, that a request
+    /// belongs to a call. A token also counts as fresh if it contains no time, or if the clock of
+    /// its maker was not set or was ahead of ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);

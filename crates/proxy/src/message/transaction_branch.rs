@@ -43,7 +43,7 @@ pub(crate) struct TransactionBranch {
     pub(crate) process: ProcessMark,
     /// Keyed hash of the branch in the received request. It identifies the response context.
     pub(crate) identity: u64,
-    /// The tag of the target within that response context.
+    /// The tag of the target within the response context.
     pub(crate) tag: TargetTag,
     /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
     pub(crate) loop_hash: u32,

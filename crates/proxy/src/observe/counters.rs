@@ -205,7 +205,6 @@ impl Counters {
         &self.replied_for[place(status)].0[reason.index()]
     }
 
-    /// Counts a reply.
     pub(crate) fn count_reply(&self, status: u16, reason: ReplyReason) {
         let place = place(status);
         self.replied[place].add(1);

@@ -44,7 +44,7 @@ pub struct Gauges {
     pub rank_floor: Counter,
     /// Counts of new work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
-    /// Sojourn of new work in the last completed second.
+    /// Sojourn (time from arrival to service) of new work in the last completed second.
     pub sojourn_of_new: SojournGauges,
     /// Sojourn of all other messages in the last completed second.
     pub sojourn_of_ongoing: SojournGauges,
@@ -125,7 +125,7 @@ pub struct FlowCounters {
 /// A published [`SojournWindow`]. Times are in ns.
 #[derive(Debug, Default)]
 pub struct SojournGauges {
-    /// The number of messages.
+    /// The number of messages whose sojourn was measured.
     pub count: Counter,
     /// The shortest sojourn.
     pub min: Counter,

@@ -14,8 +14,8 @@ const WINDOW: Duration = Duration::from_millis(100);
 pub struct InForce {
     /// Commands that the shard executed, except new keys.
     pub commands: Counter,
-    /// Commands that the shard did not execute, because it did not understand them, or because
-    /// the shard's table of back ends has no room for the new ones.
+    /// Commands that the shard did not execute, because it did not understand them, or because the
+    /// shard's table of back ends has no room for additional back ends.
     pub commands_rejected: Counter,
     /// Number of the last command that the shard did not execute, counted from 1, or 0 if there was
     /// none. Commands with keys have no number.
@@ -30,8 +30,8 @@ pub struct InForce {
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
-    /// New work by the decision of the law in force and the decision of the shadow law, since the
-    /// shadow law started.
+    /// Number of pieces of new work, by bucket and by the decisions of the law in force and of the
+    /// shadow law, since the shadow law started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last completed window of a tenth of a second, in
     /// millionths.

@@ -53,7 +53,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Returns whether the request has this Call-ID. Only the kept bytes are compared.
+    /// Returns whether the request has this Call-ID. Only the first 128 bytes are compared.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
     }
@@ -64,7 +64,7 @@ impl Refusal {
 pub struct LoadThen {
     /// The share that the gate admitted of the new work in the bucket of the request, 0 to 1.
     pub allowance: f64,
-    /// The limit that the law set on new work in this bucket.
+    /// The limit that the law set on new work in the bucket of the request.
     pub limit: Allowance,
     /// Occupancy of the processor in the last completed window of a tenth of a second, 0 to 1.
     pub occupancy: f64,

@@ -30,7 +30,7 @@ pub(crate) struct Rejected<'a> {
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// For each reason, the current second and the number of rejections kept in it.
+    /// For each reason, the current second and the number of rejections kept in this second.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 
@@ -93,7 +93,7 @@ impl Sampler {
     }
 }
 
-/// A sampler of the gate's rejections, which records the load that the gate saw.
+/// A sampler of the requests that the gate rejects. It also records the load that the gate saw.
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,

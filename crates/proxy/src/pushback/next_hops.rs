@@ -278,8 +278,8 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies a feedback value. The first value of a next hop is ignored unless `may_begin` is
-    /// true.
+    /// Applies a feedback value of the next hop at `address`. The first value of a next hop is
+    /// ignored unless `may_begin` is true.
     fn learn(
         &self,
         now: Timestamp,

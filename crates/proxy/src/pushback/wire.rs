@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
 use tidegate_sip::{Oc, OcLoad, OcSequence, OverloadControl};
 
-/// Maximum length of the parameters of a feedback in bytes: their names, 10 digits each for the
-/// value and the validity, and 18 characters for the sequence.
+/// Maximum length in bytes of the parameters that carry feedback: their names, 10 digits each for
+/// the value and the validity, and 18 characters for the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
 
 /// Maximum length in bytes of the parameters that offer overload control: all algorithms, and the
@@ -34,7 +34,8 @@ impl OverloadOffer {
         original_cps.map_or(Self::Algorithms, |cps| Self::WithLoad((10.0 * cps).round() as u32))
     }
 
-    /// Returns the parameters of the offer. `algorithms` is the text that offers algorithms.
+    /// Returns the offer as parameters of a Via. `algorithms` is the text that offers algorithms
+    /// ([`offer_of`]).
     pub(crate) fn text(self, algorithms: &str) -> ArrayVec<u8, OFFER_MAX> {
         let mut text = ArrayVec::new();
         let written = match self {
@@ -125,8 +126,8 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
-/// Returns the parameters of a feedback for the Via of a response. These are the four parameters of
-/// the RFC, and our own parameter `oc-tgload` if `wants_load` is true.
+/// Returns feedback as parameters for the Via of a response. These are the four parameters of RFC
+/// 7339, and our own parameter `oc-tgload` if `wants_load` is true.
 ///
 /// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in
 /// conjunction with an "oc" parameter."

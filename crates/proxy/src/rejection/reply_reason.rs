@@ -41,7 +41,7 @@ pub enum ReplyReason {
     Timeout,
     /// The scheme of the Request-URI is not served.
     Scheme,
-    /// The namespace in `Require: resource-priority` is not known.
+    /// The request requires a resource priority, and none of its values is known.
     Priority,
     /// Proxy-Require, or Require in an OPTIONS to Tidegate itself, names an extension that Tidegate
     /// does not have.
@@ -50,7 +50,7 @@ pub enum ReplyReason {
     Breadth,
     /// The call is not known.
     NoCall,
-    /// The request has passed this proxy before.
+    /// The request has come back to this proxy unchanged.
     Loop,
     /// Max-Forwards is used up.
     Hops,
@@ -183,7 +183,8 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the reason that a status means if the text of the response shows no other reason.
+    /// Returns the usual reason of a response with this status, if the text of the response shows
+    /// no other reason.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,

@@ -7,7 +7,8 @@ use super::reply_reason::ReplyReason;
 /// The reason why a request could not be sent on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnsentReason {
-    /// The connection has failed or could not be opened, or a limit is reached.
+    /// The connection has failed or could not be opened, or a limit is reached, such as that on
+    /// connections.
     Failed,
     /// The peer reads its connection too slowly.
     BackedUp,
@@ -17,7 +18,6 @@ pub(crate) enum UnsentReason {
 }
 
 impl UnsentReason {
-    /// All reasons.
     pub(crate) const ALL: [Self; 3] = [Self::Failed, Self::BackedUp, Self::FlowGone];
 
     /// Returns the reason for a failure whose cause the transport has reported.

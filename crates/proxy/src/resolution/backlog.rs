@@ -9,10 +9,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// One place in this many is reserved for names that have been resolved before.
+/// Of this many places, one is reserved for queries for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
-/// The number of queries that may be outstanding for each query that may be sent at once.
+/// The maximum number of outstanding queries, for each query that may be sent and not answered yet.
 const OUTSTANDING_PER_SENT: usize = 16;
 
 /// Outstanding queries by domain. Some have been sent, and the others wait to be sent.
@@ -48,7 +48,6 @@ impl Backlog {
         Self { sent_max, all, domains, turns }
     }
 
-    /// Returns the maximum number of outstanding queries.
     pub(super) fn outstanding_max(&self) -> usize {
         self.sent_max * OUTSTANDING_PER_SENT
     }
@@ -148,8 +147,8 @@ fn lane(is_known: bool) -> usize {
     usize::from(!is_known)
 }
 
-/// Returns the last two labels of a name. Under a public suffix of two labels, several owners share
-/// a domain.
+/// Returns the last two labels of a name. Under a public suffix of two labels, such as `co.uk`,
+/// several owners share a domain.
 fn domain_of(name: &str) -> &str {
     let bare = name.strip_suffix('.').unwrap_or(name);
     bare.rmatch_indices('.').nth(1).map_or(name, |(dot, _)| &name[dot + 1..])

@@ -19,7 +19,7 @@ use super::records::Records;
 /// the DNS is noticed within an hour.
 pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// Minimum and maximum lifetime of a negative answer: there is no such record.
+/// Minimum and maximum lifetime of a negative answer, which says that there is no such record.
 ///
 /// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
 /// response". A name that has just been added to the DNS should be usable soon.
@@ -159,7 +159,6 @@ impl Cache {
         known.map(|known| known.records)
     }
 
-    /// Records that a query has failed.
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
         // RFC 2308 §7 allows caching of failures. Without it, each request would query a failing
@@ -173,7 +172,6 @@ impl Cache {
         self.by_use.len()
     }
 
-    /// Returns the number of answers evicted to make room.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }

@@ -229,7 +229,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Collects the addresses of a service's servers, by RFC 2782.
+    /// Returns the addresses of the servers of a service, in the order that RFC 2782 requires.
     fn servers(mut self, transport: Transport, servers: &[SrvRecord]) -> Located {
         let room = if servers.len() > 1 { ADDRESSES_OF_SERVER_MAX } else { TARGETS_MAX };
         for server in order_servers(servers, self.hash).into_iter().take(SERVERS_MAX) {
@@ -238,7 +238,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Collects at most `room` addresses of a host.
+    /// Adds at most `room` addresses of a host to the targets.
     fn collect(&mut self, transport: Transport, host: &str, port: u16, room: usize) {
         let before = self.found.targets.len();
         for record in self.resolution.families.clone() {

@@ -173,7 +173,7 @@ impl Questions {
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
-    /// Returns the time of the next change, or `None` if no query is outstanding.
+    /// Returns the time at which the next change is due, or `None` if no query is outstanding.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.outstanding.first_key_value()?;
         let overdue = self.outstanding.range(self.overdue_before..).next();
@@ -181,7 +181,6 @@ impl Questions {
         Some(overdue.into_iter().fold(first.at + ANSWERS_WITHIN, Timestamp::min))
     }
 
-    /// Returns the next query to send.
     pub(super) fn poll_query(&mut self) -> Option<Query> {
         loop {
             let id = self.backlog.pop()?;
