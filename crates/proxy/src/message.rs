@@ -1,4 +1,4 @@
-//! Messages as the proxy reads and names them: requests, branches, tokens, replies.
+//! The parts of messages that the proxy reads and writes: requests, branches, tokens, replies.
 
 pub(crate) mod address_of_record;
 pub(crate) mod batching;

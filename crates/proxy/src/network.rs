@@ -1,4 +1,4 @@
-//! Sources as numbers: an IPv4 address, or a network of IPv6.
+//! Numbers that identify sources: an IPv4 address, or a network of IPv6 addresses.
 //!
 //! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
 //! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
@@ -11,12 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Prefix lengths of IPv6 networks that are distinguished, the narrowest network first, each with a
-/// factor: a network of this length may send the full rate of this many sources.
+/// Prefix lengths of the IPv6 networks that flood detection distinguishes, the narrowest network
+/// first. A network of such a length is banned only above the rate limit of a single source times
+/// the number beside the length.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
-/// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has
-/// only its own number.
+/// Returns the numbers of the source at an address and of the wider networks around it, the
+/// narrowest first. An IPv4 address has only its own number.
 pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     let source = source_of(address);
     let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
@@ -49,8 +50,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns a number of 64 bits for the source at `address`: the /64 of an IPv6 address, or the IPv4
-/// address.
+/// Returns a number of 64 bits that identifies the source at `address`: the /64 of an IPv6 address,
+/// or the IPv4 address.
 pub(crate) fn caller_of(address: IpAddr) -> u64 {
     let source = source_of(address);
     (source >> 64) as u64 | source as u64
@@ -73,8 +74,9 @@ pub(crate) fn may_be_sent_to(address: SocketAddr) -> bool {
     address.port() != 0 && is_of_one_host(address.ip().to_canonical())
 }
 
-/// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. Linux
-/// sends packets for the unspecified address to the machine itself.
+/// Returns whether an address belongs to one host. Multicast and broadcast addresses do not. The
+/// unspecified address does not count either, because Linux sends its packets to the machine
+/// itself.
 fn is_of_one_host(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }

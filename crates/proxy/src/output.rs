@@ -1,4 +1,4 @@
-//! The output of a shard: packets, handoffs, counters, and suspect back ends.
+//! The output of a shard: packets, handoffs to other shards, counters, and back ends to probe.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,10 +18,11 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::stun::{Response, answer};
 
-/// Output of the stages of a shard.
+/// The packets, handoffs and counts that the stages of a shard produce.
 pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
-    /// Sequence number of the message in service (see [`Batching`]).
+    /// Number of the call of the message in service, which keeps its packets in order (see
+    /// [`Batching`]).
     sequence: u32,
     handoffs: VecDeque<Handoff>,
     suspects: VecDeque<Suspect>,
@@ -29,7 +30,7 @@ pub(crate) struct Output {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A back end that may be dead, because there has been evidence against it since `since`.
+/// A back end that may be dead. The evidence against it began at `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) backend_ref: BackendRef,
@@ -46,7 +47,6 @@ pub(crate) struct Cause {
 }
 
 impl Output {
-    /// Creates an empty output that counts in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self {
             transmits: VecDeque::new(),
@@ -58,8 +58,8 @@ impl Output {
         }
     }
 
-    /// Begins to serve a message. Until [`send_for`](Self::send_for) names the call of the message,
-    /// packets keep their order relative to all others.
+    /// Prepares for the packets of another message. Until [`send_for`](Self::send_for) names the
+    /// call of this message, its packets keep their order relative to all other packets.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
@@ -103,8 +103,8 @@ impl Output {
     }
 
     /// Sends a request as [`send_from`](Self::send_from) does. If `is_new_work` is true, and the
-    /// target reads its connection too slowly, the request does not wait. The transport then reports
-    /// a failure.
+    /// target reads its connection too slowly, the transport reports a failure instead of queueing
+    /// the request.
     pub(crate) fn send_request(
         &mut self,
         snapshot: &Snapshot,
@@ -123,22 +123,19 @@ impl Output {
         self.transmits.len()
     }
 
-    /// Discards the packets that wait behind the first `kept`.
+    /// Discards the packets that wait to be sent, except the first `kept`.
     pub(crate) fn withdraw(&mut self, kept: usize) {
         self.transmits.truncate(kept);
     }
 
-    /// Returns the next packet to be sent.
     pub(crate) fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Hands an input to another shard.
     pub(crate) fn hand_off(&mut self, shard: u16, input: HandoffInput) {
         self.handoffs.push_back(Handoff { shard, input });
     }
 
-    /// Returns the next input for another shard.
     pub(crate) fn poll_handoff(&mut self) -> Option<Handoff> {
         self.handoffs.pop_front()
     }
@@ -153,7 +150,6 @@ impl Output {
         self.suspects.pop_front()
     }
 
-    /// Counts a dropped message.
     pub(crate) fn drop_counted(&self, reason: DropReason) {
         self.counters.dropped(reason).add(1);
     }
@@ -181,8 +177,8 @@ impl Output {
         }
     }
 
-    /// Sends once more the response with this status to `message`, a copy of a request that was
-    /// rejected. The copy was received as `received`.
+    /// Sends again the response with this status to a rejected request, because its copy `message`
+    /// was received as `received`.
     pub(crate) fn reply_again(
         &mut self,
         snapshot: &Snapshot,
@@ -200,8 +196,9 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message. Counts it as dropped if it needs no answer, if nothing can be sent to
-    /// its source port, or if the answer would be longer than is allowed for an unverified address.
+    /// Answers a STUN message. Counts the message as dropped if it needs no answer, if nothing can
+    /// be sent to its source port, or if the answer would be longer than is allowed for an
+    /// unverified address.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."
@@ -247,7 +244,7 @@ impl Output {
         }
     }
 
-    /// Records a rejection for operators, if it is sampled.
+    /// Records a rejection for operators, if the sampler selects it.
     pub(crate) fn record_rejection(
         &mut self,
         snapshot: &Snapshot,

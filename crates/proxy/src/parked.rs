@@ -1,18 +1,19 @@
 //! Requests that wait for an external answer, such as the address of a name.
 //!
-//! A request is parked as it was received if its plan needs an answer. After the answer has
-//! arrived, the request is served again from the beginning, and this time the answer is known. A
-//! plan changes nothing, so nothing has to be undone. Parked requests are bounded in number and
-//! time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the request
-//! continues, the proxy has no other state of it and sends no 100, so the sender retransmits it. If
-//! an INVITE is cancelled, the proxy keeps only its key, for late copies. The key does not count as
-//! a parked request.
+//! A request that cannot be routed without the answer is parked as it was received. After the
+//! answer has arrived, the request is served again from the beginning, and this time the answer is
+//! known. Until then nothing was changed for the request, so nothing has to be undone. Parked
+//! requests are bounded in number and time. A copy of a parked request is absorbed, and a CANCEL
+//! ends a parked INVITE. Until a parked request continues, the proxy has no other state of it and
+//! sends no 100, so the sender retransmits the request. Of a cancelled INVITE, the proxy keeps only
+//! the key of the transaction, to recognize late copies. Such a key does not count as a parked
+//! request.
 //!
-//! Each parked request takes one of a limited number of places. Strangers may use half of the
-//! places. A source may use at most as many places as remain free, as in the shared
-//! [tables](crate::shares). The same limit applies to all requests together that wait for one
-//! query. So one source, or one name that is not resolved, cannot prevent other requests from being
-//! parked.
+//! Each parked request takes one of a limited number of places. Strangers, which are neither back
+//! ends nor trusted, may use half of the places. A source may use at most as many places as remain
+//! free, as in the shared [tables](crate::shares). The same limit applies to all requests together
+//! that wait for one query. So one source, or one name that is not resolved, cannot prevent other
+//! requests from being parked.
 
 mod places;
 
@@ -63,7 +64,6 @@ type Number = u64;
 
 /// Parked requests of a shard.
 pub(crate) struct Parked {
-    /// Requests by number.
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
@@ -93,7 +93,8 @@ impl Default for Parked {
 }
 
 impl Waiting {
-    /// Creates a waiting request. Its maximum time counts from its arrival.
+    /// Creates a request to be parked. The maximum time for which it is parked counts from its
+    /// arrival.
     pub(crate) fn new(
         received: Box<Received>,
         class: Class,
@@ -119,13 +120,12 @@ impl Waiting {
 }
 
 impl Parked {
-    /// Returns the number of parked requests.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether a request of this source can be parked if no other request waits for its
-    /// query.
+    /// Returns whether a request of this source can be parked if no other request waits for the
+    /// same query.
     pub(crate) fn has_room(&self, source: RequestSource) -> bool {
         self.places.has_room(source)
     }
@@ -136,8 +136,8 @@ impl Parked {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request, which waits for the query of this ticket. [`may_wait`](Self::may_wait) must
-    /// have allowed it.
+    /// Parks a request until the query of this ticket is answered. [`may_wait`](Self::may_wait)
+    /// must have allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(
             self.may_wait(waiting.source, ticket),

@@ -15,13 +15,14 @@ use crate::target::Target;
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Targets,
-    /// Ended connections with peers that are not back ends. They evict one another, but not the
-    /// entries of back ends.
+    /// Ended connections with peers that are not back ends. They have their own table, so that they
+    /// do not evict entries of back ends.
     ended: Targets,
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.
     connected: Targets,
-    /// Back ends whose connections did not take a request that begins new work.
+    /// Back ends whose connections did not take a request that begins new work, because the back
+    /// ends read too slowly.
     slow_readers: Targets,
 }
 
@@ -121,7 +122,7 @@ impl Peers {
 /// would consider the back end idle, and select it for every new call.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
-/// Returns the time `within` before `now`, or the start if that is later.
+/// Returns the time `within` before `now`, or [`Timestamp::ZERO`] if that is later.
 fn time_before(now: Timestamp, within: Duration) -> Timestamp {
     Timestamp::ZERO + now.since(Timestamp::ZERO).saturating_sub(within)
 }

@@ -29,12 +29,12 @@ pub(crate) enum Rejection {
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
-    /// The response to the first copy of the request once more. The first copy was rejected, because
-    /// it could not be sent for this reason.
+    /// The response that the first copy of the request got, once more. The first copy was rejected
+    /// because it could not be sent, for this reason.
     Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
-    /// Handoff to another shard, which may know the call.
+    /// Handoff to the shard with this index, which may know the call.
     Redirect(u16),
     /// No response yet: the request waits for the query of this ticket.
     Park(Ticket),
@@ -76,7 +76,7 @@ impl Rejection {
     /// the 480 (Temporarily Unavailable) response." A 503 would mean that this whole server is
     /// overloaded, and its clients would send all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
-    /// Too many requests wait for names and look-ups, so this one cannot wait.
+    /// Too many requests wait for the DNS or for look-ups of users, so the request cannot wait.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// The transaction table has no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
@@ -90,7 +90,7 @@ impl From<Malformed> for Rejection {
     }
 }
 
-/// Returns the status for a malformed request.
+/// Returns the status of the response to a malformed request.
 pub(crate) fn status_of(malformed: Malformed) -> u16 {
     match malformed {
         // RFC 3261 §21.5.6.
@@ -102,13 +102,13 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
     }
 }
 
-/// Maximum number of [`ReplyHeaders`].
+/// Maximum number of header fields in [`ReplyHeaders`].
 pub(crate) const HEADERS_MAX: usize = 5;
 
-/// Header fields that a reply has besides those of every reply.
+/// Header fields of a reply, besides those that every reply has.
 pub(crate) type ReplyHeaders<'a> = ArrayVec<(&'a str, &'a [u8]), HEADERS_MAX>;
 
-/// Header fields of a rejection.
+/// Optional header fields of a rejection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
     /// RFC 3261 §20.33: number of seconds after which the client may try again.

@@ -1,7 +1,7 @@
 //! Reload: replaces pools and rules while calls continue.
 //!
 //! Calls and transactions refer to their back end by its slot ([`slots`](crate::backends::slots)).
-//! A back end that stays keeps its slot.
+//! A back end that is also in the new configuration keeps its slot.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(crate) struct Reloaded<'a> {
     pub(crate) names: &'a mut Names,
 }
 
-/// Switches to these pools and rules. The rules refer to the pools by their index in the list.
-/// Returns `false`, and changes nothing, if there might not be enough slots for all.
+/// Switches to these pools and rules. The rules refer to the pools by their index in `pools`.
+/// Returns `false`, and changes nothing, if there might not be enough slots for all back ends.
 pub(crate) fn reload(
     now: Timestamp,
     shard: Reloaded<'_>,
@@ -71,7 +71,7 @@ pub(crate) fn reload(
 }
 
 /// Returns the slots of back ends to which calls or transactions still refer, each with the slot of
-/// its pool. The slot of each of these pools is also in the result, with [`ANY`].
+/// its pool. Also contains the slot of each of these pools, with [`ANY`] instead of a back end.
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
     let slot = |backend_ref: BackendRef| {
         [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]

@@ -62,7 +62,6 @@ pub(crate) struct Stages<'a> {
 /// Facts that admission has determined about a request.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
-    /// True if the request has priority.
     pub(crate) has_priority: bool,
     /// True if the request has been parked for the maximum time.
     pub(crate) is_overdue: bool,
@@ -99,15 +98,14 @@ pub(crate) fn serve_request(
     }
 }
 
-/// Records a malformed ACK or BYE as evidence about its source. Admission has read only the start
-/// line of these requests. Admission itself has counted other malformed requests.
+/// Records a malformed ACK or BYE as evidence about its source. Other malformed requests were
+/// counted by admission, which reads only the start line of an ACK or BYE.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
     }
 }
 
-/// Serves a parsed request.
 fn serve_message(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -156,7 +154,7 @@ fn check_arrival(request: &Request<'_>, flow: &Flow) -> Result<(), Rejection> {
     check_way_back(&request.essentials.via, flow)
 }
 
-/// Takes a request through the stages.
+/// Takes a request through all stages: match, check, plan, commit, forward.
 ///
 /// RFC 3261 §16.2: "For all new requests, including any with unknown methods, an element intending
 /// to proxy the request MUST:"
@@ -266,9 +264,9 @@ fn count_flow(
     Ok(())
 }
 
-/// Plans the route of a request with the known names and users. If the plan needs a name or a user
-/// that is not known yet, returns [`Rejection::Park`], or another rejection if the request cannot
-/// wait.
+/// Plans the route of a request with the names and users that are resolved already. If the plan
+/// needs another name or user, returns [`Rejection::Park`], or another rejection if the request
+/// cannot wait.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -345,7 +343,8 @@ fn find_targets(
     }
 }
 
-/// Applies a request to the parked request to which it belongs. Returns `false` if there is none.
+/// Handles a request that is a copy of a parked request, or the CANCEL of a parked INVITE. Returns
+/// `false` if it is neither.
 ///
 /// RFC 3261 §9.2 says of the CANCEL: "If the transaction for the original request still exists,
 /// [...] if it has not, its behavior depends on the method of the original request. If the original
@@ -442,7 +441,8 @@ fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Ro
     }
 }
 
-/// Carries out a rejection.
+/// Carries out a rejection: sends a response, drops the request, or returns the action that is left
+/// to the caller.
 ///
 /// RFC 3261 §16.3: "If any of these checks fail, the element MUST behave as a user agent server
 /// (see Section 8.2) and respond with an error code."

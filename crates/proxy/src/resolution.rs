@@ -14,7 +14,7 @@
 //! queries and of remembered answers are bounded.
 //!
 //! The result is valid for one request: "The procedures here MUST be done exactly once per
-//! transaction" (RFC 3263 §4). The caller has to know which targets have failed.
+//! transaction" (RFC 3263 §4). The caller has to remember which targets have failed.
 
 mod backlog;
 mod cache;
@@ -51,9 +51,9 @@ pub struct ResolutionSettings {
     pub families: Families,
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// Maximum number of queries that are sent and not answered yet. A quarter is reserved for
-    /// known names. Up to sixteen times as many queries may be outstanding: those that have not
-    /// been sent wait.
+    /// Maximum number of queries that are sent and not answered yet. A quarter of it is reserved
+    /// for names that have been resolved before. Including the queries that wait to be sent,
+    /// sixteen times as many may be outstanding.
     pub questions_max: usize,
 }
 
@@ -105,13 +105,12 @@ pub struct ResolutionCounters {
     pub outstanding: Counter,
 }
 
-/// A ticket for the query for which a request waits.
+/// The identifier of the query for which a parked request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) QueryId);
 
 #[cfg(test)]
 impl Ticket {
-    /// Creates a ticket for tests.
     pub(crate) fn of(number: u64) -> Self {
         Self(QueryId(number))
     }
@@ -140,7 +139,7 @@ enum Asked {
 }
 
 impl Resolution {
-    /// Creates a resolution without any answers.
+    /// Creates a resolution with an empty cache.
     pub fn new(settings: ResolutionSettings, counters: Arc<ResolutionCounters>) -> Self {
         let ResolutionSettings { transports, families, answers_max, questions_max } = settings;
         Self {
@@ -171,10 +170,10 @@ impl Resolution {
         located
     }
 
-    /// Handles an answer. Returns the ticket whose requests may continue, or `None` if the query
-    /// was given up before.
+    /// Handles an answer of the DNS. Returns the ticket whose requests may continue, or `None` if
+    /// the query was given up before.
     ///
-    /// An answer to another kind of query of the same core changes nothing.
+    /// An answer to a query of another part of the core changes nothing.
     pub fn on_answer(
         &mut self,
         now: Timestamp,

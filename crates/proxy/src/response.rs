@@ -40,8 +40,8 @@ pub(crate) struct Awaiting<'a> {
     pub(crate) lost: &'a mut Lost,
 }
 
-/// Serves a response: forwards it to the element that sent its request, uses it here, drops it, or
-/// hands it off.
+/// Serves a response: forwards it to the sender of the request, takes it as the response to a
+/// request of this proxy itself, drops it, or hands it off to another shard.
 pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Box<Received>) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {
@@ -204,8 +204,8 @@ fn serve_stateless(
 }
 
 /// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
-/// Hands the failure back if another shard has forwarded the request. Does nothing if a transaction
-/// has forwarded it, or if the message is an ACK or a response.
+/// Hands the failure back if another shard has forwarded the request. Does nothing if the request
+/// was forwarded with a transaction, or if the message is an ACK or a response.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
@@ -269,9 +269,10 @@ pub(crate) fn reject_unsent(
     Some(())
 }
 
-/// Returns the response with this status that a back end would have sent to this forwarded request.
-/// Its To-tag is that of our stateless reply to the received request, so the ACK of the caller ends
-/// here. Returns `None` for an ACK and for a response, because they have no response.
+/// Returns the response with this status that a back end would have sent to the forwarded request
+/// `message`. Its To-tag is that of our stateless reply to the received request, so this proxy does
+/// not forward the ACK of the caller. Returns `None` if `message` is an ACK or a response, because
+/// these get no response.
 fn unsent_response(snapshot: &Snapshot, message: &[u8], status: u16) -> Option<Buffer> {
     // A failure that was handed back quotes only the head.
     let request = Message::parse_head(message).ok().filter(Message::is_request)?;
@@ -381,8 +382,8 @@ fn serve_answer_to_cancel(
     Ok(serve_answer(step, transactions, received, passage, &branch, None)?)
 }
 
-/// Returns [`NotReturned::Redirect`] if only another shard can handle a response. A response that
-/// was handed off once stays in this shard.
+/// Checks that this shard can handle a response. If only another shard can, returns
+/// [`NotReturned::Redirect`], unless the response was handed off already.
 fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), NotReturned> {
     let shard = u16::from(shard);
     if shard != snapshot.shard && shard < snapshot.shards && received.handoffs == 0 {
@@ -429,9 +430,9 @@ pub(crate) fn request_origin(
     })
 }
 
-/// Returns the flow on which a response goes back to `remote`, without the connection. Only the Via
-/// and our branch determine this flow. `asked` is the local address at which the request arrived, if
-/// its listener has a wildcard address.
+/// Returns the flow on which a response goes back to `remote`, except for the connection. Only the
+/// Via and our branch determine this flow. `asked` is the local address at which the request
+/// arrived, if its listener has a wildcard address.
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,

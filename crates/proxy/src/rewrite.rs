@@ -1,7 +1,8 @@
-//! Rewrites a message for its next hop: RFC 3261 §16.6 by cutting and inserting.
+//! Rewrites a message for its next hop (RFC 3261 §16.6): copies the received bytes, and cuts and
+//! inserts parts.
 //!
 //! The result depends only on the received bytes and on a [`ForwardPlan`]. So a request that must
-//! be sent again is written again, and no second copy of it is kept.
+//! be sent again is written again, and the proxy keeps no copy of the forwarded request.
 
 pub(crate) mod path;
 mod peer;
@@ -240,7 +241,8 @@ fn backend_of(
     Some((address, snapshot.transport(backend_ref.pool)))
 }
 
-/// Returns Request-URI and Route if a strict router is before or behind us, otherwise `None`.
+/// Returns the Request-URI and the Route to write if a strict router is before or behind us,
+/// otherwise `None`.
 fn around_strict_routers(
     request: &Request<'_>,
     plan: &ForwardPlan,
@@ -363,9 +365,9 @@ struct Around {
 const TOO_LONG: Rejection =
     Rejection::Reply(513, "the forwarded request would be longer than a datagram");
 
-/// The rejection of a message whose edits overlap. This is a bug, but it must not stop the process.
-/// RFC 3261 §21.5.1: "The server encountered an unexpected condition that prevented it from
-/// fulfilling the request."
+/// The rejection of a message whose edits overlap because of a bug in this proxy. Such a bug must
+/// not stop the process. RFC 3261 §21.5.1: "The server encountered an unexpected condition that
+/// prevented it from fulfilling the request."
 const NOT_REWRITTEN: Rejection = Rejection::Reply(500, "the request cannot be rewritten");
 
 /// Returns the rejection of a request whose forwarded form cannot be written, because of `error`.

@@ -1,12 +1,12 @@
-//! Addresses of record in the form that look-ups compare.
+//! Addresses of record, in the canonical form by which look-ups find a user.
 
 use std::io::Write as _;
 use std::sync::Arc;
 
 use tidegate_sip::{Host, Scheme, Uri};
 
-/// Returns the key that a store uses for the user of a SIP URI, or `None` if the URI is not a
-/// `sip:` URI or names no user.
+/// Returns the key under which a store holds the contacts of the user in a SIP URI, or `None` if
+/// the URI is not a `sip:` URI or names no user.
 ///
 /// RFC 3261 §16.5: "When accessing the location service constructed by a registrar, the Request-URI
 /// MUST first be canonicalized as described in Section 10.3 before being used as an index." §10.3
@@ -16,8 +16,8 @@ use tidegate_sip::{Host, Scheme, Uri};
 /// The user part is case-sensitive, the host is not (§19.1.4: "Comparison of the userinfo of SIP
 /// and SIPS URIs is case-sensitive. [...] Comparison of all other components of the URI is
 /// case-insensitive unless explicitly defined otherwise."). The transport is removed with the
-/// parameters. The port and the password are removed too: phones add the port of their outbound
-/// proxy. Neither identifies the user.
+/// parameters. The port and the password are removed too, because neither identifies the user:
+/// phones add the port of their outbound proxy.
 pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     if uri.scheme != Scheme::Sip {
         return None;
@@ -39,8 +39,8 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     Some(key.into())
 }
 
-/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved. Text that only looks
-/// like an escape is kept.
+/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved. A `%` without two
+/// hexadecimal digits is kept.
 fn unescape(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let mut rest = text;

@@ -3,10 +3,11 @@
 
 use memchr::memchr;
 
-/// Returns a sequence number that all messages of one call share, and that few other calls have.
+/// Returns a number that all messages of one call share, and that few other calls have. The number
+/// is never 0.
 ///
-/// Messages with the same number keep their order. If two calls have the same number, this costs
-/// only time. So the number need not be secure against attackers. It is never 0.
+/// Messages with the same number are sent in order. If two calls share a number, this costs only
+/// time, so the number need not be secure against attackers.
 pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let ends = word(call_id.first_chunk()) ^ word(call_id.last_chunk()).rotate_left(23);
@@ -17,13 +18,14 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     ((all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32).max(1)
 }
 
-/// Returns the offset behind the colon of the first header field, where spaces may be inserted.
-/// Returns 0 for an INVITE, and for a message without header fields.
+/// Returns the offset behind the colon of the first header field. Spaces may be inserted there, to
+/// give all datagrams of a batch the same length. Returns 0 (no spaces) for an INVITE, and for a
+/// message without header fields.
 ///
-/// A server that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that a
-/// repetition gets the same decision as the original ([`Shedding`](tidegate_world::Shedding)). The
-/// number of inserted spaces depends on the messages that leave together. So with spaces, each
-/// repetition would get a new decision.
+/// A next hop that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that
+/// it treats a retransmission like the original ([`Shedding`](tidegate_world::Shedding)). The
+/// number of inserted spaces depends on the other datagrams of the batch. With spaces, each
+/// retransmission would have other first bytes, and could get another decision.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". In a request, the first header field is our Via.

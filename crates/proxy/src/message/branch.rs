@@ -6,10 +6,10 @@
 //! address to which the request was sent. This address stands before the MAC and is encrypted,
 //! because callers must not learn it. The branch depends only on the received request, as RFC 3261
 //! §16.11 requires of a proxy without transactions. Retransmissions, and the ACK and CANCEL of an
-//! INVITE, get the branch of their INVITE from any process with our key. So no part of it may come
-//! from a table. If the same INVITE arrived with another branch at a callee that still rings, the
-//! callee would reject it as a merged request (§8.2.2.2). The MAC authenticates the branch: a
-//! message that contains it is a response to a request that we forwarded.
+//! INVITE, get the branch of their INVITE from any process with our key. So no part of the branch
+//! may come from a table. If the same INVITE arrived with another branch at a callee that still
+//! rings, the callee would reject it as a merged request (§8.2.2.2). The MAC authenticates the
+//! branch: a message that contains it is a response to a request that we forwarded.
 //!
 //! All datagrams from one address and port arrive at the same shard, so the branch may contain the
 //! shard. But each connection of a sender may belong to another shard. So the branch of a request
@@ -25,7 +25,8 @@ use crate::keys::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
 
-/// Number of bytes before the optional local address. The last [`MAC`] bytes are the MAC.
+/// Length in bytes of the part of a branch before the optional local address. The MAC is at the end
+/// of the branch.
 const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
@@ -36,7 +37,7 @@ pub const LISTENERS_MAX: usize = 16;
 /// Maximum number of shards: a branch and a token have one byte for the shard.
 pub const SHARDS_MAX: u16 = 256;
 
-/// The content of our branch: facts about the received request.
+/// The content of the branch of a request that is forwarded without state.
 ///
 /// RFC 3261 §16.6: "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the
 /// same branch value as the corresponding request they cancel or acknowledge."
@@ -57,11 +58,11 @@ pub(crate) struct Branch {
     pub(crate) asked: Option<IpAddr>,
     /// The shard to which the call belongs, or 0 if the request came on a stream.
     pub(crate) shard: u8,
-    /// Keyed hash of the received branch.
+    /// Keyed hash of the branch in the received request.
     pub(crate) identity: u64,
 }
 
-/// The text of a branch parameter's value.
+/// The value of a branch parameter of a Via, as text.
 #[derive(Clone)]
 pub(crate) struct BranchText {
     text: [u8; COOKIE.len() + ENCODED_MAX],
@@ -69,7 +70,7 @@ pub(crate) struct BranchText {
 }
 
 impl BranchText {
-    /// Returns the text of a branch with this content of at most [`RAW_MAX`] bytes.
+    /// Returns the text of the branch whose content is `raw`, at most [`RAW_MAX`] bytes.
     pub(crate) fn of(raw: &[u8]) -> Self {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text[..COOKIE.len()].copy_from_slice(COOKIE);
@@ -77,7 +78,8 @@ impl BranchText {
         Self { text, length }
     }
 
-    /// Returns a copy of a received branch, or `None` if it is longer than any of ours.
+    /// Returns a copy of a received branch, or `None` if it is longer than any branch of this
+    /// proxy.
     pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text.get_mut(..branch.len())?.copy_from_slice(branch);
@@ -108,7 +110,8 @@ impl Branch {
         BranchText::of(&raw[..end])
     }
 
-    /// Returns the branch in `text` if it is ours for a response that goes to `target`.
+    /// Returns the content of the branch in `text`, if our key made it for a response that goes to
+    /// `target`.
     pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE)?;
         let mut raw = [0; RAW_MAX];
@@ -138,9 +141,9 @@ impl Branch {
     }
 }
 
-/// Returns the MAC of a branch. It covers the target of the response. Without the target, an
-/// attacker that has seen one of our branches could make us send responses to any address, by
-/// naming it in a lower Via.
+/// Returns the MAC of a branch, which also covers the target of the response. Otherwise an attacker
+/// that has seen one of our branches could make us send responses to any address, by naming this
+/// address in the Via below ours.
 pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     let port = target.port().to_be_bytes();
     match target.ip() {

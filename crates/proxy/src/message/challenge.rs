@@ -1,7 +1,8 @@
 //! Challenges: 401 and 407 responses, and the requests with credentials that answer them.
 //!
-//! RFC 3261 §22.2: a UAC that sends a request again with credentials increments the CSeq number. So the
-//! request has another branch. By §8.1.3.5 it has the same Call-ID, From and To.
+//! RFC 3261 §22.2: a UAC that sends a request again with credentials increments the CSeq number. So
+//! the new request has another branch. By §8.1.3.5 its Call-ID, From and To are those of the
+//! challenged request.
 
 use std::net::IpAddr;
 
@@ -14,8 +15,8 @@ pub(crate) fn is_challenge(status: u16) -> bool {
     matches!(status, 401 | 407)
 }
 
-/// Returns a keyed hash that a challenged request of `source` shares with the request that answers
-/// the challenge.
+/// Returns a keyed hash that is the same for a challenged request of `source` and for the request
+/// with credentials that answers the challenge.
 pub(crate) fn challenge_of(keys: &Keys, method: &[u8], call_id: &[u8], source: IpAddr) -> u64 {
     let source = match source {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
@@ -24,7 +25,6 @@ pub(crate) fn challenge_of(keys: &Keys, method: &[u8], call_id: &[u8], source: I
     keys.identity.hash(&[b"challenge", method, call_id, &source.octets()])
 }
 
-/// Returns whether a request has credentials.
 pub(crate) fn has_credentials(request: &[u8]) -> bool {
     let credentials = [HeaderName::Authorization, HeaderName::ProxyAuthorization];
     Message::parse(request)

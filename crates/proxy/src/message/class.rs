@@ -20,7 +20,7 @@ pub enum Class {
     InDialog,
     /// An INVITE that belongs to no known call.
     Invite,
-    /// A REGISTER, except a retransmission of a known one.
+    /// A REGISTER that is not a retransmission of a known request.
     Register,
     /// Any other request that belongs to no known call.
     Other,
@@ -60,19 +60,19 @@ impl Class {
         matches!(self, Self::Invite | Self::Register | Self::Other)
     }
 
-    /// Returns the class of a request that [`Shedding`](tidegate_world::Shedding) may drop, by its
-    /// first bytes.
+    /// Returns the class of an INVITE or a REGISTER, by its first bytes.
+    /// [`Shedding`](tidegate_world::Shedding) drops no other requests.
     pub(crate) fn of_droppable(bytes: &[u8]) -> Self {
         if bytes.starts_with(b"REGI") { Self::Register } else { Self::Invite }
     }
 
-    /// Returns whether requests of this class may be dropped before they are read.
+    /// Returns whether requests of this class may be dropped before they are parsed.
     pub(crate) fn is_droppable(self) -> bool {
         matches!(self, Self::Invite | Self::Register)
     }
 
-    /// Returns the bucket of the new work that the message asks for, or `None` if it belongs to
-    /// work in progress.
+    /// Returns the bucket in which the gate admits a message of this class, or `None` if the
+    /// message asks for no new work.
     pub(crate) fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Invite => Some(Bucket::Session),
@@ -81,7 +81,7 @@ impl Class {
         }
     }
 
-    /// Returns the class if the start line alone determines it.
+    /// Returns the class of a message, if its start line alone determines the class.
     pub(crate) fn of_start(start: &ScanStart<'_>) -> Option<Self> {
         match start {
             ScanStart::Response { status } if *status < 200 => Some(Self::Provisional),

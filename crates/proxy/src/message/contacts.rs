@@ -7,17 +7,15 @@ use std::sync::Arc;
 pub(crate) struct Contacts(Vec<Arc<[u8]>>);
 
 impl Contacts {
-    /// Adds the Request-URI for one more target.
     pub(crate) fn push(&mut self, uri: Arc<[u8]>) {
         self.0.push(uri);
     }
 
-    /// Returns the Request-URI for the target at `index`.
     pub(crate) fn uri(&self, index: usize) -> Option<&[u8]> {
         self.0.get(index).map(|uri| &**uri)
     }
 
-    /// Removes the target at `index`, to which nothing was sent.
+    /// Removes the Request-URI for the target at `index`, to which nothing was sent.
     pub(crate) fn skip(&mut self, index: usize) {
         self.0.remove(index);
     }

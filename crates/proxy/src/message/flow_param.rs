@@ -1,14 +1,14 @@
-//! The `flow` parameter of our Via: it names the connection of a request that we forward without
-//! state, and the shard that forwards it.
+//! The `flow` parameter of our Via in a request that is forwarded without state. It names the
+//! connection on which the request came, and the shard that forwards the request.
 //!
 //! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
-//! They are served at that shard, because the call is in its table. It is not always the shard of
-//! the connection, because a request may be handed off to the shard of its call. Neither can be part
-//! of the branch. An INVITE, its copies and its CANCEL must have the same branch (§16.11). But a
+//! Responses are served by that shard, because its table contains the call. The shard of the call
+//! is not always the shard of the connection. Neither the connection nor the shard can be part of
+//! the branch. An INVITE, its copies and its CANCEL must have the same branch (§16.11). But a
 //! caller that has lost its connection sends the CANCEL on another connection, which another shard
 //! may have accepted. Other parameters of the Via are not compared when a request is matched to a
-//! transaction (§17.2.3). The value has 22 characters (16 bytes): process, connection and shard,
-//! encrypted, and a MAC that covers the branch.
+//! transaction (§17.2.3). The value of `flow` has 22 characters (16 bytes): process, connection and
+//! shard, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;
@@ -16,17 +16,17 @@ use tidegate_world::ConnectionId;
 use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
-/// The name of the parameter.
+/// The name of the Via parameter that names the flow of a request.
 pub(crate) const FLOW_PARAM: &str = "flow";
 
 const CONTENT: usize = CONNECTION_NAME + 1;
 const MAC: usize = 8;
 const RAW: usize = CONTENT + MAC;
 
-/// The value of the parameter.
+/// The value of a `flow` parameter, as text.
 pub(crate) type FlowText = ArrayVec<u8, { text_len(RAW) }>;
 
-/// The content of the parameter.
+/// The content of a `flow` parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestFlow {
     /// The connection on which the request came.
@@ -36,7 +36,7 @@ pub(crate) struct RequestFlow {
 }
 
 impl RequestFlow {
-    /// Returns the parameter for a request that is forwarded with `branch`.
+    /// Returns the value of the `flow` parameter for a request that is forwarded with `branch`.
     pub(crate) fn encode(&self, keys: &Keys, branch: &[u8]) -> FlowText {
         let mut raw = [0; RAW];
         raw[..CONNECTION_NAME].copy_from_slice(&keys.name_of(self.connection));
@@ -51,7 +51,8 @@ impl RequestFlow {
         text
     }
 
-    /// Returns the content of a parameter if this process wrote it for that branch.
+    /// Returns the content of the `flow` parameter in `text`, if this process wrote it for
+    /// `branch`.
     pub(crate) fn decode(keys: &Keys, text: &[u8], branch: &[u8]) -> Option<Self> {
         let mut raw = [0; RAW];
         if decode(text, &mut raw)? != RAW {

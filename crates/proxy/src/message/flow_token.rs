@@ -1,10 +1,11 @@
 //! The flow token: the user part of our Path URI (RFC 3327, RFC 5626 §5.2).
 //!
-//! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into
-//! the Route of each request for that phone. The request then leaves on the same flow. Unlike a
-//! [route token](super::token), a flow token does not belong to a call. Its MAC has its own key, so
-//! that neither kind of token can be used as the other. It contains no time, because the registrar
-//! decides how long a registration lasts. The token is valid as long as its key.
+//! The token holds the flow on which a REGISTER arrived. The registrar stores the Path and writes
+//! it into the Route of each request for that phone. The request then leaves on the same flow.
+//! Unlike a [route token](super::token), a flow token does not belong to a call. Its MAC has its
+//! own key, so that neither kind of token can be used as the other. A flow token contains no time,
+//! because the registrar decides how long a registration lasts. The token is valid as long as its
+//! key.
 //!
 //! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
 //! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."
@@ -20,24 +21,25 @@ use crate::message::token::{ADDRESS_MAX, END_MAX, address, ip, put_address, put_
 use crate::network::canonical;
 use crate::rejection::Rejection;
 
-/// Version of flow tokens. It differs from the versions of route tokens.
+/// Version of flow tokens. No version of route tokens has this number.
 const VERSION: u8 = 0x51;
-/// Length of version and key mark in bytes.
+/// Length in bytes of the version of a token and of the mark that names its key.
 const HEAD: usize = 2;
-/// Length of shard, kind and listener in bytes.
+/// Length in bytes of the shard, the byte `kind` and the listener in a token.
 const FIXED: usize = 3;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + END_MAX + MAC;
-/// The length in characters of the shortest token: an IPv4 address, and no connection.
+/// The length in characters of the shortest flow token, which contains an IPv4 address and neither
+/// a connection nor a local address.
 const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// Bit of the byte `kind`: the address is an IPv6 address. The upper half of this byte is the
-/// transport.
+/// Bit of the byte `kind` of a token: the address of the phone is an IPv6 address. The upper half
+/// of this byte is the transport.
 const IS_V6: u8 = 1;
 const TRANSPORT: u32 = 4;
 
-/// A token as it stands in a URI.
+/// A flow token as text, for a URI.
 pub(crate) type FlowTokenText = ArrayVec<u8, ENCODED_MAX>;
 
 /// A flow on which a phone has registered.
@@ -52,7 +54,7 @@ pub(crate) struct RegisteredFlow {
     /// The source address of the REGISTER. The address in its Via is not used, because anybody
     /// could write another phone's address there.
     pub(crate) remote: SocketAddr,
-    /// The connection, if it belongs to this process.
+    /// The connection of the phone, if it uses a stream and this process has the connection.
     pub(crate) connection: Option<ConnectionId>,
     /// The local address to which the REGISTER was sent, if it came in a datagram and the listener
     /// has the wildcard address.
@@ -61,7 +63,7 @@ pub(crate) struct RegisteredFlow {
 
 impl RegisteredFlow {
     /// Returns the flow on which a message arrived at a listener of a shard. `asked` is the local
-    /// address to which it was sent, if the listener has the wildcard address.
+    /// address to which the message was sent, if the listener has the wildcard address.
     pub(crate) fn of(flow: &Flow, shard: u16, listener: usize, asked: Option<IpAddr>) -> Self {
         let Flow { transport, remote, connection, .. } = *flow;
         let (shard, listener, remote) = (shard as u8, listener as u8, canonical(remote));
@@ -75,7 +77,7 @@ impl RegisteredFlow {
         (self.transport, self.remote, self.connection) == (transport, canonical(remote), connection)
     }
 
-    /// Writes the token of a flow.
+    /// Returns the token of this flow.
     ///
     /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
     pub(crate) fn encode(&self, keys: &Keys) -> FlowTokenText {
@@ -95,7 +97,8 @@ impl RegisteredFlow {
         text
     }
 
-    /// Reads the user part of a URI of ours. Returns `None` if it is not a flow token.
+    /// Reads the flow token in the user part of one of our URIs. Returns `None` if the user part is
+    /// not a flow token.
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
@@ -120,7 +123,7 @@ impl RegisteredFlow {
         Self::read(&content[HEAD..], keys).map(Some).ok_or(Rejection::FLOW_GONE)
     }
 
-    /// Reads the content of a token of ours.
+    /// Reads the decrypted content of a flow token of ours, without version, key mark and MAC.
     fn read(content: &[u8], keys: &Keys) -> Option<Self> {
         let &[shard, kind, listener, ref rest @ ..] = content else { return None };
         let length = if kind & IS_V6 == 0 { 6 } else { ADDRESS_MAX };

@@ -1,27 +1,30 @@
-//! Call priority: which calls take precedence, and which sources are trusted to claim it.
+//! Call priority: the calls that take precedence, and the sources whose claims of priority are
+//! trusted.
 //!
 //! RFC 4412 §11.2 asks that the users of a resource priority be authorized. Here a source is either
-//! authorized or not. Claims from all other sources have no effect and are not read.
+//! authorized or not. Claims of a source that is not authorized have no effect and are not read.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use tidegate_sip::{ResourceValue, ScanStart, glance, is_emergency, requires, resource_values};
 
-/// Calls that take precedence over others, up to a rate.
+/// The calls that take precedence over other calls, and the sources that may claim this.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Priority {
     /// Networks whose claims of priority are trusted.
     pub from: Vec<IpNet>,
     /// True if calls to `urn:service:sos` and its subservices have priority (RFC 5031).
     pub emergency: bool,
-    /// Resource values that have priority.
+    /// The resource values (RFC 4412) that give a call priority.
     pub values: ResourceValues,
-    /// Priority calls per second. Calls beyond this rate are treated as ordinary.
+    /// Maximum rate of priority calls, in calls per second. Calls beyond this rate are treated as
+    /// ordinary.
     pub rate_cps: f64,
 }
 
-/// Namespaces that RFC 4412 §10 defines, each with its values, the lowest first.
+/// The namespaces of resource priorities that RFC 4412 §10 defines. Each has its values, the lowest
+/// first.
 pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("dsn", &["routine", "priority", "immediate", "flash", "flash-override"]),
     (
@@ -33,13 +36,13 @@ pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("wps", &["4", "3", "2", "1", "0"]),
 ];
 
-/// Resource values that give priority, in known namespaces.
+/// The resource values (RFC 4412) that give a call priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceValues {
     /// Values in namespaces outside [`NAMESPACES`], as (namespace, value).
     others: Vec<(String, String)>,
-    /// For each index in [`NAMESPACES`], the number of lowest values that give no priority. `None`
-    /// if no value of the namespace gives priority.
+    /// For each namespace of [`NAMESPACES`], the number of values, from the lowest on, that give no
+    /// priority. `None` if no value of the namespace gives priority.
     below: [Option<usize>; NAMESPACES.len()],
 }
 
@@ -48,7 +51,8 @@ pub struct ResourceValues {
 pub enum NoValue {
     /// The text is not of the form `namespace.value`.
     Form,
-    /// The namespace is one of [`NAMESPACES`], but has no such value. It has these values.
+    /// The namespace is one of [`NAMESPACES`], but has no such value. The variant contains the
+    /// values that the namespace has.
     Value(&'static [&'static str]),
 }
 
@@ -72,8 +76,8 @@ impl ResourceValues {
         Ok(())
     }
 
-    /// Returns the texts that were [added](Self::add). For each known namespace, this is the lowest
-    /// value with priority.
+    /// Returns texts that give the same values priority if they are [added](Self::add) again. For
+    /// each namespace of [`NAMESPACES`], this is the lowest value with priority.
     pub fn texts(&self) -> Vec<String> {
         let known = NAMESPACES.iter().zip(self.below).filter_map(|((namespace, values), below)| {
             Some(format!("{namespace}.{}", values[below?]))
@@ -125,7 +129,8 @@ pub(crate) enum Claim {
     Ordinary,
     /// A trusted claim of priority.
     Priority,
-    /// A required resource priority, none of whose values is understood.
+    /// The request requires that its resource priority be understood (RFC 4412 §4.6.2), and none of
+    /// its values is known.
     NotUnderstood,
 }
 

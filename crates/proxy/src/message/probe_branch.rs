@@ -17,7 +17,6 @@ const CONTENT: usize = 13;
 const RAW: usize = CONTENT + 8;
 const ENCODED: usize = RAW / 3 * 4;
 
-/// The content of the branch of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeBranch {
     /// The shard that sent the probe.
@@ -29,7 +28,6 @@ pub(crate) struct ProbeBranch {
 }
 
 impl ProbeBranch {
-    /// Returns the branch of a probe of `backend`.
     pub(crate) fn encode(&self, keys: &Keys, backend: SocketAddr) -> BranchText {
         let mut raw = [0; RAW];
         raw[0] = VERSION << 4;

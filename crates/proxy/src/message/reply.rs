@@ -15,7 +15,7 @@ use crate::message::batching::sequence_of;
 use crate::rejection::{HEADERS_MAX, Hints, ReplyHeaders};
 
 /// The prefix of the To-tags of stateless replies. An ACK whose To-tag has another prefix
-/// acknowledges another response, so no hash needs to be computed.
+/// acknowledges another response, so the hash in its tag need not be checked.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 
@@ -31,8 +31,8 @@ pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     text
 }
 
-/// Returns the To-tag of our final reply in the transaction with this identity. It differs from the
-/// tag of a stateless reply because its ACK belongs to the transaction.
+/// Returns the To-tag of our final reply in the transaction with this identity. Its prefix differs
+/// from that of a stateless reply, because the ACK to this reply belongs to the transaction.
 pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(b"tx");
@@ -54,8 +54,9 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns whether the value of some parameter could begin with the prefix of the To-tags of
-/// stateless replies. Most ACKs belong to responses of back ends and need not be scanned.
+/// Returns whether a parameter in the message `bytes` could have a value that begins with the
+/// prefix of the To-tags of stateless replies. Most ACKs acknowledge responses of back ends, and
+/// need no further check.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {
@@ -71,8 +72,9 @@ pub(crate) fn server(name: &str) -> Option<(&'static str, &[u8])> {
     (!name.is_empty()).then_some(("Server", name.as_bytes()))
 }
 
-/// Writes a rejection of `received`, reading as little of it as possible. `name` is the name of
-/// this proxy. Returns `None` if the message is not a request that can be answered.
+/// Writes a response that rejects the request in `received`, and parses as little of the request as
+/// possible. `name` is the name of this proxy. Returns `None` if the message is not a request that
+/// can be answered.
 pub(crate) fn rejection(
     keys: &Keys,
     name: &str,
@@ -129,8 +131,8 @@ pub(crate) fn rejection_of(
     Some(Transmit { batching, ..Transmit::new(flow, bytes) })
 }
 
-/// Returns the flow of the reply to a received request, which goes to `remote`. Returns `None` if the
-/// reply cannot be sent, because it would be a datagram to port 0.
+/// Returns the flow on which a reply to `received` goes to `remote`. Returns `None` if the reply
+/// would be a datagram to port 0, which cannot be sent.
 fn reply_flow(remote: SocketAddr, received: &Received) -> Option<Flow> {
     let flow = Flow { remote, ..received.flow };
     (remote.port() != 0 || flow.transport.is_reliable()).then_some(flow)

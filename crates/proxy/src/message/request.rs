@@ -9,11 +9,12 @@ use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
 
-/// Hashes of a request by which tables find the request. Admission computes them if it has to know
-/// whether the request belongs to known work.
+/// Keyed hashes by which the tables find the transaction and the call of a request. Admission
+/// computes them if it has to know whether the request belongs to a known call or transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestHashes {
-    /// The [identity](Request::identity), if the branch alone determines it.
+    /// The [identity](Request::identity) of the request, if its branch alone determines the
+    /// identity.
     pub(crate) identity: Option<u64>,
     /// The fingerprint of the Call-ID.
     pub(crate) call: u128,
@@ -33,10 +34,9 @@ pub(crate) struct Request<'a> {
     pub(crate) identity: u64,
     /// The fingerprint of the Call-ID of the request.
     pub(crate) call_fingerprint: u128,
-    /// True if the request has priority over others.
     pub(crate) has_priority: bool,
-    /// Number of Route values at the end that belong in the Request-URI, because a strict router
-    /// moved them: 0 or 1.
+    /// Number of values at the end of the Route that are restored as the Request-URI (RFC 3261
+    /// §16.4): 1 if a strict router moved the Request-URI there, otherwise 0.
     pub(crate) restored: usize,
     /// The route token in the received Request-URI, if a strict router moved it there.
     pub(crate) token: Option<RouteToken>,
@@ -118,7 +118,6 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the Request-URI to forward.
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
     }

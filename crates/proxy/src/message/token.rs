@@ -1,7 +1,7 @@
 //! The route token: the user part of our Record-Route URI.
 //!
-//! It holds the address of the dialog's back end, the shard that counts the call, the minute when
-//! the token was made, and the flow of the other party (RFC 5626 §5.2). The other party is the
+//! The token holds the address of the dialog's back end, the shard that counts the call, the minute
+//! when the token was made, and the flow of the other party (RFC 5626 §5.2). The other party is the
 //! party of the dialog that is not the back end. The token also names the key of its MAC, because
 //! keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries the token back in
 //! its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
@@ -23,41 +23,45 @@ use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
-/// Version of tokens without the flow of the party that is not a back end.
+/// Version of route tokens without the flow of the party that is not a back end.
 const VERSION_WITHOUT_PEER: u8 = 3;
-/// Version of tokens that are not encrypted and have no time.
+/// Version of route tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
-/// Length of version and key mark in bytes.
+/// Length in bytes of the version of a token and of the mark that names its key.
 const HEAD: usize = 2;
-/// Length of shard, minute, kind and listener in bytes.
+/// Length in bytes of the shard, the minute, the byte `kind` and the listener in a token.
 const FIXED: usize = 1 + 4 + 1 + 1;
 /// Length of an IPv6 address and port in bytes.
 pub(super) const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
-/// Maximum length of the end: the name of a connection, or a local address.
+/// Maximum length in bytes of the last part of a token before the MAC: the name of a connection, or
+/// a local address.
 pub(super) const END_MAX: usize = 16;
 const _: () = assert!(CONNECTION_NAME <= END_MAX, "a connection fits");
 const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + END_MAX + MAC;
 
-/// Bits of the byte `kind`: the address of the back end, or of the peer, is an IPv6 address. The
-/// peer is the party of the dialog that is not the back end.
+/// Bit of the byte `kind` of a token: the address of the back end is an IPv6 address.
 const BACKEND_V6: u8 = 1;
+/// Bit of `kind`: the address of the peer is an IPv6 address. The peer is the party of the dialog
+/// that is not the back end.
 const PEER_V6: u8 = 2;
 /// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// Bit of `kind`: the address belongs to a user, not to a back end.
+/// Bit of `kind`: the address in the place of the back end is that of a user.
 const IS_USER: u8 = 8;
 /// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
-/// in its Via. An earlier version set this bit for each peer with a connection.
+/// in its Via. An earlier version of Tidegate set this bit for each peer with a connection.
 const HAS_OTHER_PORT: u8 = 128;
-/// Bit in the byte of the listener, which has few values: the peer has registered on this flow.
+/// Bit in the byte of the listener, whose index is below 16: the peer is a phone that has
+/// registered on this flow.
 const IS_REGISTERED: u8 = 128;
-/// Shift and mask of the transport to the back end in `kind`.
+/// Position in the byte `kind` of the lowest bit of the transport to the back end.
 const TRANSPORT: u32 = 4;
+/// Mask of the transport in `kind`, after the shift.
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
-/// The length in characters of the shortest token, which has [`VERSION_WITHOUT_AGE`]: a shard and
-/// an IPv4 address.
+/// The length in characters of the shortest token. It has the version [`VERSION_WITHOUT_AGE`], and
+/// contains a shard and an IPv4 address.
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
 /// The age up to which a token alone proves that a request belongs to a call. It equals the longest
@@ -81,7 +85,7 @@ impl Minutes {
     }
 }
 
-/// The content of a token.
+/// The content of a route token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteToken {
     /// The shard to which the call belongs.
@@ -90,37 +94,38 @@ pub(crate) struct RouteToken {
     pub(crate) backend: SocketAddr,
     /// The transport to the back end.
     pub(crate) transport: Transport,
-    /// The time when the token was made.
     pub(crate) made: Minutes,
-    /// The flow of the party that is not a back end, or `None` in a token of an earlier version.
+    /// The flow of the party of the dialog that is not the back end, or `None` in a token of an
+    /// earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
     pub(crate) is_user: bool,
 }
 
-/// The flow of the party that is not a back end: the flow on which its request arrived, or on which
-/// a request was sent to it.
+/// The flow of the peer, which is the party of a dialog that is not the back end. On this flow a
+/// request of the peer arrived, or a request was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerFlow {
-    /// The listener towards this party.
+    /// The listener at which messages of the peer arrive.
     pub(crate) listener: u8,
-    /// The address of this party, to which responses are sent.
+    /// The address of the peer, to which responses are sent.
     pub(crate) remote: SocketAddr,
-    /// The connection of this party to this process, if it uses a stream.
+    /// The connection of the peer to this process, if the peer uses a stream.
     pub(crate) connection: Option<ConnectionId>,
-    /// The local address to which this party sent its request in a datagram, if the listener has
-    /// the wildcard address.
+    /// The local address to which the peer sent its request in a datagram, if the listener has the
+    /// wildcard address.
     pub(crate) local: Option<IpAddr>,
-    /// True if the Via of this party named an address other than its source address.
+    /// True if the Via of the peer named another address than its source address.
     pub(crate) is_translated: bool,
-    /// True if this party asked for responses at its source port, over UDP, and its Via named
-    /// another port.
+    /// True if the peer asked for responses at its source port, over UDP, and its Via named another
+    /// port.
     pub(crate) has_other_port: bool,
-    /// True if this party has registered on this flow. Then it is reached on no other flow.
+    /// True if the peer is a phone that has registered on this flow. Requests to the phone then
+    /// leave on no other flow.
     pub(crate) is_registered: bool,
 }
 
-/// A token as it stands in a URI.
+/// A route token as text, for a URI.
 pub(crate) type TokenText = ArrayVec<u8, ENCODED_MAX>;
 
 impl RouteToken {
@@ -218,9 +223,9 @@ impl RouteToken {
         }
     }
 
-    /// Returns whether the token alone proves that a request belongs to a call. A token also counts
-    /// as fresh if it contains no time, or if the clock of its maker was not set or was ahead of
-    /// ours.
+    /// Returns whether the token is recent enough to prove, without other evidence, that a request
+    /// belongs to a call. A token also counts as fresh if it contains no time, or if the clock of
+    /// its maker was not set or was ahead of ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);
@@ -240,9 +245,10 @@ fn put_ip<const MAX: usize>(raw: &mut ArrayVec<u8, MAX>, ip: IpAddr) {
     }
 }
 
-/// Writes the end of the content of a token: the name of the connection or, without a connection,
-/// the local address. Their lengths differ. A process of an earlier version takes an address for a
-/// connection of another process.
+/// Writes the last part of a token before the MAC: the name of the connection or, without a
+/// connection, the local address. A name and an address differ in length, so a reader can
+/// distinguish them. A process of an earlier version reads an address as the name of a connection
+/// of another process.
 pub(super) fn put_end<const MAX: usize>(
     raw: &mut ArrayVec<u8, MAX>,
     keys: &Keys,

@@ -2,9 +2,10 @@
 //!
 //! The branch has `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process,
 //! identity of the received request, tag of the target, hash for loop detection, MAC. Shard and
-//! identity determine the response context, and the tag determines its branch. The process shows
-//! whether the context can be one of ours. After a restart the context does not exist, and the
-//! response is forwarded as if its request had been forwarded without state.
+//! identity determine the response context (RFC 3261 §16.2), and the tag determines the target
+//! within this context. The process shows whether the context can be one of ours. After a restart
+//! the context does not exist, and the response is forwarded as if its request had been forwarded
+//! without state.
 //!
 //! All parts can be derived again from a CANCEL of the request, from its target, and from the
 //! numbers of the process and the shard. So a process can cancel a request that its predecessor sent
@@ -40,9 +41,9 @@ pub(crate) struct TransactionBranch {
     pub(crate) shard: u8,
     /// The process that made the branch.
     pub(crate) process: ProcessMark,
-    /// Keyed hash of the received branch. It identifies the response context.
+    /// Keyed hash of the branch in the received request. It identifies the response context.
     pub(crate) identity: u64,
-    /// The tag of the target within that response context.
+    /// The tag of the target within the response context.
     pub(crate) tag: TargetTag,
     /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
     pub(crate) loop_hash: u32,

@@ -1,4 +1,4 @@
-//! The target of the responses to a request, in the form that the MAC of its branch covers.
+//! The target of the responses to a request. The MAC in our branch covers this target.
 
 use std::iter;
 use std::net::SocketAddr;
@@ -10,9 +10,9 @@ use crate::rejection::Rejection;
 
 /// Returns the target of responses to a request with this top Via that was received on `flow`.
 ///
-/// On a stream this is the address to which a new connection would be opened. The sender of a
-/// CANCEL may have lost the connection of its INVITE, and with it the source port. But the CANCEL
-/// needs the same branch as the INVITE.
+/// For a request on a stream, this is the address to which a new connection would be opened, not
+/// the source address. The reason is that a CANCEL needs the same branch as its INVITE, and comes
+/// from another port if the sender has lost the connection of the INVITE.
 pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
     match flow.transport.is_reliable() {
         true => listener_target(via, flow.remote),
@@ -20,10 +20,10 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
     }
 }
 
-/// Checks that the responses to a request with this top Via that was received on `flow` can be sent.
-/// No datagram can be sent to port 0. If such a request were forwarded, the responses would be lost
-/// here, and the back end would seem silent. The responses to a request on a stream go back on its
-/// connection, whatever the port in the Via.
+/// Checks that the responses to a request with this top Via that was received on `flow` can be
+/// sent. No datagram can be sent to port 0. If such a request were forwarded, this proxy could not
+/// pass on the responses, and the back end would seem silent. The responses to a request on a
+/// stream go back on its connection, whatever the port in the Via.
 pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection> {
     match way_back(via, flow).port() {
         0 => Err(Rejection::Reply(400, "responses cannot be sent to port 0")),

@@ -21,7 +21,7 @@ pub struct CallEntry {
     /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address,
     /// or `None` if it is not known.
     pub source: Option<IpNet>,
-    /// The tier in which requests of the call are served.
+    /// The [tier](Tier) in which requests of the call are served: with or without state.
     pub tier: Tier,
     /// True if the call counts towards `calls_max` of its back end.
     pub is_counted: bool,
@@ -70,7 +70,7 @@ impl CallState {
     }
 }
 
-/// The answer of a shard to an operator's last query for a call, until the operator takes it.
+/// The answer of a shard to the latest query of an operator for a call. It can be taken once.
 #[derive(Debug, Default)]
 pub struct CallAnswer(Mutex<Option<Answered>>);
 
@@ -81,15 +81,15 @@ struct Answered {
 }
 
 impl CallAnswer {
-    /// Takes the entries of the call with this Call-ID. Returns `None` if the shard's last answer
-    /// is about another call or was taken already, or if there is none.
+    /// Takes the entries of the call with this Call-ID. Returns `None` if there is no answer, if it
+    /// was taken before, or if it is about another call.
     pub fn take(&self, call_id: &[u8]) -> Option<Vec<CallEntry>> {
         let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answer.take_if(|answer| *answer.call_id == *call_id).map(|answer| answer.entries)
     }
 
-    /// Replaces the last answer. The shard does not wait for readers: if another thread reads at
-    /// this moment, the new answer is lost.
+    /// Replaces the answer to the previous query. The shard does not wait for readers: if another
+    /// thread reads at this moment, the new answer is lost.
     pub(crate) fn put(&self, call_id: &[u8], entries: Vec<CallEntry>) {
         if let Ok(mut answer) = self.0.try_lock() {
             *answer = Some(Answered { call_id: call_id.into(), entries });

@@ -55,15 +55,16 @@ pub struct Counters {
     pub requests_resent: Counter,
     /// Probes sent to back ends.
     pub probes: Counter,
-    /// Probes sent before their regular time, because of evidence against the back end.
+    /// Probes sent before their regular time, because of evidence that the back end is dead.
     pub questions: Counter,
     /// Responses retransmitted, either for a repeated request or because no ACK came.
     pub responses_resent: Counter,
     /// Requests that a back end rejected and that did not fail over, because the budget for
     /// failovers was used up.
     pub failovers_denied: Counter,
-    /// Responses that were not sent, as protection against amplification: the target has not shown
-    /// that it receives messages, and the response would exceed the limit.
+    /// Responses that were not sent, as protection against amplification. Their target has not
+    /// shown that it receives messages, and would have got more than `amplification_max` times the
+    /// bytes received.
     pub responses_withheld: Counter,
     /// Retransmissions of requests from back ends and users that were not sent, because the target
     /// has never shown that it receives messages.
@@ -80,8 +81,8 @@ pub struct Counters {
     pub bindings_answered: Counter,
     /// Branches of INVITEs to which we have sent a CANCEL.
     pub cancels: Counter,
-    /// Number of times that there was no room to remember an INVITE of the previous process, or a
-    /// CANCEL of one.
+    /// Number of times that there was no room to remember an INVITE of the previous process, or the
+    /// CANCEL of such an INVITE.
     pub lost_overflowed: Counter,
     /// Transactions that ended by a timeout.
     pub timeouts: Counter,
@@ -130,10 +131,11 @@ pub struct Counters {
     pub lookups: Arc<LookupCounters>,
     /// The upstream peers that take part in overload feedback.
     pub upstream: Views<UpstreamView>,
-    /// The heavy sources. If there are any, the share of drops applies only to their messages.
+    /// The sources that cause the overload. If there are any, messages of other sources are not
+    /// dropped before they are read.
     pub heavy: Views<HeavySource>,
-    /// The heavy sources that flood with emergency calls, with the rates of these calls. The share
-    /// of drops applies to these calls too.
+    /// The heavy sources that flood with emergency calls, each with the rate of these calls.
+    /// Emergency calls of other sources are not dropped before they are read.
     pub emergency_floods: Views<HeavySource>,
 }
 
@@ -176,8 +178,8 @@ impl Counters {
         &self.refused_after[bucket as usize]
     }
 
-    /// Returns the counter of shed messages of a class that belongs to existing work. Only some
-    /// configurations shed such messages.
+    /// Returns the counter of messages of this class that were shed although they belong to
+    /// existing work, such as a call. Only some configurations shed such messages.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
     }
@@ -203,7 +205,6 @@ impl Counters {
         &self.replied_for[place(status)].0[reason.index()]
     }
 
-    /// Counts a reply.
     pub(crate) fn count_reply(&self, status: u16, reason: ReplyReason) {
         let place = place(status);
         self.replied[place].add(1);

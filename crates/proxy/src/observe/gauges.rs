@@ -39,11 +39,12 @@ pub struct Gauges {
     /// Maximum wait, in ns. A message that has waited longer is rejected when its turn comes. Zero
     /// if there is no limit.
     pub wait_max: Counter,
-    /// The rank below which the law rejects new calls, in millionths.
+    /// The rank below which the law rejects new calls, in millionths. Each call has a random rank,
+    /// so the floor is also the rejected share of the calls.
     pub rank_floor: Counter,
     /// Counts of new work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
-    /// Sojourn of new work in the last completed second.
+    /// Sojourn (time from arrival to service) of new work in the last completed second.
     pub sojourn_of_new: SojournGauges,
     /// Sojourn of all other messages in the last completed second.
     pub sojourn_of_ongoing: SojournGauges,
@@ -59,8 +60,8 @@ pub struct Gauges {
     pub call_cost: Counter,
     /// Time to reject a call that is not admitted, in ns, or zero while it is not known.
     pub refusal_cost: Counter,
-    /// The maximum goodput at the current offered load, in millionths of the capacity, or zero
-    /// while it is not known.
+    /// The maximum goodput that any law could reach at the current offered load, in millionths of
+    /// the capacity, or zero while it is not known.
     pub bound: Counter,
     /// Share of the INVITEs and REGISTERs that the kernel drops, in millionths.
     pub thinned: Counter,
@@ -85,8 +86,8 @@ pub struct Gauges {
     pub challenges_forgotten: Counter,
     /// Number of sources that share the admitted new work, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
-    /// The rate up to which the work of each source is admitted, in thousandths of requests per
-    /// second, by bucket, or zero while there is no limit.
+    /// The rate up to which the work of a source of weight 1 is admitted, in thousandths of
+    /// requests per second, by bucket, or zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
     /// Number of times that a source was merged with others because the table of sources was
     /// full.
@@ -124,7 +125,7 @@ pub struct FlowCounters {
 /// A published [`SojournWindow`]. Times are in ns.
 #[derive(Debug, Default)]
 pub struct SojournGauges {
-    /// The number of messages.
+    /// The number of messages whose sojourn was measured.
     pub count: Counter,
     /// The shortest sojourn.
     pub min: Counter,

@@ -14,22 +14,24 @@ const WINDOW: Duration = Duration::from_millis(100);
 pub struct InForce {
     /// Commands that the shard executed, except new keys.
     pub commands: Counter,
-    /// Commands that the shard did not execute, because it did not understand them, or because
-    /// the shard's table of back ends has no room for the new ones.
+    /// Commands that the shard did not execute, because it did not understand them, or because the
+    /// shard's table of back ends has no room for additional back ends.
     pub commands_rejected: Counter,
     /// Number of the last command that the shard did not execute, counted from 1, or 0 if there was
     /// none. Commands with keys have no number.
     pub last_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
-    /// The law: its index in the [registry](registry::LAWS), from 1, or 0 before it is known.
+    /// The law in force: its index in the [registry](registry::LAWS), counted from 1, or 0 before
+    /// it is known.
     pub law: Counter,
-    /// The shadow law: its index in the registry, from 1, or 0 without a shadow law.
+    /// The shadow law, whose decisions have no effect: its index in the registry of laws, counted
+    /// from 1, or 0 without a shadow law.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
-    /// New work by the decision of the law in force and the decision of the shadow law, since the
-    /// shadow law started.
+    /// Number of pieces of new work, by bucket and by the decisions of the law in force and of the
+    /// shadow law, since the shadow law started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last completed window of a tenth of a second, in
     /// millionths.

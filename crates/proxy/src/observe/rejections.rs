@@ -11,14 +11,15 @@ use tidegate_world::{Counter, Timestamp};
 use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 
-/// Maximum number of bytes kept of a method and of a Call-ID.
+/// Maximum number of bytes kept of a method.
 pub(super) const METHOD_MAX: usize = 16;
+/// Maximum number of bytes kept of a Call-ID.
 pub(super) const CALL_ID_MAX: usize = 128;
 
 /// Maximum number of bytes kept of a From, a To and a Request-URI.
 pub(super) const ADDRESS_MAX: usize = 128;
 
-/// A rejected request and the conditions at that moment.
+/// A rejected request, with the reason and the load at the time of the rejection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// The time of the rejection.
@@ -26,7 +27,8 @@ pub struct Refusal {
     /// The address of the source. For a request with a transaction, it is the address to which its
     /// responses go.
     pub source: SocketAddr,
-    /// The class, if overload control rejected the request, or if no possible back end took it.
+    /// The class of the request, if overload control rejected it, or if no possible back end took
+    /// it.
     pub class: Option<Class>,
     /// The status of the response, or `None` if the request was dropped.
     pub status: Option<u16>,
@@ -46,12 +48,12 @@ pub struct Refusal {
     pub cause: &'static str,
     /// The name of the pool to which the request had been routed, if any.
     pub pool: Option<Box<str>>,
-    /// The load that the gate saw, under the same condition as `class`.
+    /// The load that the gate saw. It is recorded if `class` is.
     pub load: Option<LoadThen>,
 }
 
 impl Refusal {
-    /// Returns whether the request has this Call-ID. Only the kept bytes are compared.
+    /// Returns whether the request has this Call-ID. Only the first 128 bytes are compared.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
     }
@@ -62,7 +64,7 @@ impl Refusal {
 pub struct LoadThen {
     /// The share that the gate admitted of the new work in the bucket of the request, 0 to 1.
     pub allowance: f64,
-    /// The limit that the law set on new work in this bucket.
+    /// The limit that the law set on new work in the bucket of the request.
     pub limit: Allowance,
     /// Occupancy of the processor in the last completed window of a tenth of a second, 0 to 1.
     pub occupancy: f64,

@@ -30,12 +30,11 @@ pub(crate) struct Rejected<'a> {
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// For each reason, the current second and the number of rejections kept in it.
+    /// For each reason, the current second and the number of rejections kept in this second.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 
 impl Sampler {
-    /// Makes a sampler that stores the selected rejections in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self { settings, counters, kept: [(0, 0); _] }
     }
@@ -94,7 +93,7 @@ impl Sampler {
     }
 }
 
-/// A sampler of the gate's rejections, which records the load that the gate saw.
+/// A sampler of the requests that the gate rejects. It also records the load that the gate saw.
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,
@@ -103,19 +102,18 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Makes a trace that stores the selected rejections in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         let sampler = Sampler::new(settings, counters);
         Self { sampler, occupancy: RecentOccupancy::default(), status: Some(503) }
     }
 
-    /// Updates the occupancy after a reading of the processor.
+    /// Publishes the occupancy after a reading of the processor.
     pub(crate) fn on_load(&mut self, now: Timestamp, gate: &Gate) {
         let occupancy = self.occupancy.update(now, gate.signals().processor);
         self.sampler.counters.in_force.occupancy.set((occupancy * 1e6) as u64);
     }
 
-    /// Records a rejected message if it is selected.
+    /// Records a message that was rejected, if the sample selects it.
     pub(crate) fn note(
         &mut self,
         now: Timestamp,
@@ -127,7 +125,8 @@ impl Trace {
         self.record_routed(now, received, class, reason, gate, None);
     }
 
-    /// Records a rejected message that was routed to the pool of this name.
+    /// Records a rejected message that was routed to the pool of this name, if the sample selects
+    /// it.
     pub(crate) fn record_routed(
         &mut self,
         now: Timestamp,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A list of a shard as last published, for other threads.
+/// A list that a shard publishes for other threads to read.
 #[derive(Debug)]
 pub struct Views<T> {
     views: Mutex<Vec<T>>,
@@ -18,13 +18,13 @@ impl<T> Default for Views<T> {
 }
 
 impl<T: Clone> Views<T> {
-    /// Returns the list.
+    /// Returns the list that was published last.
     pub fn get(&self) -> Vec<T> {
         self.lock().clone()
     }
 
-    /// Publishes the list if it is not empty (`is_any`), or if it was not empty at the previous
-    /// publication.
+    /// Publishes the list that `views` returns. Does nothing if the published list is empty, and
+    /// the new one would be empty too (`is_any` is false).
     pub fn publish(&self, is_any: bool, views: impl FnOnce() -> Vec<T>) {
         if self.is_any.swap(is_any, Ordering::Relaxed) || is_any {
             *self.lock() = views();

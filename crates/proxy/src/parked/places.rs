@@ -10,7 +10,8 @@ use crate::shares::Amount;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The number of places in a shard, and the maximum number of bytes of the requests in them.
+/// The number of places for parked requests in a shard, and the maximum number of bytes of these
+/// requests.
 const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 
 /// The part of the places that strangers may take, so that requests of back ends and trusted
@@ -34,14 +35,15 @@ impl RequestSource {
     }
 }
 
-/// A holder of places. Each request counts for two holders: its source and its query.
+/// A holder of places. Each parked request counts for two holders: its source and the query for
+/// which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Source(u128),
     Question(Ticket),
 }
 
-/// The taken places.
+/// The places that parked requests have taken.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: Amount,
@@ -62,7 +64,7 @@ impl Places {
         !self.held(Holder::Question(ticket)).exhausts(self.free(source))
     }
 
-    /// Takes a place for a request with a buffer of this size.
+    /// Takes a place for a request whose buffer has this many bytes.
     pub(super) fn take(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.add(bytes);
         if source.is_stranger {
@@ -73,7 +75,7 @@ impl Places {
         }
     }
 
-    /// Gives back the place of a request with a buffer of this size.
+    /// Gives back the place of a request whose buffer has this many bytes.
     pub(super) fn give_back(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.remove(bytes);
         if source.is_stranger {
@@ -89,7 +91,6 @@ impl Places {
         }
     }
 
-    /// Returns whether no place is taken.
     #[cfg(test)]
     pub(super) fn are_free(&self) -> bool {
         let nothing = Amount::default();

@@ -1,13 +1,14 @@
-//! The client role: the restrictions that next hops have asked for, and the requests they may get.
+//! The client role of RFC 7339: the restrictions that next hops have asked for, and the requests
+//! that may be sent to them.
 //!
-//! All shards share the restrictions, because a server restricts this proxy as a whole. A value is
-//! read only from a response to a request of ours that comes from the address of a back end. Our
-//! branch proves that the request is ours. But a back end that does not know RFC 7339 passes on
-//! parameters that a server behind it has written into our Via (§11: "If the attacker can make the
-//! recipient believe that the overload status was created by its direct downstream neighbor (and
-//! not by the attacker further downstream), the recipient stops sending traffic to the victim.").
-//! So by default a pool obeys only back ends whose answer to a probe contained a value, because no
-//! other element receives a probe.
+//! All shards share the restrictions, because a server restricts this proxy as a whole. A feedback
+//! value is read only from a response to a request of ours that comes from the address of a back
+//! end. Our branch proves that the request is ours. But a back end that does not know RFC 7339
+//! passes on parameters that a server behind it has written into our Via (§11: "If the attacker can
+//! make the recipient believe that the overload status was created by its direct downstream
+//! neighbor (and not by the attacker further downstream), the recipient stops sending traffic to
+//! the victim."). So by default a pool obeys only back ends whose answer to a probe contained a
+//! feedback value, because no other element receives a probe.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,8 +39,8 @@ pub enum Obedience {
     /// itself gives feedback.
     #[default]
     Proven,
-    /// The pool obeys every back end from its first response on. Requests always offer overload
-    /// control.
+    /// The pool obeys every back end from the first response on. All requests to the pool offer
+    /// overload control.
     Always,
 }
 
@@ -61,10 +62,10 @@ struct Shared {
     seed: Seed,
     /// The parameters that offer overload control.
     offer: Box<str>,
-    /// True if there is any restriction. Without one, requests need not take the lock.
+    /// True if any next hop gives feedback. Otherwise requests need not take the lock.
     is_any: AtomicBool,
-    /// True once a next hop has asked for our load. Before that, an offer under
-    /// [`Obedience::Always`] needs no lock.
+    /// True once a next hop has asked for the number of calls a second that we would send without
+    /// restriction. Before that, an offer under [`Obedience::Always`] needs no lock.
     is_load_wanted: AtomicBool,
     /// Number of feedback values that were ignored because the table was full.
     overflowed: AtomicU64,
@@ -158,8 +159,8 @@ impl NextHops {
         offer.text(&self.0.offer)
     }
 
-    /// Returns the offer of a request that may be sent to `address`, and counts the request.
-    /// Returns `None` if the restriction of the next hop does not admit the request.
+    /// Decides whether a request may be sent to `address`, and counts the request. Returns `None`
+    /// if the restriction of the next hop does not admit the request.
     ///
     /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has
     /// not yet expired), the client applies the relevant algorithm to determine whether or not to
@@ -202,8 +203,8 @@ impl NextHops {
         }
     }
 
-    /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
-    /// which another next hop has no room.
+    /// Returns whether a next hop is known not to be overloaded, so that it may get requests that
+    /// another next hop does not admit.
     ///
     /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and
     /// is capable of processing the extra load."
@@ -219,9 +220,9 @@ impl NextHops {
         restrictions.get(&canonical(address)).is_some_and(|r| r.is_restricting(now))
     }
 
-    /// Reads the parameters that a back end has written into our Via. `obedience` is the strongest
-    /// obedience among the pools of the back end. `own` parses the parameters. It is called only if
-    /// they are needed.
+    /// Reads the overload control parameters that a back end has written into our Via. `obedience`
+    /// is the strongest obedience among the pools of the back end. `own` parses the parameters, and
+    /// is called only if they are needed.
     #[inline]
     pub(crate) fn on_response<'a>(
         &self,
@@ -244,10 +245,11 @@ impl NextHops {
         }
     }
 
-    /// Reads the parameters in the answer to a probe. They show whether the next hop gives
-    /// feedback. `obedience` is the strongest obedience among its pools. If the answer contains no
-    /// feedback under [`Obedience::Proven`], the restriction of the next hop ends. If no pool
-    /// obeys, the probe offers nothing, so the answer says nothing.
+    /// Reads the overload control parameters in the answer to a probe. They show whether the next
+    /// hop gives feedback. `obedience` is the strongest obedience among the pools of the next hop.
+    /// If the answer contains no feedback under [`Obedience::Proven`], the restriction of the next
+    /// hop ends. If no pool obeys the next hop, the probe offered no overload control, so its
+    /// answer is ignored.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -276,8 +278,8 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies a feedback value. The first value of a next hop is ignored unless `may_begin` is
-    /// true.
+    /// Applies a feedback value of the next hop at `address`. The first value of a next hop is
+    /// ignored unless `may_begin` is true.
     fn learn(
         &self,
         now: Timestamp,

@@ -6,11 +6,12 @@ use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
 use tidegate_sip::{Oc, OcLoad, OcSequence, OverloadControl};
 
-/// Maximum length of the parameters of a feedback in bytes: their names, 10 digits each for the
-/// value and the validity, and 18 characters for the sequence.
+/// Maximum length in bytes of the parameters that carry feedback: their names, 10 digits each for
+/// the value and the validity, and 18 characters for the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
 
-/// Maximum length of the parameters of an offer in bytes: all algorithms and the longest load.
+/// Maximum length in bytes of the parameters that offer overload control: all algorithms, and the
+/// largest value of our load.
 pub(crate) const OFFER_MAX: usize = 64;
 
 /// The overload control that our Via in a request offers to the next hop.
@@ -21,18 +22,20 @@ pub(crate) enum OverloadOffer {
     None,
     /// The algorithms that we support.
     Algorithms,
-    /// The algorithms that we support, and our original load in tenths of a call a second.
+    /// The algorithms that we support, and the load that we would send without restriction, in
+    /// tenths of a call a second.
     WithLoad(u32),
 }
 
 impl OverloadOffer {
-    /// Returns our offer to a server. `original_cps` is our original load in calls a second, or
-    /// `None` if the server has not asked for it.
+    /// Returns the offer to a server that gives feedback. `original_cps` is the load that we would
+    /// send without restriction, in calls a second, or `None` if the server has not asked for it.
     pub(crate) fn with(original_cps: Option<f64>) -> Self {
         original_cps.map_or(Self::Algorithms, |cps| Self::WithLoad((10.0 * cps).round() as u32))
     }
 
-    /// Returns the parameters of the offer. `algorithms` is the text that offers algorithms.
+    /// Returns the offer as parameters of a Via. `algorithms` is the text that offers algorithms
+    /// ([`offer_of`]).
     pub(crate) fn text(self, algorithms: &str) -> ArrayVec<u8, OFFER_MAX> {
         let mut text = ArrayVec::new();
         let written = match self {
@@ -73,7 +76,7 @@ pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }
 
-/// Returns those of the algorithms that a client offers that we know, or `None` if there are none.
+/// Returns the algorithms that a client offers and that we know, or `None` if there are none.
 ///
 /// RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
 pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
@@ -85,7 +88,7 @@ pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
     (!algorithms.is_empty()).then_some(algorithms)
 }
 
-/// Returns the original load that a client states, in calls a second.
+/// Returns the load that a client claims it would send without restriction, in calls a second.
 pub(crate) fn original_cps(via: &OverloadControl<'_>) -> Option<f64> {
     match via.load {
         Some(OcLoad::TenthsCps(tenths)) => Some(f64::from(tenths) / 10.0),
@@ -93,7 +96,7 @@ pub(crate) fn original_cps(via: &OverloadControl<'_>) -> Option<f64> {
     }
 }
 
-/// Returns whether a server asks for our original load.
+/// Returns whether a server asks for the load that we would send without restriction.
 pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
     via.load == Some(OcLoad::Wanted)
 }
@@ -123,8 +126,8 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
-/// Returns the parameters of a feedback for the Via of a response. These are the four parameters of
-/// the RFC, and our own parameter `oc-tgload` if `wants_load` is true.
+/// Returns feedback as parameters for the Via of a response. These are the four parameters of RFC
+/// 7339, and our own parameter `oc-tgload` if `wants_load` is true.
 ///
 /// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in
 /// conjunction with an "oc" parameter."

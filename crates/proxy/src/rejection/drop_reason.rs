@@ -3,8 +3,8 @@
 /// The reason why a message was dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// The message is not SIP, or lacks the parts that a response needs, or is an ACK that does not
-    /// follow the grammar. Or its responses would go to port 0.
+    /// The message is not SIP, lacks the parts that a response needs, is an ACK that does not
+    /// follow the grammar, or is a request whose responses would go to port 0.
     Malformed,
     /// A keep-alive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
@@ -24,8 +24,8 @@ pub enum DropReason {
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,
-    /// An ACK that follows the grammar and does not belong to an unknown call. Any other request in
-    /// its place would be rejected.
+    /// An ACK that is rejected for another reason than its grammar or an unknown call. It is
+    /// dropped, because an ACK gets no response.
     RejectedAck,
     /// The response would be longer than a datagram after our changes.
     TooLong,

@@ -6,12 +6,12 @@ use tidegate_control::Reason;
 pub(crate) const CALL_TABLE_FULL: &str = "call table is full";
 /// The text of the 503 when the transaction table has no room.
 pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
-/// The texts of the 503 when a source has used its share of the call table or of the transaction
-/// table.
+/// The text of the 503 when a source has used its share of the call table.
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
+/// The text of the 503 when a source has used its share of the transaction table.
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
-/// The text of the 503 when too many requests wait for names and look-ups.
+/// The text of the 503 when too many requests wait for the DNS or for look-ups of users.
 pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
 /// The text of the 404 when no store knows the user.
 pub(crate) const NO_USER: &str = "no such user";
@@ -41,16 +41,16 @@ pub enum ReplyReason {
     Timeout,
     /// The scheme of the Request-URI is not served.
     Scheme,
-    /// The namespace in `Require: resource-priority` is not known.
+    /// The request requires a resource priority, and none of its values is known.
     Priority,
     /// Proxy-Require, or Require in an OPTIONS to Tidegate itself, names an extension that Tidegate
     /// does not have.
     Extension,
-    /// Max-Breadth is too small.
+    /// Max-Breadth (RFC 5393) allows fewer branches than the request needs.
     Breadth,
     /// The call is not known.
     NoCall,
-    /// The request has passed this proxy before.
+    /// The request has come back to this proxy unchanged.
     Loop,
     /// Max-Forwards is used up.
     Hops,
@@ -70,7 +70,7 @@ pub enum ReplyReason {
     NoAddress,
     /// The name in the request could not be resolved.
     Unresolved,
-    /// Too many requests wait for names and look-ups.
+    /// Too many requests wait for the DNS or for look-ups of users.
     Parked,
     /// No store knows the user.
     NoUser,
@@ -86,11 +86,11 @@ pub enum ReplyReason {
     Shed,
     /// Any other reason.
     Other,
-    /// The gate rejected the new work.
+    /// New work was rejected, for this reason.
     Work(Reason),
 }
 
-/// The number of reasons other than those of the gate.
+/// The number of variants other than [`ReplyReason::Work`].
 const OWN: usize = 27;
 
 impl ReplyReason {
@@ -183,7 +183,8 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the reason that a status means if the text of the response shows no other reason.
+    /// Returns the usual reason of a response with this status, if the text of the response shows
+    /// no other reason.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,

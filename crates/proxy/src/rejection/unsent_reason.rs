@@ -7,20 +7,20 @@ use super::reply_reason::ReplyReason;
 /// The reason why a request could not be sent on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnsentReason {
-    /// The connection has failed or could not be opened, or a limit is reached.
+    /// The connection has failed or could not be opened, or a limit is reached, such as that on
+    /// connections.
     Failed,
     /// The peer reads its connection too slowly.
     BackedUp,
-    /// The request was to leave on a certain connection, such as that of a phone, which no longer
-    /// exists.
+    /// The request had to leave on a certain connection, such as that of a phone, and this
+    /// connection no longer exists.
     FlowGone,
 }
 
 impl UnsentReason {
-    /// All reasons.
     pub(crate) const ALL: [Self; 3] = [Self::Failed, Self::BackedUp, Self::FlowGone];
 
-    /// Returns the reason that the transport has reported.
+    /// Returns the reason for a failure whose cause the transport has reported.
     pub(crate) fn of(cause: Cause) -> Self {
         match cause {
             Cause::BackedUp => Self::BackedUp,
@@ -29,7 +29,7 @@ impl UnsentReason {
         }
     }
 
-    /// Returns the status of the response to the request.
+    /// Returns the status of the response to a request that could not be sent.
     ///
     /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward
     /// a request (see Section 18.4), the proxy MUST behave as if the forwarded request received a
@@ -44,7 +44,7 @@ impl UnsentReason {
         }
     }
 
-    /// Returns the reason of the response to the request.
+    /// Returns the reason of the response to a request that could not be sent.
     pub(crate) fn reply_reason(self) -> ReplyReason {
         match self {
             Self::Failed => ReplyReason::Failed,

@@ -1,18 +1,18 @@
-//! The outstanding queries, sent or not, and the division of the DNS among domains.
+//! The outstanding DNS queries, and the division of the places for them among domains.
 //!
 //! If a name server does not answer, each query to it stays outstanding for seconds. The number of
-//! queries that are sent and not answered is limited, so each takes a place, and the names of one
-//! domain must not take all places. A domain may take at most as many places as remain free, as in
-//! the shared [tables](crate::shares). The domains take turns. Names that have been resolved before
-//! come first, and a part of the places is reserved for them, so that they stay resolvable during a
-//! flood of queries for other names.
+//! queries that are sent and not answered is limited. So each query takes one of a limited number
+//! of places, and the names of one domain must not take all places. A domain may take at most as
+//! many places as remain free, as in the shared [tables](crate::shares). The domains take turns.
+//! Names that have been resolved before come first, and a part of the places is reserved for them,
+//! so that they stay resolvable during a flood of queries for other names.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// One place in this many is reserved for names that have been resolved before.
+/// Of this many places, one is reserved for queries for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
-/// The number of queries that may be outstanding for each query that may be sent at once.
+/// The maximum number of outstanding queries, for each query that may be sent and not answered yet.
 const OUTSTANDING_PER_SENT: usize = 16;
 
 /// Outstanding queries by domain. Some have been sent, and the others wait to be sent.
@@ -20,12 +20,12 @@ pub(super) struct Backlog {
     sent_max: usize,
     all: Load,
     domains: BTreeMap<Box<str>, Domain>,
-    /// The domains with waiting queries, in the order of their turns: one list for known names, and
-    /// one for others.
+    /// The domains with waiting queries, in the order of their turns: one list for names that have
+    /// been resolved before, and one for others.
     turns: [VecDeque<Box<str>>; 2],
 }
 
-/// Numbers of queries.
+/// The number of outstanding queries, and how many of these were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Load {
     outstanding: usize,
@@ -36,7 +36,8 @@ struct Load {
 #[derive(Default)]
 struct Domain {
     load: Load,
-    /// Queries that wait, oldest first: one list for known names, and one for others.
+    /// Queries that wait to be sent, oldest first: one list for names that have been resolved
+    /// before, and one for others.
     waiting: [VecDeque<u64>; 2],
 }
 
@@ -47,18 +48,17 @@ impl Backlog {
         Self { sent_max, all, domains, turns }
     }
 
-    /// Returns the maximum number of outstanding queries.
     pub(super) fn outstanding_max(&self) -> usize {
         self.sent_max * OUTSTANDING_PER_SENT
     }
 
-    /// Returns whether there is room for a query for this name.
+    /// Returns whether there is room for a query for this name. `is_known` is true if the name has
+    /// been resolved before.
     pub(super) fn has_room(&self, name: &str, is_known: bool) -> bool {
         let held = self.domains.get(domain_of(name)).map_or(0, |domain| domain.load.outstanding);
         may_take(self.outstanding_max(), self.all.outstanding, held, is_known)
     }
 
-    /// Adds a query.
     pub(super) fn push(&mut self, id: u64, name: &str, is_known: bool) {
         self.all.outstanding += 1;
         let key = domain_of(name);
@@ -134,8 +134,8 @@ impl Backlog {
     }
 }
 
-/// Returns whether one more query may take one of `max` places. `taken` places are taken, and names
-/// of its domain have `held` of these.
+/// Returns whether one more query may take one of `max` places. `taken` places are taken, `held` of
+/// them by queries for names of the same domain.
 fn may_take(max: usize, taken: usize, held: usize, is_known: bool) -> bool {
     match is_known {
         true => taken < max,
@@ -147,8 +147,8 @@ fn lane(is_known: bool) -> usize {
     usize::from(!is_known)
 }
 
-/// Returns the last two labels of a name. Under a public suffix of two labels, several owners share
-/// a domain.
+/// Returns the last two labels of a name. Under a public suffix of two labels, such as `co.uk`,
+/// several owners share a domain.
 fn domain_of(name: &str) -> &str {
     let bare = name.strip_suffix('.').unwrap_or(name);
     bare.rmatch_indices('.').nth(1).map_or(name, |(dot, _)| &name[dot + 1..])

@@ -3,8 +3,8 @@
 //! An answer is used until it expires. Then the name is queried again. If the query fails, the
 //! expired answer stays in use for at most a day (RFC 8767).
 //!
-//! After a failure, a name is queried again only after growing pauses, whether an older answer is
-//! known or not. This keeps load off failing servers.
+//! After a failed query, a name is queried again only after growing pauses, whether an older answer
+//! is known or not. This keeps load off failing servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tidegate_world::{RecordType, Timestamp};
 
 use super::records::Records;
 
-/// Minimum and maximum lifetime of an answer, for any TTL. Because of the minimum, a record with
-/// TTL 0 does not cause a query for each request. Because of the maximum, a change is noticed in
-/// time.
+/// Minimum and maximum lifetime of a cached answer, whatever its TTL. Because of the minimum, a
+/// record with TTL 0 does not cause a query for each request. Because of the maximum, a change in
+/// the DNS is noticed within an hour.
 pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// Minimum and maximum lifetime of a negative answer: there is no such record.
+/// Minimum and maximum lifetime of a negative answer, which says that there is no such record.
 ///
 /// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
 /// response". A name that has just been added to the DNS should be usable soon.
@@ -41,17 +41,19 @@ const AHEAD_MIN: Duration = Duration::from_secs(2);
 /// RFC 8767 §5 suggests between one and three days.
 pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The pause after the first failure. Each further failure doubles it.
+/// The time for which a name is not queried after a failure. Each further failure doubles this
+/// time.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The maximum number of doublings: the pause grows to 32 s. RFC 2308 §7 forbids more than 5
-/// minutes.
+/// The maximum number of times that the pause after a failure is doubled: it grows to 32 s. RFC
+/// 2308 §7 forbids more than 5 minutes.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// The precision of the order of use. A used entry moves in the order at most once in this time.
+/// The precision of the order in which entries were last used. An entry moves in this order at most
+/// once in this time.
 const USE_GRAIN: Duration = Duration::from_secs(1);
 
-/// A type of record and a name.
+/// The key of a cached answer: a record type and a name.
 pub(super) type Key = (RecordType, Arc<str>);
 
 /// A bounded map of answers. The least recently used answer is evicted.
@@ -65,12 +67,12 @@ pub(super) struct Cache {
     evicted: u64,
 }
 
-/// The time and the number of a use.
+/// The time at which an entry was last used, and the number of this use.
 type Used = (Timestamp, u64);
 
 struct Entry {
     known: Option<Known>,
-    /// Failures since the last answer.
+    /// Number of failed queries since the last answer.
     failures: u32,
     /// Time before which the name is not queried, after a failure.
     paused_until: Timestamp,
@@ -79,12 +81,12 @@ struct Entry {
 
 struct Known {
     records: Records,
-    /// The answer is refreshed from this time on.
+    /// Time from which on the name is queried again, although the answer is still valid.
     ahead_from: Timestamp,
     until: Timestamp,
 }
 
-/// The known state of a name.
+/// The cached state of the records of a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
     /// The last answer, or `None` if there is none or it expired at least [`STALE_MAX`] ago.
@@ -109,13 +111,12 @@ pub(super) enum Age {
 }
 
 impl Cache {
-    /// Creates a cache with room for `entries_max` answers.
     pub(super) fn new(entries_max: usize) -> Self {
         let (by_name, by_use) = Default::default();
         Self { by_name, by_use, entries_max, uses: 0, evicted: 0 }
     }
 
-    /// Returns the known state of a name, and counts this as a use.
+    /// Returns the cached state of a name, and counts this as a use.
     pub(super) fn touch(&mut self, now: Timestamp, record: RecordType, name: &str) -> View {
         let Some(all) = self.by_name.get_mut(&record) else { return View::default() };
         let Some(entry) = all.get_mut(name) else { return View::default() };
@@ -130,14 +131,13 @@ impl Cache {
         view
     }
 
-    /// Returns whether an answer is known, even if it has expired, that may be used while there is
-    /// no newer one.
+    /// Returns whether an answer is cached that may be used, even if it has expired.
     pub(super) fn is_known(&self, now: Timestamp, (record, name): &Key) -> bool {
         let entry = self.by_name.get(record).and_then(|all| all.get(name));
         entry.is_some_and(|entry| entry.view(now).records.is_some())
     }
 
-    /// Stores an answer for its TTL, within limits. Returns the previous one.
+    /// Stores an answer for its TTL, within the limits of this cache. Returns the previous answer.
     pub(super) fn learn(
         &mut self,
         now: Timestamp,
@@ -159,7 +159,6 @@ impl Cache {
         known.map(|known| known.records)
     }
 
-    /// Records that a query has failed.
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
         // RFC 2308 §7 allows caching of failures. Without it, each request would query a failing
@@ -173,7 +172,6 @@ impl Cache {
         self.by_use.len()
     }
 
-    /// Returns the number of answers evicted to make room.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }

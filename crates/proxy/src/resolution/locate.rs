@@ -1,13 +1,13 @@
 //! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which a
 //! request with this URI can be sent.
 //!
-//! Each walk runs the procedure from the beginning, and uses the cached answers. If an answer is
-//! missing, the walk sends a query, and the request waits for it. When the answer has come, another
-//! walk starts and gets further. So no state is kept for each request, and requests to one domain
-//! share all queries.
+//! A [`Walk`] runs the procedure from the beginning, and uses the cached answers. If an answer is
+//! missing, the walk sends a query, and the request waits for the answer. When the answer has come,
+//! another walk starts and gets further. So no state is kept for each request, and requests to one
+//! domain share all queries.
 //!
-//! A request waits only for the answers that decide on the first target. If failover targets are
-//! not known yet, the walk queries them and leaves them out.
+//! A request waits only for the answers that decide on the first target. If the addresses of
+//! failover targets are not known yet, the walk queries them, but does not wait for them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -77,10 +77,10 @@ pub struct Target {
 /// Targets in the order of attempts.
 pub type Targets = SmallVec<[Target; 4]>;
 
-/// The outcome of a walk.
+/// The result of looking for the targets of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. Those after the
+    /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. All but the
     /// first are for failover (RFC 3263 §4.3).
     Targets(Targets),
     /// The request has to wait for the query of this ticket.
@@ -199,7 +199,8 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         Ok(transports.of_scheme(secure).map(|transport| Choice::new(transport, name)).collect())
     }
 
-    /// Uses the servers of the first service that has any.
+    /// Returns the servers of the first of these services that has any. If none has servers,
+    /// returns the addresses of the domain itself.
     fn services(mut self, choices: &Choices, determined: Transport, name: &Name) -> Located {
         let mut declined = false;
         for choice in choices {
@@ -228,7 +229,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Collects the addresses of a service's servers, by RFC 2782.
+    /// Returns the addresses of the servers of a service, in the order that RFC 2782 requires.
     fn servers(mut self, transport: Transport, servers: &[SrvRecord]) -> Located {
         let room = if servers.len() > 1 { ADDRESSES_OF_SERVER_MAX } else { TARGETS_MAX };
         for server in order_servers(servers, self.hash).into_iter().take(SERVERS_MAX) {
@@ -237,7 +238,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Collects at most `room` addresses of a host.
+    /// Adds at most `room` addresses of a host to the targets.
     fn collect(&mut self, transport: Transport, host: &str, port: u16, room: usize) {
         let before = self.found.targets.len();
         for record in self.resolution.families.clone() {

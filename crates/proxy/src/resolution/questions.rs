@@ -17,7 +17,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time after which a query is abandoned.
 ///
-/// This leaves time for a resolver that tries a second server after 5 s of silence.
+/// In this time, a resolver can try a second server after 5 s of silence of the first.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
 /// Maximum age at which a query is still sent. Requests would not wait long enough for the answer
@@ -33,13 +33,13 @@ pub(super) struct Questions {
     /// Queries by ascending id, which is also the order in which they were asked.
     outstanding: BTreeMap<u64, Asked>,
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, u64>>,
-    /// Abandoned queries, oldest first. Their answers are still worth caching.
+    /// Abandoned queries, oldest first. If an answer still arrives, it is cached.
     given_up: VecDeque<(u64, Key)>,
     backlog: Backlog,
-    /// Time of the last input.
+    /// The current time, as last passed by a caller.
     now: Timestamp,
     next: u64,
-    /// Queries with a lower id have waited longer than [`PATIENCE`].
+    /// Queries with a lower id have been outstanding for longer than [`PATIENCE`].
     overdue_before: u64,
     /// The time of the last answer that was not a failure.
     heard: Option<Timestamp>,
@@ -49,7 +49,6 @@ pub(super) struct Questions {
 struct Asked {
     key: Key,
     at: Timestamp,
-    /// True if the query was sent.
     is_sent: bool,
 }
 
@@ -57,18 +56,19 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) id: QueryId,
-    /// True if the query has waited longer than [`PATIENCE`].
+    /// True if the query has been outstanding for longer than [`PATIENCE`].
     pub(super) is_overdue: bool,
 }
 
-/// A change that is due because time has passed.
+/// A change to an outstanding query that is due because time has passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Requests that have an older answer no longer wait for this query.
+    /// The query has been outstanding for longer than [`PATIENCE`]. Requests that can use an
+    /// expired answer no longer wait for it.
     Overdue(QueryId, Key),
-    /// The query is abandoned.
+    /// The query is abandoned, because it was sent and no answer came in time.
     GivenUp(QueryId, Key),
-    /// The query is abandoned before it was sent, because too many others had no answer.
+    /// The query is abandoned before it was sent, because too many other queries had no answer.
     Unsent(QueryId),
 }
 
@@ -106,7 +106,8 @@ impl Questions {
 
     /// Queues a query for a name without an outstanding query. Returns `None` if too many queries
     /// are outstanding, in all or for names of the same domain. A quarter of the places is reserved
-    /// for known names, so that these stay resolvable during a flood of queries for other names.
+    /// for names that have been resolved before (`is_known`), so that these stay resolvable during
+    /// a flood of queries for other names.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -147,7 +148,7 @@ impl Questions {
         self.is_silent
     }
 
-    /// Returns the next change whose time has come.
+    /// Returns the next change that is due at `now`.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
         self.now = now;
         let (&first, asked) = self.outstanding.first_key_value()?;
@@ -172,7 +173,7 @@ impl Questions {
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
-    /// Returns the time of the next change, or `None` if no query is outstanding.
+    /// Returns the time at which the next change is due, or `None` if no query is outstanding.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.outstanding.first_key_value()?;
         let overdue = self.outstanding.range(self.overdue_before..).next();
@@ -180,7 +181,6 @@ impl Questions {
         Some(overdue.into_iter().fold(first.at + ANSWERS_WITHIN, Timestamp::min))
     }
 
-    /// Returns the next query to send.
     pub(super) fn poll_query(&mut self) -> Option<Query> {
         loop {
             let id = self.backlog.pop()?;
@@ -195,7 +195,6 @@ impl Questions {
         }
     }
 
-    /// Returns the number of outstanding queries.
     pub(super) fn len(&self) -> usize {
         self.outstanding.len()
     }

@@ -12,7 +12,7 @@ use super::transport::of_service;
 /// The largest number of records kept from one answer.
 pub(super) const KEPT_MAX: usize = 32;
 
-/// The content of an answer, parsed and bounded.
+/// The content of a DNS answer, parsed and limited to [`KEPT_MAX`] records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
     /// Addresses of a host.
@@ -23,7 +23,7 @@ pub(crate) enum Records {
     Services(Arc<[Service]>),
     /// There are SRV records, but none of them names a server.
     Declined,
-    /// There are no such records.
+    /// The name has no records of the queried type.
     Absent,
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct Service {
 }
 
 impl Records {
-    /// Reads an answer to a query for records of this type, and the TTL of the answer if it has
-    /// one. Returns `None` if the query failed, or the answer has another type.
+    /// Reads the answer to a query for records of the type `record`, and the TTL of the answer if
+    /// it has one. Returns `None` if the query failed, or the answer has another type.
     pub(crate) fn of(record: RecordType, answer: &QueryAnswer) -> Option<(Self, Option<Duration>)> {
         match (record, answer) {
             (RecordType::A | RecordType::Aaaa, QueryAnswer::Addresses(addresses, ttl)) => {

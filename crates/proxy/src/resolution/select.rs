@@ -9,7 +9,7 @@
 //! weights, and so on, as RFC 2782 requires. The order of two servers does not depend on other
 //! servers with a weight above 0. So adding or removing such a server does not move requests
 //! between the others. If the servers were drawn one after another, requests would move. Servers
-//! with weight 0 share one weight of 1, so their order depends on their number.
+//! with weight 0 share one weight of 1, so the time of each depends on how many of them there are.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -67,8 +67,8 @@ impl Rates {
 /// Returns the addresses of one server in the order in which the request with this hash tries them.
 ///
 /// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate the records to share
-/// the load. The hash shares the load too, and the order stays the same when the answer is
-/// refreshed.
+/// the load. The hash of the request shares the load too, and the order stays the same when the DNS
+/// answer is refreshed.
 pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
     let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
         .iter()

@@ -43,7 +43,7 @@ pub(super) fn of_service(service: &str) -> Option<Transport> {
     Some(*transport)
 }
 
-/// Returns the prefix before the domain in the name of a transport's SRV records.
+/// Returns the part before the domain in the name of the SRV records for a transport.
 pub(crate) fn service_prefix(transport: Transport) -> &'static str {
     // RFC 3263 §4.2: "For a SIP URI, if the client wishes to use TLS, it also uses the service
     // identifier "_sips" for that specific transport, otherwise, it uses "_sip"."
@@ -91,7 +91,8 @@ impl Transports {
         self.0.iter().position(|known| *known == transport)
     }
 
-    /// Returns the transports whose SRV records are queried if there are no NAPTR records.
+    /// Returns the transports whose SRV records are queried if there are no NAPTR records. `secure`
+    /// is true for a SIPS URI.
     pub(super) fn of_scheme(&self, secure: bool) -> impl Iterator<Item = Transport> + use<'_> {
         // RFC 3263 §4.1: "Queries are done using the service identifier "_sip" for SIP URIs and
         // "_sips" for SIPS URIs."

@@ -2,7 +2,7 @@
 //!
 //! The registrar stores the Path with the binding, and writes it into the Route of each request for
 //! that phone. So the request comes to us, with a [flow token](crate::message::flow_token) that
-//! says on which flow the phone has registered.
+//! identifies the flow on which the phone has registered.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Method, Scheme};
@@ -89,8 +89,8 @@ fn supports_path(message: &Message<'_>) -> bool {
         .any(|tag| tag.trim_ascii().eq_ignore_ascii_case(b"path"))
 }
 
-/// Returns whether we are the first hop of a user agent that registers this flow as one of several
-/// (RFC 5626): its Contact has a `reg-id` together with an instance ID (§6).
+/// Returns whether this REGISTER comes directly from a user agent that registers its flow as one of
+/// several (RFC 5626): its Contact has a `reg-id` together with an instance ID (§6).
 ///
 /// RFC 5626 §5.1: "In addition, the first node MUST include an "ob" URI parameter in its Path
 /// header field value." "If the edge proxy is not the first SIP node after the UAC it MUST NOT

@@ -1,4 +1,5 @@
-//! The flow of the other party of a dialog, for the route token in our Record-Route.
+//! The flow of the party of a dialog that is not a back end, for the route token in our
+//! Record-Route.
 
 use tidegate_sip::listener_target;
 use tidegate_world::Flow;
