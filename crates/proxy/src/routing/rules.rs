@@ -1,4 +1,4 @@
-//! The rules for requests that have neither a Route nor a dialog: `[[route]]`.
+//! The `[[route]]` rules of the configuration, for requests that have neither a Route nor a dialog.
 
 use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
