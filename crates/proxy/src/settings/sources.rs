@@ -7,14 +7,14 @@ use tidegate_control::{Limit, Per};
 
 use crate::message::priority::Priority;
 
-/// The settings for sources.
+/// Settings that distinguish, limit and ban the sources of messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
     /// Calls that take precedence over others.
     pub priority: Option<Priority>,
-    /// Limits. The first one that matches a source applies.
+    /// Limits on the new work of sources. The first limit that matches a source applies.
     pub limits: Vec<SourceLimit>,
-    /// Weights of sources. The first one that matches a source applies.
+    /// Weights of sources in fair shares. The first weight that matches a source applies.
     pub weights: Vec<SourceWeight>,
     /// The definition of a flood, and the ban of its source. If `None`, floods do not cause bans.
     pub flood: Option<Flood>,
@@ -87,10 +87,10 @@ pub enum Excess {
 /// The definition of a flood, and its ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog.
-    /// A higher rate is a flood.
+    /// Rate in messages per second above which the messages of a source are a flood. Only messages
+    /// that ask for new work, are malformed, or falsely claim to be in-dialog are counted.
     pub above_cps: u32,
-    /// Number of consecutive seconds above that rate after which the source is banned.
+    /// Number of consecutive seconds above the rate `above_cps` after which the source is banned.
     pub after_s: u32,
     /// Duration of the ban.
     pub ban: Duration,
