@@ -54,7 +54,7 @@ pub(crate) fn cancel_request(
     table.settle(step.now, handle, context);
 }
 
-/// Cancels all branches without a final response, and prevents new ones.
+/// Cancels all branches that have no final response, and starts no further branches.
 pub(crate) fn cancel_all(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -72,8 +72,8 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: at once if the branch has had a provisional response, otherwise
-/// as soon as one arrives.
+/// Cancels one branch of an INVITE. The CANCEL is sent at once if the branch has had a provisional
+/// response, otherwise as soon as a provisional response arrives.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,
