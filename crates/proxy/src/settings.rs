@@ -24,7 +24,7 @@ use feedback::FeedbackSettings;
 use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
-/// Reference to a back end: the slot of its pool, and its slot in the pool.
+/// Reference to a back end: the index of its pool, and its index in this pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BackendRef {
     pub(crate) pool: u16,
@@ -113,7 +113,7 @@ pub enum Senders {
 /// Destination of the requests that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleTarget {
-    /// The pool at this index.
+    /// The pool at this index of [`Settings::pools`].
     Pool(usize),
     /// The address in the Request-URI, for trusted sources and back ends only.
     RequestUri,
@@ -162,7 +162,7 @@ pub struct Overload {
     pub gate: control::Settings,
     /// The order in which waiting messages are served.
     pub queueing: Queueing,
-    /// Disposal of messages that are not admitted.
+    /// The treatment of messages that are not admitted.
     pub disposal: Disposal,
     /// True if overload control also decides on INVITEs within a call.
     pub reinvites: bool,
@@ -367,7 +367,7 @@ pub struct Settings {
     pub removed_backend: Duration,
     /// Rules for new requests. The first rule that matches a request determines its destination.
     pub rules: Vec<Rule>,
-    /// The secret that all instances at our address share.
+    /// The secret from which keys are derived. All instances at our address have the same secret.
     pub secret: Secret,
     /// Admission and queueing of new work.
     pub overload: Overload,
@@ -394,9 +394,9 @@ pub struct Settings {
     pub transactions_max: usize,
     /// Maximum number of bytes that the transactions of this shard use, with their messages.
     pub transaction_bytes_max: usize,
-    /// T1, T2 and T4 over UDP.
+    /// The SIP timers T1, T2 and T4 over UDP.
     pub timing: Timing,
-    /// Sampling of rejections for operators.
+    /// Settings for the sample of rejections that operators can read.
     pub trace: TraceSettings,
     /// Maximum ratio of bytes sent to bytes received, for an address that has never shown that it
     /// receives anything, or 0 for no limit.

@@ -33,8 +33,7 @@ pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Returns whether so little of a table of size `max` is free that the limit for each source
-/// applies.
+/// Returns whether a table of size `max` is so full that each source is limited to a share.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4

@@ -52,8 +52,9 @@ pub(crate) struct Snapshot {
     pub(crate) failure_pause: Duration,
     /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// Pools to which rules route calls from sources other than back ends, and their backups, each
-    /// once. Empty if none of these pools has limits, or if a rule routes such calls to users.
+    /// Pools to which rules route calls from sources other than back ends, and the backups of these
+    /// pools, each once. Empty if none of these pools has limits, or if a rule routes such calls to
+    /// users.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
@@ -113,7 +114,7 @@ impl Snapshot {
         self.locate(now);
     }
 
-    /// Returns the offer of overload control for requests to a back end at `address`.
+    /// Returns the overload control (RFC 7339) that requests to a back end at `address` offer.
     pub(crate) fn offer_to(
         &self,
         now: Timestamp,
@@ -309,9 +310,9 @@ fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[
     firsts.iter().map(|firsts| firsts.iter().map(|first| strongest[first]).collect()).collect()
 }
 
-/// Returns the pools to which rules route calls from sources other than back ends, and their
-/// backups. The list is empty if none of them has limits, or if such calls may be routed to users,
-/// which have no limits.
+/// Returns the pools to which rules route calls from sources other than back ends, and the backups
+/// of these pools. The list is empty if none of these pools has limits, or if such calls may be
+/// routed to users, which have no limits.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {

@@ -1,4 +1,4 @@
-//! One step of the pipeline, for a message or a timer, with the parts of the shard that serve it.
+//! One step of the pipeline: the service of a message or of a timer.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
-/// The arguments of a stage that serves a message, and the facts that it finds.
+/// The arguments of a stage that serves a message, and the facts that the stage finds.
 pub(crate) struct Step<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,
@@ -76,7 +76,7 @@ pub(crate) enum SourceEvidence {
     Nothing,
     /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
-    /// The sender receives the messages sent to its address: its message contains a value that it
-    /// could not know otherwise.
+    /// The sender receives the messages sent to its address, because its message contains a value
+    /// that was only in such a message.
     Receives,
 }

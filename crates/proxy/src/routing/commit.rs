@@ -182,9 +182,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts new work that has the Call-ID of a known call, at the back end of that call. If the back
-/// end rejects the work and the call is over (`goes_on` is false), another back end of the pool
-/// gets the work. The policy of the pool uses `key` to select a back end for a failover.
+/// Starts new work with the Call-ID of a known call, at the back end of that call. If the back end
+/// rejects the work and the call is over (`goes_on` is false), another back end of the pool gets
+/// the work. The policy of the pool uses `key` to select a back end for a failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

@@ -11,8 +11,8 @@ use crate::routing::next_hop::NextHop;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 
-/// Maximum number of back ends to which one request is forked. The configuration has a lower limit,
-/// [`FORK_MAX`](crate::settings::FORK_MAX), so this one is only a safeguard.
+/// Maximum number of back ends to which one request is forked. This limit is only a safeguard,
+/// because the configuration has a lower one, [`FORK_MAX`](crate::settings::FORK_MAX).
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// The maximum and default Max-Breadth of a received request.

@@ -55,7 +55,7 @@ pub(crate) struct NextHop {
     /// The index of the listener toward the target, if the dialog or the registration of the target
     /// has recorded one.
     pub(crate) egress: Option<u8>,
-    /// Evidence in the request that it belongs to the call.
+    /// Evidence in the request that the request belongs to its call.
     pub(crate) evidence: Evidence,
     pub(crate) origin: Origin,
 }
@@ -103,7 +103,8 @@ impl NextHop {
         }
     }
 
-    /// Makes the plan for writing a request that came in at the listener `ingress`.
+    /// Returns the [`ForwardPlan`] by which the request is written. `ingress` is the listener at
+    /// which the request came in.
     pub(crate) fn forward_plan(
         &self,
         now: Timestamp,

@@ -12,7 +12,8 @@ use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// Maximum number of Route values that may name us. A request that passes us once has one such
-/// value, or two if it arrives at one listener and leaves from another. It may pass us twice.
+/// value, or two if it arrives at one listener and leaves from another. A request may pass us
+/// twice.
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The leading Route values that name us, and the value after them.
@@ -31,7 +32,7 @@ pub(crate) struct RouteSet<'a> {
 
 /// The first Route value that does not name us.
 pub(crate) enum Next<'a> {
-    /// No further Route.
+    /// No Route value is left after those that name us.
     None,
     /// A Route to a target. The flag is `true` if the target is a strict router.
     Target(Target, bool),

@@ -67,7 +67,7 @@ pub(crate) struct NewRequest<'s, 'a> {
 }
 
 /// Returns the key by which the policy of a pool selects a back end for a request. `fingerprint` is
-/// the fingerprint of its Call-ID.
+/// the fingerprint of the Call-ID of the request.
 pub(crate) fn choice_key(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -183,7 +183,7 @@ fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool
 }
 
 /// Returns the indexes of the back ends of a pool that read their connections too slowly for new
-/// work. They get a new request only if no other back end can take it.
+/// work. Such a back end gets a new request only if no other back end can take the request.
 fn slow_readers(step: &Step<'_>, pool: u16) -> SmallVec<[usize; 4]> {
     let Step { now, snapshot, .. } = *step;
     let peers = &*step.peers;
@@ -198,7 +198,8 @@ fn slow_readers(step: &Step<'_>, pool: u16) -> SmallVec<[usize; 4]> {
 }
 
 /// Checks that the transaction table has room for a new request to `pool`, if the request needs a
-/// transaction. Call this function before a back end is selected, because a selection counts.
+/// transaction. Call this function before a back end is selected, because each selection is
+/// counted.
 pub(crate) fn check_room(
     step: &Step<'_>,
     room: Room,
@@ -228,8 +229,8 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
 
 /// Selects a back end of one pool for a new request by its [`choice_key`]. A back end is considered
 /// only if `may_have` returns `true` for it. If there is a `demand`, the back end must also have
-/// headroom for it. A request that the restriction of the back end does not admit takes no headroom
-/// and is not counted as assigned.
+/// headroom for it. If the overload restriction of the back end does not admit the request, the
+/// request takes no headroom and is not counted as assigned.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,

@@ -10,7 +10,7 @@ use crate::target::Target;
 
 /// The decision about the target of a request, which the commit of the plan carries out.
 pub(crate) enum TargetChoice {
-    /// Forward the request to the back end that has its dialog or call.
+    /// Forward the request to the back end that has the dialog or call of the request.
     Stay {
         backend_ref: BackendRef,
         /// The address used by the dialog, if the back end has a name that may resolve to another
@@ -27,7 +27,8 @@ pub(crate) enum TargetChoice {
     BeginWithin { backend_ref: BackendRef, key: u64, demand: Demand, goes_on: bool },
     /// Move the call to another back end of the pool.
     Move { pool: u16, demand: Demand },
-    /// Forward the request to a back end that has its dialog but is no longer configured.
+    /// Forward the request to a back end that has the dialog of the request but is no longer
+    /// configured.
     Removed(Target),
     /// Forward the request from one back end to another.
     Between(BackendRef),

@@ -75,12 +75,13 @@ pub(crate) const KNOWN_WEIGHT: u32 = 1000;
 /// The treatment of requests above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// Work beyond the limit is rejected or dropped like work that a law does not admit.
+    /// Work beyond the limit is rejected or dropped in the same way as other work that is not
+    /// admitted.
     Refuse,
     /// Work beyond the limit is dropped silently.
     Drop,
-    /// Work beyond the limit is dropped. If there are [`HARM_CPS`] such requests in a second, their
-    /// source is banned for this time.
+    /// Work beyond the limit is dropped. A source that sends [`HARM_CPS`] such requests in a second
+    /// is banned for this time.
     Ban(Duration),
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct Lost {
 #[derive(Clone)]
 struct Heard {
     target: SocketAddr,
-    /// The branch of the INVITE at the back end.
+    /// The branch parameter of the INVITE that the back end received.
     text: BranchText,
     has_refused: bool,
 }
@@ -108,7 +108,7 @@ struct Heard {
 /// A CANCEL that was sent to several back ends.
 #[derive(Default)]
 struct Asked {
-    /// The targets of the CANCEL, each with a hash of the branch that it got.
+    /// The targets of the CANCEL, each with a hash of the branch parameter in its copy.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
     /// The targets that have answered that they do not know the INVITE, as a bit set.
     denied: u8,
@@ -221,7 +221,7 @@ pub(crate) fn lost_branch(
 }
 
 /// Returns the targets of a request for which no state is known, or `None` if no target can
-/// recognize it.
+/// recognize the request.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -348,7 +348,8 @@ fn addresses_by_key(
     Some(indices.filter_map(|index| picker.backend(index).address().map(canonical)).collect())
 }
 
-/// Returns the previous process, if its requests may still wait for a response.
+/// Returns the mark of the previous process, if requests of that process may still wait for a
+/// response.
 fn process_before(now: Timestamp, snapshot: &Snapshot) -> Option<ProcessMark> {
     // Time is counted from the start of the process.
     snapshot.keys.before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
@@ -410,8 +411,9 @@ impl Lost {
         true
     }
 
-    /// Learns from a response to a request that this process does not know. Returns `false` if the
-    /// response must not be forwarded, because another back end may know the request.
+    /// Records which back end has, or does not know, an INVITE of the previous process, from a
+    /// response to the INVITE or to its CANCEL. Returns `false` if the response must not be
+    /// forwarded, because another back end may have the INVITE.
     pub(crate) fn learn(
         &mut self,
         now: Timestamp,

@@ -146,8 +146,8 @@ fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Contex
     send_ack(step, context, index, &response);
 }
 
-/// Forwards a new response, or keeps it until all branches have ended. A 503 may cause a failover
-/// instead.
+/// Forwards a new response, or stores the response until all branches have ended. A 503 may cause a
+/// failover instead.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
 /// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate

@@ -27,7 +27,7 @@ use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 use crate::transaction::large::over_tcp;
 
 /// The time after which the proxy cancels an INVITE that has no final response. Each provisional
-/// response except a 100 starts this time anew.
+/// response except a 100 restarts this time.
 ///
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 ///

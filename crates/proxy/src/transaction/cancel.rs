@@ -1,4 +1,4 @@
-//! CANCEL, received and generated: RFC 3261 §9, §16.10.
+//! Handles received CANCELs, and generates CANCELs: RFC 3261 §9, §16.10.
 
 use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::{Handle, OtherClient};
@@ -12,7 +12,7 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
 
-/// Cancels the INVITE of a context because its caller has sent a CANCEL.
+/// Cancels the INVITE of a context because the caller has sent a CANCEL.
 ///
 /// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
 /// context when it receives a matching CANCEL request."

@@ -44,7 +44,7 @@ pub(crate) struct Context {
     /// The hash that detects loops (RFC 5393 §4.2). The branch parameter of each forwarded request
     /// contains it.
     pub(crate) loop_hash: u32,
-    /// The final response that was sent, while it may have to be sent again.
+    /// The final response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
     /// The bucket in which the context counts against the source's share of the table, or `None` if

@@ -125,8 +125,8 @@ pub(crate) fn pass_success(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// Sends the final response of a request, except a 2xx to an INVITE. `status` is its status, and
-/// the call table records `answer`.
+/// Sends the final response of a request, except a 2xx to an INVITE. `status` is the status of the
+/// response, and the call table records `answer`.
 ///
 /// RFC 3261 §16.7: "The proxy MUST pass the response to the server transaction associated with the
 /// response context."

@@ -16,9 +16,9 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
-/// Returns whether the target of a branch has sent a response that came from `remote`. Another
-/// element that has seen our Via, such as a phone behind the target, may respond too. Such a
-/// response says nothing about the target.
+/// Returns whether a response from `remote` was sent by the target of its branch. Another element
+/// that has seen our Via, such as a phone behind the target, may respond too. Such a response says
+/// nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
         || branch.backend_ref.is_some()

@@ -18,17 +18,20 @@ use crate::resolution::{default_port, transport_of};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
-/// Maximum number of addresses of removed back ends that are remembered. The latest are kept.
+/// Maximum number of addresses of removed back ends that are remembered. The oldest ones are
+/// forgotten first.
 const REMOVED_MAX: usize = 65_536;
 
-/// The origin of a message. It determines the targets that the source may reach.
+/// The origin of a message. The origin determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end. It may also reach Route sets and other addresses.
+    /// A back end. Besides pools and users, it may reach Route sets and other addresses.
     Backend(BackendRef),
-    /// A source configured as trusted. It may also reach Route sets and other addresses.
+    /// A source configured as trusted. Besides pools and users, it may reach Route sets and other
+    /// addresses.
     Trusted,
-    /// Any other source. It may reach only the pools and users to which rules lead.
+    /// Neither a back end nor a trusted source. It may reach only the pools and users to which
+    /// rules lead.
     Stranger,
 }
 
@@ -253,10 +256,10 @@ impl Addresses {
         is_clear.then_some(backend_ref)
     }
 
-    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
-    /// `transport` is that of requests to the back end. On this machine, only the `via`
+    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any
+    /// port. `transport` is that of requests to the back end. On this machine, only the `via`
     /// distinguishes a back end from other programs, and a back end that is reached over UDP is not
-    /// recognised, as in [`backend_by_via`](Self::backend_by_via).
+    /// recognized, as in [`backend_by_via`](Self::backend_by_via).
     pub(crate) fn may_be_connection_of(
         &self,
         flow: &Flow,
@@ -460,8 +463,8 @@ impl Addresses {
         self.is_own(uri, flow, |own| own.is_port(port) || is_default(own))
     }
 
-    /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI without a
-    /// port addresses any element responsible for its host, and the request has arrived here.
+    /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI with a host
+    /// of ours needs no port, because the request has arrived here.
     pub(crate) fn is_own_target(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         // RFC 3261 §16.4: an maddr must name an address that we are responsible for.
         let elsewhere = |at: Target| {
@@ -528,7 +531,7 @@ fn port_of(uri: &Uri<'_>) -> u16 {
     uri.port.unwrap_or_else(usual)
 }
 
-/// Returns whether `host` is the one configured as `name`.
+/// Returns whether `host` is the host configured as `name`, in any spelling.
 pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
     Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
 }
