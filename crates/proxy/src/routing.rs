@@ -1,4 +1,5 @@
-//! Routing: `plan` decides without changing anything, `commit` carries the decision out.
+//! Routing of requests: `plan` decides where a request goes and changes no state, and `commit`
+//! carries the decision out.
 
 mod callee;
 pub(crate) mod commit;

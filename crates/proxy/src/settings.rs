@@ -24,7 +24,7 @@ use feedback::FeedbackSettings;
 use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
-/// Reference to a back end: the slot of its pool, and its slot in the pool.
+/// Reference to a back end: the index of its pool, and its index in this pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct BackendRef {
     pub(crate) pool: u16,
@@ -45,12 +45,12 @@ pub enum Queueing {
     Fifo,
 }
 
-/// Sampling of rejections by each shard.
+/// Settings for the sample of rejections that each shard records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
     /// Maximum number of rejections recorded per second for each reason. 0 records none.
     pub per_second: u32,
-    /// Maximum number of recorded rejections that are kept: the latest ones.
+    /// Number of rejections that are kept. The oldest is discarded when another one is recorded.
     pub kept: usize,
 }
 
@@ -65,17 +65,20 @@ impl Default for TraceSettings {
 pub struct Listener {
     /// Transport of the messages.
     pub transport: Transport,
-    /// Address its socket is bound to.
+    /// Local address to which the socket of the listener is bound.
     pub local: SocketAddr,
     /// `host:port` by which others reach this listener, as in our Via and Record-Route.
     pub advertised: String,
-    /// Sources that may use us to reach addresses outside the pools.
+    /// Networks of trusted sources, which may send requests through the proxy to addresses outside
+    /// the pools.
     pub trust: Vec<IpNet>,
-    /// Further sources that are trusted to assert the caller's identity, RFC 3325.
+    /// Networks of further sources that are trusted to assert the identity of the caller (RFC
+    /// 3325).
     pub trust_identity: Vec<IpNet>,
-    /// True if other instances share the address. Then requests go to back ends from a listener
-    /// that is not shared, so that the responses come back to this instance. Requests within the
-    /// dialog arrive at the shared listener, and may reach any instance.
+    /// True if other instances of the proxy listen at the same address. In this case requests to
+    /// back ends leave from a listener that is not shared, so that the responses return to this
+    /// instance. Requests within the dialog arrive at the shared listener, and may reach any
+    /// instance.
     pub shared: bool,
 }
 
@@ -96,8 +99,8 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Any source except a back end. A request of a back end is routed outward, unless a rule with
-    /// other [`Senders`] applies to it.
+    /// Any source except a back end. A request from a back end matches only rules with other
+    /// [`Senders`].
     Any,
     /// Trusted sources and back ends.
     Trusted,
@@ -110,7 +113,7 @@ pub enum Senders {
 /// Destination of the requests that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleTarget {
-    /// The pool at this index.
+    /// The pool at this index of [`Settings::pools`].
     Pool(usize),
     /// The address in the Request-URI, for trusted sources and back ends only.
     RequestUri,
@@ -118,7 +121,8 @@ pub enum RuleTarget {
     Users,
 }
 
-/// One `[[route]]`. The first rule that matches a new request decides.
+/// A routing rule: one `[[route]]` of the configuration. The first rule that matches a new request
+/// determines the destination of the request.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Senders that the rule applies to.
@@ -132,7 +136,7 @@ pub struct Rule {
     pub to: RuleTarget,
 }
 
-/// Disposal of new work that is not admitted.
+/// The treatment of new work that admission control does not admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
     /// Rejects with a 503. If the 503 has a Retry-After, a client that serves many callers stops
@@ -140,24 +144,25 @@ pub enum Disposal {
     Reject,
     /// Sends no response, so that the sender retransmits the request.
     Drop,
-    /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]. The first way
-    /// is a 503. The second is 503s of a few lengths. The third is these 503s while the kernel
+    /// Rejects with a 503, and changes to cheaper methods when rejecting would take more of the
+    /// processor than [`Overload::refusing_max`]. The second method is to pad the 503s to a few
+    /// lengths, so that the kernel sends them in batches. The third method is that the kernel also
     /// drops as many INVITEs and REGISTERs as needed. Under a law that rejects nothing, only the
-    /// first way is used.
+    /// first method is used.
     Auto,
     /// Rejects with a 503, while the kernel drops as many INVITEs and REGISTERs as needed to keep
     /// rejecting within [`Overload::refusing_max`].
     Kernel,
 }
 
-/// Admission and queueing of new work.
+/// Settings for the admission and queueing of new work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
     /// Settings of the gate: the law, its parameters, and the throttle.
     pub gate: control::Settings,
     /// The order in which waiting messages are served.
     pub queueing: Queueing,
-    /// Disposal of messages that are not admitted.
+    /// The treatment of messages that are not admitted.
     pub disposal: Disposal,
     /// True if overload control also decides on INVITEs within a call.
     pub reinvites: bool,
@@ -167,14 +172,14 @@ pub struct Overload {
     /// Size in bytes to which the 503 to a message that is not admitted is padded, at most
     /// [`PAD_MAX`](crate::PAD_MAX), or `None` for no padding.
     pub pad: Option<usize>,
-    /// The fraction of the processor that rejecting may take, between 0 and 1, for
+    /// Maximum fraction of the processor time that rejecting may take, between 0 and 1, for
     /// [`Disposal::Auto`] and [`Disposal::Kernel`].
     pub refusing_max: f64,
-    /// The occupancy up to which all calls have transactions, above 0 and at most 1, for
+    /// The processor occupancy up to which all calls have transactions, above 0 and at most 1, for
     /// [`Mode::Adaptive`].
     pub stateful_max: f64,
-    /// The settings by which sources are distinguished, limited and banned. The gate takes limits
-    /// and priorities from here.
+    /// Settings that distinguish, limit and ban sources. The gate takes its limits and priorities
+    /// from these settings.
     pub sources: Sources,
     /// Feedback to upstream peers.
     pub feedback: FeedbackSettings,
@@ -244,8 +249,9 @@ impl Mode {
 pub enum Choice {
     /// One back end, by a policy and its parameters.
     One(Values),
-    /// All back ends that are up: those with the highest `q` at once, then those with the next (RFC
-    /// 3261 §16.6). Contains the `q` of each back end, in thousandths.
+    /// All back ends that are up, in parallel if they have the same q value, and in order of
+    /// falling q values otherwise (RFC 3261 §16.6). Contains the q value of each back end, in
+    /// thousandths.
     All(Vec<u16>),
 }
 
@@ -256,8 +262,7 @@ pub struct PoolSettings {
     pub pool: Pool,
     /// Selection of back ends for a new request.
     pub choice: Choice,
-    /// State that is kept for its requests. Several targets, or failover to another target, require
-    /// transactions.
+    /// State that is kept for requests to the pool. Forking and failover require transactions.
     pub mode: Mode,
     /// Time without any response to a new request after which the request fails over to another
     /// back end.
@@ -268,29 +273,29 @@ pub struct PoolSettings {
     pub health: Health,
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests go to its back ends, or `None` to use the routes
-    /// of this machine. If `transport` is `None`, the transport is that of this listener, or of the
-    /// first listener if there is none.
+    /// Index of the listener from which requests to the pool leave, or `None` to use the routes of
+    /// this machine.
     pub listener: Option<usize>,
-    /// Transport of requests to its back ends, or `None` for that of a listener: see `listener`.
+    /// Transport of requests to the pool. `None` means the transport of `listener`, or of the first
+    /// listener if `listener` is `None`.
     pub transport: Option<Transport>,
-    /// Networks from which each back end sends, besides its own address and port, in the order of
-    /// the back ends.
+    /// For each back end of the pool, in order, the networks from which it sends, besides its own
+    /// address and port.
     pub sources: Vec<Vec<IpNet>>,
     /// The condition under which the proxy obeys the feedback of its back ends (RFC 7339).
     pub obedience: Obedience,
-    /// True if requests to its back ends that are too long for a datagram leave over TCP (RFC 3261
+    /// True if requests to the pool that are too long for a datagram leave over TCP (RFC 3261
     /// §18.1.1).
     pub large_over_tcp: bool,
-    /// The REGISTERs to its back ends that get our Path.
+    /// The REGISTERs to the pool to which the proxy adds its Path.
     pub path: PathMode,
 }
 
-/// The REGISTERs that get our Path (RFC 3327).
+/// The REGISTERs to which the proxy adds its Path (RFC 3327).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMode {
-    /// REGISTERs of user agents that support Path, and REGISTERs for which we are the first hop and
-    /// whose Contact has a `reg-id` and an instance ID (RFC 5626).
+    /// REGISTERs of user agents that support Path, and REGISTERs that come directly from a user
+    /// agent and whose Contact has a `reg-id` and an instance ID (RFC 5626).
     #[default]
     Supported,
     /// All REGISTERs.
@@ -357,12 +362,12 @@ pub struct Settings {
     /// Addresses of back ends that were removed from the configuration before the start and may
     /// still have dialogs.
     pub removed: Vec<SocketAddr>,
-    /// Time for which requests within a dialog still reach a removed back end. For the back ends in
-    /// `removed` it begins at the start.
+    /// Time after the removal of a back end for which requests within its dialogs still reach it.
+    /// For the back ends in `removed`, the time begins at the start of the process.
     pub removed_backend: Duration,
-    /// Rules for new requests. The first that matches decides.
+    /// Rules for new requests. The first rule that matches a request determines its destination.
     pub rules: Vec<Rule>,
-    /// The secret that all instances at our address share.
+    /// The secret from which keys are derived. All instances at our address have the same secret.
     pub secret: Secret,
     /// Admission and queueing of new work.
     pub overload: Overload,
@@ -370,10 +375,10 @@ pub struct Settings {
     pub bans: BanList,
     /// The cap on calls with priority, shared with the other shards.
     pub priority_cap: PriorityCap,
-    /// The count of changed addresses, which all shards share. A shard uses it to notice that names
-    /// of back ends have resolved to new addresses.
+    /// The count of address changes, shared with the other shards. A shard rereads the addresses of
+    /// the back ends when the count has changed.
     pub moves: Moves,
-    /// The restrictions that back ends have asked for, shared with the other shards.
+    /// The overload restrictions that back ends have requested, shared with the other shards.
     pub next_hops: NextHops,
     /// Product name in the Server header of responses (RFC 3261 §20.35) and in the User-Agent
     /// header of probes. If empty, there is no such header field.
@@ -389,9 +394,9 @@ pub struct Settings {
     pub transactions_max: usize,
     /// Maximum number of bytes that the transactions of this shard use, with their messages.
     pub transaction_bytes_max: usize,
-    /// T1, T2 and T4 over UDP.
+    /// The SIP timers T1, T2 and T4 over UDP.
     pub timing: Timing,
-    /// Sampling of rejections for operators.
+    /// Settings for the sample of rejections that operators can read.
     pub trace: TraceSettings,
     /// Maximum ratio of bytes sent to bytes received, for an address that has never shown that it
     /// receives anything, or 0 for no limit.
@@ -399,17 +404,17 @@ pub struct Settings {
     /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,
     /// Maximum total size in bytes of waiting messages that are longer than an ordinary buffer
-    /// ([`tidegate_world::SMALL`]). Long new work waits only if the total, with this message, is at
-    /// most half of this size.
+    /// ([`tidegate_world::SMALL`]). A long message that begins new work is queued only if the
+    /// total, including this message, is at most half of this size.
     pub queue_bytes_max: usize,
     /// Time without a message after which an established call is forgotten.
     pub idle_max: Duration,
-    /// Maximum delay of a timer, so that several timers fire together.
+    /// Maximum delay of a timer. Timers are delayed so that several of them fire together.
     pub timer_slack: Duration,
     /// Time for which a back end that is not probed gets no new calls after a failed delivery.
     pub failure_pause: Duration,
-    /// Unix time when the driver's clock began. It determines the age of route tokens, also for
-    /// other instances and later processes.
+    /// Unix time at which the clock of the driver started. Route tokens contain times based on it,
+    /// so that other instances and later processes can determine their age.
     pub start: Duration,
 }
 

@@ -1,9 +1,9 @@
 //! The share of a bounded table that each source may use.
 //!
-//! A source may use as much as is free. So a single source can fill half of a table, k sources can
-//! each fill 1/(k + 1) of it, and there is always room for a new source. This is the "dynamic
-//! threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
-//! Switches", 1998).
+//! Each source may hold at most as many entries as are free. So a single source can fill half of a
+//! table, k sources can each fill 1/(k + 1) of it, and there is always room for a new source. This
+//! is the "dynamic threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
+//! Shared-Memory Packet Switches", 1998).
 //!
 //! Sources are counted in a fixed number of buckets, by a keyed hash, so that no source can choose
 //! the bucket of another. An entry is counted only if the table is [more than a quarter
@@ -33,19 +33,19 @@ pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Returns whether so little of a table of size `max` is free that the limit for each source
-/// applies.
+/// Returns whether a table of size `max` is so full that each source is limited to a share.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
 }
 
-/// Returns the part of `max` that new work may fill. The rest is reserved for calls in progress.
+/// Returns how much of a table of size `max` new work may fill. The last eighth is reserved for
+/// calls in progress.
 pub(crate) fn for_new_work(max: usize) -> usize {
     max - max / 8
 }
 
-/// A number of entries and their bytes.
+/// A number of table entries, and the bytes that they use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) entries: usize,
@@ -53,7 +53,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the part of this amount that is left after `held` is taken, at least zero.
+    /// Returns this amount less `held`, but at least zero.
     pub(crate) fn without(self, held: Self) -> Self {
         Self {
             entries: self.entries.saturating_sub(held.entries),
@@ -66,7 +66,8 @@ impl Amount {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Returns whether this amount is not empty and reaches `free`, in entries or in bytes.
+    /// Returns whether this amount has entries, and is at least as large as `free` in entries or in
+    /// bytes.
     pub(crate) fn exhausts(self, free: Self) -> bool {
         self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
     }
@@ -84,16 +85,16 @@ impl Amount {
     }
 }
 
-/// The number of table entries that sources hold, and their bytes.
+/// The amounts that sources hold of a bounded table.
 #[derive(Default)]
 pub(crate) struct Shares {
-    /// Amounts by bucket. The list is empty until the first entry.
+    /// The amount held by the sources in each bucket. The list is empty until the first entry.
     held: Vec<Amount>,
 }
 
 impl Shares {
-    /// Returns whether a source holds entries, and at least as many entries or bytes as are `free`.
-    /// Then it may use no more.
+    /// Returns whether a source has used up its share: it holds entries, and at least as many
+    /// entries or bytes as are `free`.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.exhausts(free)
@@ -107,7 +108,7 @@ impl Shares {
         self.held[usize::from(bucket.0)].entries += 1;
     }
 
-    /// Changes the size of a counted entry from `before` to `after` bytes.
+    /// Records that the size of a counted entry has changed from `before` to `after` bytes.
     pub(crate) fn resize_entry(&mut self, bucket: Bucket, before: usize, after: usize) {
         let held = &mut self.held[usize::from(bucket.0)];
         held.bytes = held.bytes + after - before;

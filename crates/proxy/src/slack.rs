@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The slack of a shard's timers.
+/// The slack of the timers of a shard: the minimum time between two firings.
 pub(crate) struct Slack {
     most: Duration,
     /// Time at which timers last fired.
@@ -31,7 +31,7 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time at which to fire the timers. The first of them is due at `due`.
+    /// Returns the time at which to fire timers of which the first is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
             Some(fired) if fired < due => due.max(fired + self.most),

@@ -1,7 +1,7 @@
 //! The configuration, pools, addresses and keys that the stages of a shard see.
 //!
-//! No stage changes a snapshot. It changes only between two inputs: by a reload, a new key, or a
-//! new address of a back end.
+//! No stage changes a snapshot. A snapshot changes only between two inputs: by a reload, a new key,
+//! or a new address of a back end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,9 +41,10 @@ pub(crate) struct Snapshot {
     pub(crate) keys: Keys,
     pub(crate) addresses: Addresses,
     pub(crate) pools: Vec<PoolSettings>,
-    /// For each back end, the reference to it in the first of its pools.
+    /// For each back end of each pool, the reference to the same back end in the first pool that
+    /// contains it.
     firsts: Vec<Box<[BackendRef]>>,
-    /// For each back end, the strongest obedience of its pools.
+    /// For each back end of each pool, the strongest [`Obedience`] of all pools that contain it.
     obediences: Vec<Box<[Obedience]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
@@ -51,12 +52,13 @@ pub(crate) struct Snapshot {
     pub(crate) failure_pause: Duration,
     /// Maximum ratio of bytes sent to bytes received, for an unverified address, or 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// Pools to which rules route calls from sources other than back ends, and their backups, each
-    /// once. Empty if none of these pools has limits, or if a rule routes such calls to users.
+    /// Pools to which rules route calls from sources other than back ends, and the backups of these
+    /// pools, each once. Empty if none of these pools has limits, or if a rule routes such calls to
+    /// users.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
-    /// The restrictions that next hops have asked for.
+    /// The overload restrictions that next hops have requested.
     pub(crate) next_hops: NextHops,
     /// Buffers for written messages.
     pub(crate) buffers: Pool,
@@ -96,8 +98,8 @@ impl Snapshot {
         }
     }
 
-    /// Replaces pools and rules. `places` are the slots of the configured pools, in the order of
-    /// the configuration.
+    /// Replaces pools and rules. `places` contains the index of each configured pool in `pools`, in
+    /// the order of the configuration.
     pub(crate) fn set_pools(
         &mut self,
         now: Timestamp,
@@ -112,7 +114,7 @@ impl Snapshot {
         self.locate(now);
     }
 
-    /// Returns the offer of overload control for requests to a back end at `address`.
+    /// Returns the overload control (RFC 7339) that requests to a back end at `address` offer.
     pub(crate) fn offer_to(
         &self,
         now: Timestamp,
@@ -122,8 +124,8 @@ impl Snapshot {
         self.next_hops.offer_to(now, self.pool(backend_ref.pool).obedience, address)
     }
 
-    /// Asks the restriction of the back end at `address`, if there is one, whether a request may go
-    /// there, and counts the request.
+    /// Checks a request against the overload restriction of the back end at `address`, if there is
+    /// one, and counts the request.
     ///
     /// # Errors
     /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
@@ -140,8 +142,8 @@ impl Snapshot {
         admission.ok_or(Rejection::Restricted)
     }
 
-    /// Rereads the addresses of the back ends. Forgets the restrictions at addresses that no longer
-    /// belong to a back end whose feedback is obeyed.
+    /// Rereads the addresses of the back ends. Forgets the overload restrictions at addresses that
+    /// no longer belong to a back end whose feedback is obeyed.
     pub(crate) fn locate(&mut self, now: Timestamp) {
         self.addresses.locate(now, &self.pools);
         let backend_ref = |address| self.addresses.backend_ref(address);
@@ -149,7 +151,6 @@ impl Snapshot {
         self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
     }
 
-    /// Returns the settings of a pool.
     pub(crate) fn pool(&self, pool: u16) -> &PoolSettings {
         &self.pools[usize::from(pool)]
     }
@@ -167,7 +168,7 @@ impl Snapshot {
         Target { connection, is_registered, local, ..Target::new(transport, remote) }
     }
 
-    /// Returns the target on the flow of a registration.
+    /// Returns the target for requests to a registered phone on the flow of its registration.
     ///
     /// # Errors
     /// Returns an error if the listener of the flow no longer exists or has changed.
@@ -183,26 +184,24 @@ impl Snapshot {
         }
     }
 
-    /// Returns the name of a pool, if there is such a pool.
     pub(crate) fn pool_name(&self, pool: Option<u16>) -> Option<&str> {
         pool.and_then(|pool| Some(self.pools.get(usize::from(pool))?.pool.name()))
     }
 
-    /// Returns the back end to which the reference refers.
     pub(crate) fn backend(&self, backend_ref: BackendRef) -> &Backend {
         &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
     }
 
-    /// Returns the reference to the same back end in the first of its pools, by the order of the
-    /// configuration. The settings of that pool apply to its health. All shards use the same pool,
-    /// although it may have another slot in each shard.
+    /// Returns the reference to the same back end in the first pool that contains it, in the order
+    /// of the configuration. The settings of that pool apply to the health of the back end. All
+    /// shards find the same pool, although the pool may have another index in each shard.
     pub(crate) fn first(&self, backend_ref: BackendRef) -> BackendRef {
         self.firsts[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
 
-    /// Returns the strongest obedience of all pools of a back end. The restriction of the back end
-    /// applies to all these pools, except those that never obey. So its feedback is read as the
-    /// pool with the strongest obedience reads it.
+    /// Returns the strongest [`Obedience`] of all pools that contain a back end. The back end has
+    /// one overload restriction, which applies to all these pools except those that never obey. So
+    /// the feedback of the back end is read according to the strongest obedience.
     pub(crate) fn obedience_to(&self, backend_ref: BackendRef) -> Obedience {
         self.obediences[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
@@ -221,8 +220,7 @@ impl Snapshot {
         std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
     }
 
-    /// Returns the tier of requests that do not belong to a pool. They are served without state
-    /// only if every pool is stateless.
+    /// Returns the tier of requests that belong to no pool: stateless if every pool is stateless.
     pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
@@ -238,8 +236,9 @@ impl Snapshot {
         Minutes::at(self.start, now)
     }
 
-    /// Returns whether a token proves alone that a request with this method belongs to a dialog: it
-    /// is recent enough, or the dialog may be a subscription, which has no limit of time.
+    /// Returns whether a route token alone proves that a request with this method belongs to a
+    /// dialog. The token must be recent, unless the dialog may be a subscription, which has no time
+    /// limit.
     ///
     /// RFC 6665 §4.1.2.2: "At any time before a subscription expires, the subscriber may refresh
     /// the timer on such a subscription by sending another SUBSCRIBE request on the same dialog as
@@ -248,8 +247,8 @@ impl Snapshot {
         matches!(method, Method::Subscribe | Method::Notify) || token.is_fresh(self.minutes(now))
     }
 
-    /// Returns whether the name of a back end has not been resolved yet, or the servers of a domain
-    /// are not back ends yet.
+    /// Returns whether there is a back end whose name has not been resolved yet, or a domain whose
+    /// servers have not been looked up yet.
     pub(crate) fn has_unresolved(&self) -> bool {
         let is_unresolved = |backend: &Backend| {
             backend.admin_state() != AdminState::Removed
@@ -261,7 +260,8 @@ impl Snapshot {
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
-    /// `recorded` is the listener that the dialog has recorded for this side, if any.
+    /// `recorded` is the listener that the Record-Route of the dialog names on the side of the
+    /// target.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -272,8 +272,9 @@ impl Snapshot {
         egress.map(|egress| egress as u8).ok_or(Rejection::UNREACHABLE)
     }
 
-    /// Returns the bucket in which the share of the sender of a message on `flow` is counted. Back
-    /// ends and trusted sources act for many users, so no share applies to them.
+    /// Returns the bucket in which the source of a message on `flow` is counted against its share
+    /// of a table. Returns `None` for back ends and trusted sources. They act for many users, so no
+    /// share applies to them.
     pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
         match self.addresses.origin(flow) {
             Origin::Backend(_) | Origin::Trusted => None,
@@ -282,8 +283,9 @@ impl Snapshot {
     }
 }
 
-/// Returns for each back end the reference to it in the first of its pools. `places` are the slots
-/// of pools in the order of the configuration. Other pools come after them.
+/// Returns, for each back end of each pool, the reference to the same back end in the first pool
+/// that contains it. `places` contains the indexes of the configured pools, in the order of the
+/// configuration. All other pools come after them.
 fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
     let mut firsts: HashMap<*const Backend, BackendRef> = HashMap::new();
     for pool in places.iter().copied().chain(0..pools.len() as u16) {
@@ -295,7 +297,8 @@ fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
     pools.iter().map(|settings| settings.pool.backends().iter().map(of).collect()).collect()
 }
 
-/// Returns for each back end the strongest obedience of its pools.
+/// Returns, for each back end of each pool, the strongest [`Obedience`] of all pools that contain
+/// it.
 fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[Obedience]>> {
     let mut strongest: HashMap<BackendRef, Obedience> = HashMap::new();
     for (settings, firsts) in pools.iter().zip(firsts) {
@@ -307,9 +310,9 @@ fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[
     firsts.iter().map(|firsts| firsts.iter().map(|first| strongest[first]).collect()).collect()
 }
 
-/// Returns the pools to which rules route calls from sources other than back ends, and their
-/// backups. The list is empty if none of them has limits, or if such calls may be routed to users,
-/// which have no limits.
+/// Returns the pools to which rules route calls from sources other than back ends, and the backups
+/// of these pools. The list is empty if none of these pools has limits, or if such calls may be
+/// routed to users, which have no limits.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {

@@ -1,4 +1,5 @@
-//! State that routing changes: calls, the selectors of the pools, the tiers.
+//! The state that routing changes: the call table, the back-end selectors of the pools, and the
+//! tiers of calls.
 
 pub(crate) mod pickers;
 pub(crate) mod tiering;
@@ -28,12 +29,10 @@ impl RoutingState {
         }
     }
 
-    /// Returns the selector of a pool's back ends.
     pub(crate) fn picker(&self, pool: u16) -> &Picker {
         &self.pickers[usize::from(pool)]
     }
 
-    /// Returns the mutable selector of a pool's back ends.
     pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
         &mut self.pickers[usize::from(pool)]
     }

@@ -1,4 +1,4 @@
-//! One step of the pipeline, for a message or a timer, with the parts of the shard that serve it.
+//! One step of the pipeline: the service of a message or of a timer.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
-/// The arguments of a stage that serves a message, and the facts that it finds.
+/// The arguments of a stage that serves a message, and the facts that the stage finds.
 pub(crate) struct Step<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,
@@ -24,7 +24,8 @@ pub(crate) struct Step<'a> {
     pub(crate) shown: SourceEvidence,
     /// Pool to which the message was routed, or `None` if it was not routed yet.
     pub(crate) pool: Option<u16>,
-    /// Keyed hash of the request that a back end has challenged with this message.
+    /// Keyed hash of the request for which a back end asks the sender for credentials, if this
+    /// message is such a 401 or 407.
     pub(crate) challenged: Option<u64>,
 }
 
@@ -48,8 +49,9 @@ impl<'a> Step<'a> {
 
     /// Records a challenge: a response by which a back end asks the sender of the request, at
     /// `remote`, for credentials. Other responses are ignored. `is_outside` returns whether the
-    /// request has no To-tag and is in a table of this proxy. The gate does not decide on other
-    /// requests, so their challenges must not let new work pass.
+    /// request has no To-tag and is in a table of this proxy. If it returns false, the challenge is
+    /// not recorded: the gate does not decide on such requests, so their challenges must not let
+    /// new work pass.
     ///
     /// RFC 3261 §12.2.1.1: "The tag in the To header field of the request MUST be set to the remote
     /// tag of the dialog ID."
@@ -70,12 +72,11 @@ impl<'a> Step<'a> {
 /// Evidence about the sender of a message, found while serving it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SourceEvidence {
-    /// No evidence.
     #[default]
     Nothing,
     /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
-    /// The sender receives the messages sent to its address: its message contains a value that it
-    /// could not know otherwise.
+    /// The sender receives the messages sent to its address, because its message contains a value
+    /// that was only in such a message.
     Receives,
 }

@@ -11,8 +11,8 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// Connection that must be used, or `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
-    /// True if a phone has registered on the flow to this target. Then the target is reached on no
-    /// other flow.
+    /// True if a phone has registered on the flow to this target, so that the target can be reached
+    /// only on this flow.
     pub(crate) is_registered: bool,
     /// The local address from which datagrams leave, if the target is the other end of a flow at a
     /// listener with the wildcard address.
@@ -36,8 +36,8 @@ impl Target {
         (self.transport, self.address) == (transport, address)
     }
 
-    /// Returns whether the flow to the target is known to have ended. The connection of a
-    /// registered phone has ended if it belonged to another process. `connection` is then `None`.
+    /// Returns whether the target is a registered phone whose connection is known to have ended.
+    /// `connection` is `None` if the connection belonged to another process.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_registered && self.transport.is_reliable() && self.connection.is_none()
     }

@@ -1,5 +1,5 @@
-//! Listeners, peers, and the limit on the bytes sent to a peer. `tidegate-transport`, which wraps
-//! the proxy, handles connections.
+//! Listeners, and the limit on the bytes sent to a peer. `tidegate-transport`, which wraps the
+//! proxy, handles connections.
 
 pub(crate) mod addresses;
 pub(crate) mod budget;

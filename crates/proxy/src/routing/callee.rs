@@ -1,12 +1,12 @@
-//! The callee of a request, for policies that select by callee.
+//! The callee of a request, for policies that select a back end by callee.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{Host, NameAddr};
 
 use crate::keys::Keyed;
 
-/// Returns a hash of the user and host in a To. Paper 003 (docs/papers.md), §II, calls this user
-/// the receiver of the call.
+/// Returns a hash of the callee: the user and host in the To header field. Paper 003
+/// (docs/papers.md), §II, calls this user the receiver of the call.
 ///
 /// RFC 3261 §19.1.4: the user is compared with regard to case, the host without regard to case.
 /// Port and parameters do not distinguish users. For a URI without a host (`tel:`) the number is
@@ -27,7 +27,7 @@ pub(crate) fn callee(keyed: &Keyed, to: &NameAddr<'_>) -> u64 {
     }
 }
 
-/// RFC 1035 §2.3.4: names have 255 octets or less.
+/// Maximum length of a host name in bytes (RFC 1035 §2.3.4).
 const NAME_MAX: usize = 255;
 
 #[cfg(test)]

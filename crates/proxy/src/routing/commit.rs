@@ -1,8 +1,8 @@
-//! Commits a plan: the one place where routing changes state.
+//! Commits a routing plan. This is the only place where routing changes state.
 //!
-//! The commit selects the back end, takes leases, makes or moves the call entry, chooses the tier,
-//! and counts. It may fail although planning succeeded, because a pool or a table may have become
-//! full meanwhile.
+//! The commit selects the back end, takes leases, creates or moves the call entry, chooses the tier
+//! (with or without transactions), and counts the request. A commit may fail after successful
+//! planning, because a pool or a table may have become full meanwhile.
 
 use tidegate_balance::{CallLease, Demand};
 use tidegate_control::Tier;
@@ -113,10 +113,11 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Returns the evidence that an ACK gives about its source. The tags of a dialog and a route token
-/// are in the responses, so only a party of the call knows them. But this party could forge its
-/// source address. So the tags and the token prove something only about the address to which the
-/// responses went. An ACK that has only the Call-ID of a call does not belong to the call.
+/// Returns the evidence that an ACK gives about its source: the source receives the responses of
+/// the call, the ACK belongs to no call, or nothing. Only a party of the call knows the dialog tags
+/// and the route token, because they are in the responses. But a party of the call could forge its
+/// source address. So an ACK with the tags or the token proves something only about the address to
+/// which the responses went.
 fn evidence_of_ack(
     step: &Step<'_>,
     received: &Received,
@@ -141,9 +142,9 @@ fn evidence_of_ack(
     }
 }
 
-/// Checks that the restriction of the back end of a call admits a request. A retransmission passes
-/// without this check, because the original was admitted. An ACK to a rejection and a CANCEL have
-/// the branch of their INVITE, but they are not retransmissions.
+/// Checks that the overload restriction requested by the back end of a call admits a request. A
+/// retransmission passes without this check, because the original was admitted. An ACK to a
+/// rejection and a CANCEL are checked, although they have the branch of their INVITE.
 ///
 /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
 /// stream of SIP requests, even though throttling may only affect a particular subset of the
@@ -167,10 +168,10 @@ fn check_restriction(
     step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
 }
 
-/// Returns whether one more request may pass within the call: an in-dialog request, or another copy
-/// of its INVITE. The rate of such requests is limited, because a call could otherwise be used to
-/// bypass the limits on new work. A retransmission always passes and is not counted. If the call is
-/// served with transactions, this function is not called for retransmissions.
+/// Takes one request from the rate limit of a call. Returns whether the request may pass. The limit
+/// applies to in-dialog requests and to further copies of the INVITE, because a call could
+/// otherwise be used to bypass the limits on new work. A retransmission always passes and is not
+/// counted. In calls with transactions, retransmissions do not reach this function.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
@@ -181,9 +182,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts new work with the Call-ID of a known call at the back end of this call. If the back end
-/// does not take the work and `goes_on` is false (the call is over), another back end of the pool
-/// takes it. `key` selects the back end for a later failover.
+/// Starts new work with the Call-ID of a known call, at the back end of that call. If the back end
+/// rejects the work and the call is over (`goes_on` is false), another back end of the pool gets
+/// the work. The policy of the pool uses `key` to select a back end for a failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -237,8 +238,9 @@ fn begin_at_any(
     Ok(hop)
 }
 
-/// Starts a call at the back end that the Route of its INVITE names, without failover. Returns the
-/// call entry and the lease of the call, and the admission of the request.
+/// Starts a call at the back end that the Route of its INVITE names. The call does not fail over.
+/// Returns the call entry, the lease of the call at the back end, and the admission by the overload
+/// restriction of the back end.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -269,8 +271,8 @@ fn begin_at(
     Ok((call, held, admission))
 }
 
-/// Selects another back end of a pool for an existing call. `is_restricted` says whether the
-/// restriction of the call's back end has rejected the request.
+/// Moves an existing call to another back end of a pool. `is_restricted` is true if the overload
+/// restriction of the current back end has rejected the request.
 fn move_elsewhere(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -301,7 +303,8 @@ fn move_elsewhere(
     }
 }
 
-/// Sends a request to a user at this target, the address of the user's first contact.
+/// Returns the next hop of a request to a user. `target` is the address of the first contact of the
+/// user.
 fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -320,8 +323,8 @@ fn send_to_user(
     Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
-/// Returns the call entry of a request that leaves for a target outside the pools. A call that a
-/// back end makes gets an entry, so that its dialog is known even if the callee ignores
+/// Returns the call entry of a request to a target outside the pools, or [`CallRef::NONE`]. An
+/// INVITE from a back end gets a new entry, so that its dialog is known even if the callee ignores
 /// Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
@@ -340,8 +343,7 @@ fn enter_outward_call(
     }
 }
 
-/// Returns the entry of a call after moving it to the back end, or creates an entry if there is
-/// none.
+/// Moves a call to the back end, or enters a new call in the call table. Returns the call entry.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,
@@ -377,7 +379,8 @@ pub(crate) fn move_call(
     }
 }
 
-/// Records the current address of a call's back end. Later requests of the call go there.
+/// Records in the call entry the address to which the name of the back end resolves now. Later
+/// requests of the call go to that address.
 pub(crate) fn record_address_generation(
     step: &mut Step<'_>,
     call: CallRef,
@@ -389,10 +392,9 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Records the source of a request that is the first one of its call entry, or that begins another
-/// call there. The entry of a call that goes on keeps the source of that call. There are two
-/// reasons: the Call-ID is not secret, and if the call leads through a back end, both of its legs
-/// have the same entry.
+/// Records the source of a request in its call entry if the request starts a call there. The entry
+/// of an ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources
+/// may use it, and a call that leads through a back end has two legs with one entry.
 fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     let calls = &step.routing.calls;
     if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {
@@ -436,7 +438,7 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction
     }
 }
 
-/// Counts a request at its back end. The lease `held` belongs to a call that the request starts.
+/// Counts a request at its back end. `held` is the lease of the call if the request starts one.
 pub(crate) fn count_request(
     step: &mut Step<'_>,
     call: CallRef,

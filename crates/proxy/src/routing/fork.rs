@@ -1,4 +1,4 @@
-//! Forking and its limits: RFC 3261 §16.6, RFC 5393 §5.
+//! Forking of requests to several back ends, and its limits: RFC 3261 §16.6, RFC 5393 §5.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,17 +11,19 @@ use crate::routing::next_hop::NextHop;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 
-/// Maximum number of back ends to which one request is forked. The configuration has a lower limit,
-/// [`FORK_MAX`](crate::settings::FORK_MAX), so this one is only a safeguard.
+/// Maximum number of back ends to which one request is forked. This limit is only a safeguard,
+/// because the configuration has a lower one, [`FORK_MAX`](crate::settings::FORK_MAX).
 pub(crate) const BRANCHES_MAX: usize = 64;
 
-/// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value,
-/// it MUST add one, with a value that is RECOMMENDED to be 60. Proxies MUST have a maximum
-/// allowable Incoming Max-Breadth value, which is RECOMMENDED to be 60."
+/// The maximum and default Max-Breadth of a received request.
+///
+/// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value, it
+/// MUST add one, with a value that is RECOMMENDED to be 60. Proxies MUST have a maximum allowable
+/// Incoming Max-Breadth value, which is RECOMMENDED to be 60."
 pub(crate) const BREADTH_MAX: u32 = 60;
 
-/// Returns the Incoming Max-Breadth of a request, at most [`BREADTH_MAX`]. This is also the value
-/// for a request without Max-Breadth.
+/// Returns the Max-Breadth of a received request, at most [`BREADTH_MAX`]. For a request without
+/// Max-Breadth, returns [`BREADTH_MAX`].
 ///
 /// # Errors
 /// Returns the rejection of a request whose Max-Breadth is 0 or malformed.
@@ -37,8 +39,8 @@ pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     }
 }
 
-/// Returns the back ends to which a request forks, in groups that are tried one after the other, or
-/// no groups if it goes to one target.
+/// Returns the groups of back ends to which a request forks, in the order in which the groups are
+/// tried. Returns no groups if the request goes to one target.
 ///
 /// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest. Targets with equal
 /// qvalues may be processed in parallel."
@@ -57,8 +59,8 @@ pub(crate) fn fork_groups(
     if widest as u64 > u64::from(breadth) { Err(EXCEEDED) } else { Ok(groups) }
 }
 
-/// Returns the back ends of a pool that are up, grouped by q, the highest q first. Returns no
-/// groups if each request goes to one back end.
+/// Returns the back ends of a pool that are up, grouped by q value, the highest first. Returns no
+/// groups if the pool sends each request to one back end.
 pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque<Vec<u16>> {
     let mut groups = VecDeque::<Vec<u16>>::new();
     let Choice::All(qs) = &snapshot.pool(pool).choice else { return groups };

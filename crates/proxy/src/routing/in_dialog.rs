@@ -1,7 +1,8 @@
 //! Plans requests whose dialog or call is known: they go to the back end of that dialog or call.
 //!
-//! Some of these requests belong to no dialog and are additional work for that back end. The limits
-//! of the back end treat them as new ([`begins`]).
+//! A request outside a dialog may have the Call-ID of a known call. If the request is additional
+//! work for the back end of that call, the limits of the back end apply to it as to a new request
+//! ([`begins`]).
 
 use tidegate_balance::AdminState;
 use tidegate_sip::Method;
@@ -25,9 +26,9 @@ use crate::target::Target;
 /// Plans a request whose dialog or call is known. Returns `None` if neither is known. If
 /// `known.is_new` is true, the request belongs to no dialog.
 ///
-/// An ongoing call stays at its back end, even if the back end has no headroom. In this case a new
-/// request with the Call-ID of the call is rejected. The call moves only if its back end is down
-/// and has not answered.
+/// An ongoing call stays at its back end. If that back end has no headroom, a new request with the
+/// Call-ID of the call is rejected. The call moves to another back end only if its back end is down
+/// and has not answered the INVITE.
 pub(super) fn in_dialog(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -73,7 +74,8 @@ pub(super) fn in_dialog(
     Some(TargetChoice::Move { pool: backend_ref.pool, demand })
 }
 
-/// Plans a request with a route token. Returns `None` if the back end in the token is not known.
+/// Plans a request that has a route token. Returns `None` if the token does not determine the
+/// target.
 fn by_token(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -125,9 +127,9 @@ fn by_token(
     snapshot.has_unresolved().then_some(unresolved)
 }
 
-/// Plans an in-dialog request whose route token names a user. The request came on `flow`, either
-/// from the user or to the user. Its target is the flow or the address in the token, even if there
-/// are further Routes, because the source may be a stranger.
+/// Plans an in-dialog request whose route token names a user. The request came on `flow`, from the
+/// user or from the other party. The target is the flow or the address in the token. Further Route
+/// values are ignored, because the source may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer?;
     let (remote, user) = (canonical(flow.remote), token.backend);
@@ -152,13 +154,13 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     })
 }
 
-/// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits of
-/// that back end, so that it needs headroom.
+/// Returns whether a request outside a dialog is new work for the limits of `backend_ref`, and so
+/// needs headroom.
 ///
-/// It is not new if it is recorded in the entry of its `call`. Another copy of the INVITE for which
-/// the call is counted at that back end (RFC 3261 §8.2.2.2) is not new either, and is not counted
-/// again. Any other INVITE would count as one more call, because the call in the table is over, is
-/// not known, or is not counted (it leads from one back end to another).
+/// Two kinds of request are not new work: a request that the entry of `call` has recorded already,
+/// and a copy of the INVITE for which the call is counted at that back end (RFC 3261 §8.2.2.2). Any
+/// other INVITE counts as one more call, because the call in the table is over, is not known, or is
+/// not counted (it leads from one back end to another).
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."

@@ -1,4 +1,4 @@
-//! Loops and spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
+//! Detection of loops, which distinguishes them from spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::HeaderName;
@@ -16,14 +16,14 @@ use crate::transport::addresses::Origin;
 /// Maximum number of parts of a request that are hashed at once.
 const PARTS_MAX: usize = 16;
 
-/// The hash of a request that never forks. §4.2.2: "This second part will not be present if the
-/// message was not forked when that Via header field value was added."
+/// The loop hash of a request that never forks. RFC 5393 §4.2.2: "This second part will not be
+/// present if the message was not forked when that Via header field value was added."
 const NONE: u32 = 0;
 
-/// Maximum number of passes of a request through this proxy without a transaction. RFC 5393 §4.1
-/// does not require loop detection there: "A SIP proxy forwarding a request to only one location
-/// MAY perform loop detection but is not required to." Without this limit only Max-Forwards would
-/// end a loop.
+/// Maximum number of times that a request may pass this proxy without a transaction. RFC 5393 §4.1
+/// does not require loop detection for such requests: "A SIP proxy forwarding a request to only one
+/// location MAY perform loop detection but is not required to." Without this limit, only
+/// Max-Forwards would end a loop.
 const PASSES_MAX: usize = 8;
 
 /// Rejects a request that has looped. RFC 5393 §4.2.2: "Each Via header field value in the request
@@ -84,10 +84,10 @@ pub(crate) fn check_loop(
     Ok(())
 }
 
-/// Returns the "second part" of RFC 5393 §4.2.1: "This second part MUST vary with any field used by
-/// the location service logic in determining where to retarget or forward this request". Here it
-/// also varies with the origin of the request. "This second part MUST NOT vary with the request
-/// method."
+/// Returns the hash that detects loops, the "second part" of RFC 5393 §4.2.1: "This second part
+/// MUST vary with any field used by the location service logic in determining where to retarget or
+/// forward this request". The hash also varies with the origin of the request. "This second part
+/// MUST NOT vary with the request method."
 ///
 /// RFC 3261 §16.6: "If a proxy wishes to detect loops, the "branch" parameter it supplies MUST
 /// depend on all information affecting processing of a request, including the incoming Request-URI

@@ -1,4 +1,4 @@
-//! The next hop of a request, as the commit of its plan determined it.
+//! The next hop of a request, which committing a routing plan returns.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::step::Step;
 use crate::target::Target;
 use crate::transport::addresses::Origin;
 
-/// The next hop of a request.
+/// The target to which a request is forwarded, with the call, tier and leases of the request.
 pub(crate) struct NextHop {
     pub(crate) target: Target,
     /// The back end to which the request goes, or from which it comes. `None` for requests from one
@@ -31,30 +31,32 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if the other party of the dialog has named the target address, and may not own it.
-    /// This applies to a request from a called phone of a user to the caller, and to a request from
-    /// a back end to another address than that of the other party.
+    /// True if the other party of the dialog has named the target address, and the address may
+    /// belong to someone else. This applies to requests from the called phone of a user to the
+    /// caller, and to requests from a back end to an address other than that of the other party.
     pub(crate) is_claimed: bool,
-    /// The number of leading Route values that name us. They are removed.
+    /// The number of leading Route values that name this proxy and are removed.
     pub(crate) own_routes: usize,
     /// True if the target is a strict router.
     pub(crate) is_strict: bool,
     /// The tier of service: with or without transactions.
     pub(crate) tier: Tier,
-    /// The pool in which another target may replace this one, and the key for its policy.
+    /// The pool in which the request may fail over, and the key by which the policy of the pool
+    /// selects a back end. `None` if the request does not fail over within a pool.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets of the name in the request, in the order of attempts. The name also led to
-    /// the first target.
+    /// The targets to try after `target`, in order: further addresses of the host name or further
+    /// contacts of the user in the request.
     pub(crate) others: Vec<Target>,
     /// The lease that counts the call at `backend_ref`, if the request begins the call.
     pub(crate) held: Option<CallLease>,
-    /// The admission by the restriction of the back end, if the request needed one.
+    /// The admission by the overload restriction of the back end, or `None` if the restriction was
+    /// not checked.
     pub(crate) admission: Option<Admission>,
-    /// The listener that our Record-Route names for the other side of the dialog.
+    /// The index of the listener toward the target, if the dialog or the registration of the target
+    /// has recorded one.
     pub(crate) egress: Option<u8>,
-    /// Evidence in the request that it belongs to the call.
+    /// Evidence in the request that the request belongs to its call.
     pub(crate) evidence: Evidence,
-    /// The origin of the request.
     pub(crate) origin: Origin,
 }
 
@@ -82,15 +84,15 @@ impl NextHop {
         }
     }
 
-    /// Sets another address of the same back end, if one is given.
+    /// Replaces the target address by another address of the same back end, if one is given.
     pub(crate) fn redirect(&mut self, address: Option<SocketAddr>) {
         if let Some(address) = address {
             self.target.address = address;
         }
     }
 
-    /// Returns the overload control that the request offers. Only a request to a back end offers
-    /// any.
+    /// Returns the overload control (RFC 7339) that the request offers to its next hop. Only
+    /// requests to back ends offer overload control.
     pub(crate) fn offer(&self, now: Timestamp, snapshot: &Snapshot) -> OverloadOffer {
         let backend_ref = || self.backend_ref.filter(|_| self.toward_backend);
         match self.admission {
@@ -101,7 +103,8 @@ impl NextHop {
         }
     }
 
-    /// Makes the plan for writing a request that came in at the listener `ingress`.
+    /// Returns the [`ForwardPlan`] by which the request is written. `ingress` is the listener at
+    /// which the request came in.
     pub(crate) fn forward_plan(
         &self,
         now: Timestamp,
@@ -131,9 +134,9 @@ impl NextHop {
 /// Returns the hop to the back end of a call.
 ///
 /// # Errors
-/// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. No
-/// selection returns such a back end. But a call from one of its
-/// [`sources`](crate::PoolSettings::sources) belongs to it, even if its name has no address.
+/// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. Selection
+/// skips such a back end, but a call from one of its [`sources`](crate::PoolSettings::sources)
+/// belongs to it without selection.
 pub(crate) fn toward(
     step: &Step<'_>,
     backend_ref: BackendRef,

@@ -1,7 +1,7 @@
 //! Plans a request: the target, the sender's permission to reach it, and the call or dialog that
 //! the request belongs to.
 //!
-//! A plan changes nothing. It is made from the request, the snapshot and a view of the call table.
+//! Planning changes no state. It uses the request, the snapshot and the call table.
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
 //! Strangers may reach only the pools and users to which the rules lead. Back ends and trusted
@@ -38,28 +38,31 @@ use crate::transport::addresses::Origin;
 pub(crate) struct Plan {
     pub(crate) target_choice: TargetChoice,
     pub(crate) known: Known,
-    /// The number of leading Route values that name us. They are removed.
+    /// The number of leading Route values that name this proxy and are removed.
     pub(crate) own_routes: usize,
-    /// The listener that our Record-Route names for the other side of the dialog.
+    /// The index of the listener toward the target, if the dialog or the registration of the target
+    /// has recorded one.
     pub(crate) egress: Option<u8>,
-    /// True if the request counts in the rate of its call.
+    /// True if the request counts against the rate limit of its call.
     pub(crate) is_rated: bool,
     /// True if a route token shows that the request belongs to its call.
     pub(crate) has_token: bool,
     /// True if the request proves that its sender receives the messages sent to its address.
     pub(crate) proves_receipt: bool,
-    /// The origin of the request, determined by its source alone.
+    /// The origin of the request by its source address alone, without regard to Via and route
+    /// token.
     pub(crate) origin: Origin,
 }
 
 /// The result of planning.
 pub(crate) enum Planned<'a> {
     Plan(Plan),
-    /// The plan first needs this answer, which sets the [targets](Request::targets).
+    /// Planning needs the answer to a look-up first. The answer sets the
+    /// [targets](Request::targets) of the request.
     Pending(Need<'a>),
 }
 
-/// An answer that is missing for a plan.
+/// A look-up whose answer is needed to plan a request.
 pub(crate) enum Need<'a> {
     /// The addresses of a host.
     Host(Wanted<'a>),
@@ -82,7 +85,6 @@ struct PlanInput<'s, 'a> {
     is_ours: bool,
 }
 
-/// Plans the routing of `request`.
 pub(crate) fn plan<'a>(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -162,9 +164,9 @@ pub(crate) fn plan<'a>(
 }
 
 impl PlanInput<'_, '_> {
-    /// Returns whether the request is routed without regard to known dialogs and calls, because a
-    /// back end or a trusted source sends it to a target of its own choice. `call` is the call to
-    /// which it belongs.
+    /// Returns whether a back end or a trusted source has chosen the target of the request. Such a
+    /// request is routed without regard to known dialogs and calls. `call` is the call to which the
+    /// request belongs.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
         match self.origin {
             Origin::Backend(_) => true,
@@ -178,8 +180,8 @@ impl PlanInput<'_, '_> {
     }
 }
 
-/// Returns the destination of a request if no dialog and no call determines it. If a back end sends
-/// the request in a dialog, `peer` is the other party of the dialog.
+/// Returns the destination of a request that no known dialog or call determines. `peer` is the
+/// other party of the dialog in which a back end sends the request.
 ///
 /// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
 /// its first value." "If the proxy has reformatted the request to send to a strict-routing element
@@ -227,8 +229,8 @@ fn destination_of<'a>(
     })
 }
 
-/// Completes a plan with the target at its destination, or returns the answer that is needed first.
-/// If a back end sends the request in a dialog, `peer` is the other party of the dialog.
+/// Completes a plan with the target at `destination`, or returns the look-up that is needed first.
+/// `peer` is the other party of the dialog in which a back end sends the request.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
@@ -304,9 +306,9 @@ fn lead_to<'a>(
 /// Returns the origin of the sender of a request, and whether the sender is a removed back end.
 /// `found` is the origin of the source address.
 ///
-/// A stranger at the address of the back end in the route token counts as trusted if that back end
-/// was removed. So the removed back end can end its dialogs. Any other stranger counts as the back
-/// end that its Via names, if there is one.
+/// A back end that was removed from the configuration counts as trusted if the route token of its
+/// request names its address, so that it can end its dialogs. Any other unknown source counts as
+/// the back end that its Via names, if there is one.
 fn sender(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -335,10 +337,10 @@ fn sender(
     }
 }
 
-/// Returns whether a request proves that its sender receives the messages sent to its address. A
-/// caller at that address that knows the token must have received it in a response. The token names
-/// the party to which it was sent. So an attacker that sends a copy of the INVITE from its own
-/// address gets a token that proves nothing about the address of the caller.
+/// Returns whether a request proves that its sender receives the messages sent to its source
+/// address. The proof is a route token, which a caller can know only from a response. The token
+/// names the party to which it was sent. So an attacker that sends a copy of the INVITE from its
+/// own address gets a token that proves nothing about the address of the caller.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -361,8 +363,8 @@ fn proves_receipt(
     caller == source && (party.is_none() || party == source)
 }
 
-/// Returns whether a request forks to all back ends of the pool that has its call, as each new
-/// request there does.
+/// Returns whether a request with the Call-ID of a known call forks to all back ends of the pool of
+/// that call, like each new request to that pool.
 fn forks_anew(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -377,8 +379,8 @@ fn forks_anew(
         })
 }
 
-/// Returns the flow to the other party of a dialog when a back end sends a request in it, or `None`
-/// if the token does not show that the dialog belongs to that back end.
+/// Returns the flow to the other party of the dialog in which a back end sends a request, or `None`
+/// if the route token does not show that the dialog belongs to that back end.
 fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;
@@ -398,9 +400,9 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     token.peer.filter(|peer| is_own && peer.remote != remote)
 }
 
-/// Returns whether the other party cannot be reached by the Contact in the Request-URI, because the
-/// Contact is a name, an address that this network does not route, or the address of a phone behind
-/// address translation.
+/// Returns whether a request must use the flow to the other party of its dialog, because the
+/// Contact in the Request-URI does not lead there. The Contact may be a name, an address that this
+/// network does not route, or the address of a phone behind address translation.
 ///
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
@@ -427,8 +429,9 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     }
 }
 
-/// Returns whether an address that the other party of a dialog names belongs to no single host or
-/// has no port, or is in a private network or on this machine although the party is not.
+/// Returns whether the other party of a dialog cannot be reached at the address `named` that it has
+/// given. The address may belong to no single host, have no port, or be in a private network or on
+/// this machine although the party is not.
 fn leads_nowhere(named: SocketAddr, peer: &PeerFlow) -> bool {
     let (ip, party) = (named.ip().to_canonical(), peer.remote.ip());
     !may_be_sent_to(named)
@@ -449,10 +452,10 @@ fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Reje
 
 /// Returns the other shard that should serve a request, or `None` if this shard should serve it.
 ///
-/// It is the shard that the token names, unless this shard knows the call. A request with the flow
-/// token of a phone belongs to the shard at which the phone registered, even if this shard has
-/// another leg of the call. The ACK or CANCEL of an INVITE has the same flow token, so it follows
-/// its INVITE.
+/// The shard is the one in the route token, but a call that this shard knows stays at this shard. A
+/// flow token names the shard at which the phone registered. That shard serves the request even if
+/// this shard has another leg of the call. An ACK or CANCEL has the flow token of its INVITE, so it
+/// reaches the shard of the INVITE.
 fn shard_of(
     snapshot: &Snapshot,
     received: &Received,
@@ -468,8 +471,8 @@ fn shard_of(
     (is_elsewhere && received.handoffs == 0).then_some(shard)
 }
 
-/// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and the number of its Routes
-/// that name us, or `None` if they lead elsewhere.
+/// Returns the pool to which the rules lead the INVITE of a CANCEL or ACK, and the number of Route
+/// values that name this proxy. Returns `None` if the rules do not lead the INVITE to a pool.
 pub(crate) fn pool_by_rules(
     snapshot: &Snapshot,
     received: &Received,
@@ -487,14 +490,14 @@ pub(crate) fn pool_by_rules(
     }
 }
 
-/// Rejects an in-dialog request that this shard does not know, or hands it off. If there are
-/// several shards, each of the others gets the request in turn. So the call of a client is found
-/// even if the client ignores Record-Route and changes its port between requests. The INVITE of a
-/// trunk is found even if its CANCEL comes on another connection. A stranger on a connection could
-/// make all shards work with each request, so requests of strangers on connections stay here.
+/// Returns the rejection of an in-dialog request whose call this shard does not know, or the
+/// handoff of the request to the next shard. The request visits all shards in turn. So the call of
+/// a client is found even if the client ignores Record-Route and changes its port between requests,
+/// and a CANCEL finds its INVITE even if it comes on another connection. Requests of strangers on
+/// connections are not handed off, because a stranger could make all shards work with each request.
 ///
-/// At the end, a CANCEL or ACK returns to its first shard. If it is a datagram, the same shard of a
-/// previous process has sent its INVITE.
+/// After the last shard, a CANCEL or ACK returns to the shard at which it arrived. If the request
+/// is a datagram, that shard of the previous process has sent the INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

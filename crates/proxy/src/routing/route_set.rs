@@ -12,26 +12,27 @@ use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// Maximum number of Route values that may name us. A request that passes us once has one such
-/// value, or two if it arrives at one listener and leaves from another. It may pass us twice.
+/// value, or two if it arrives at one listener and leaves from another. A request may pass us
+/// twice.
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The leading Route values that name us, and the value after them.
 pub(crate) struct RouteSet<'a> {
-    /// The number of values that name us.
+    /// The number of leading values that name this proxy.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
-    /// The flow in the last Route value that names us, if that value is the Path that we gave to
-    /// another phone than the sender. It ends our part of the Route.
+    /// The flow to a registered phone, if the last Route value that names us is the Path of that
+    /// phone and the phone is not the sender. Route values after that Path are ignored.
     pub(crate) flow: Option<RegisteredFlow>,
-    /// The listener that the last Route value naming us names, if several name us. It is the
-    /// listener towards the next hop.
+    /// The index of the listener toward the next hop: the one that the last of several Route values
+    /// naming us names, or `None` if only one value names us.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }
 
 /// The first Route value that does not name us.
 pub(crate) enum Next<'a> {
-    /// No further Route.
+    /// No Route value is left after those that name us.
     None,
     /// A Route to a target. The flag is `true` if the target is a strict router.
     Target(Target, bool),
@@ -41,7 +42,7 @@ pub(crate) enum Next<'a> {
 
 impl<'a> RouteSet<'a> {
     /// Reads the Route header fields of a request that came on `flow`. The last `restored` values
-    /// are left out, because they have replaced the Request-URI.
+    /// are skipped, because they are Request-URIs that a strict router has moved to the Route.
     ///
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the
     /// proxy MUST remove that value from the request." If the request passes between two of our
@@ -101,9 +102,9 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// Returns whether the Route set of a request shows that it belongs to a dialog of ours, or that
-/// the registrar of a phone sends it to this phone. A stranger may have seen a flow token, so a
-/// flow token in the request of a stranger shows nothing.
+/// Returns whether the Route values of a request prove that the request belongs to a dialog of
+/// ours, or that the registrar of a phone sends the request to this phone. A flow token in the
+/// request of a stranger proves nothing, because a stranger may have seen the token.
 pub(crate) fn has_token(
     now: Timestamp,
     snapshot: &Snapshot,

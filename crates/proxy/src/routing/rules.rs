@@ -1,4 +1,4 @@
-//! The rules for requests that have neither a Route nor a dialog: `[[route]]`.
+//! The `[[route]]` rules of the configuration, for requests that have neither a Route nor a dialog.
 
 use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
@@ -14,16 +14,16 @@ use crate::transport::addresses::{Origin, is_host};
 pub(crate) enum Destination<'a> {
     /// A back end of this pool.
     Pool(u16),
-    /// A target. The flag is `true` if it is a strict router.
+    /// A target. The flag is `true` if the target is a strict router.
     Target(Target, bool),
-    /// The host that this URI names. The flag is `true` if it is a strict router.
+    /// The host that this URI names. The flag is `true` if the host is a strict router.
     Name(Uri<'a>, bool),
     /// The contacts of the user that the Request-URI names.
     User,
 }
 
-/// Returns the destination of a request without a further Route, by the first rule that matches.
-/// `ours` is true if its Request-URI names us.
+/// Returns the destination of a request that has no further Route, by the first rule that matches
+/// the request. `ours` is true if the Request-URI names us.
 ///
 /// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
 /// responsible for, the Request-URI MUST be placed into the target set as the only target, and the

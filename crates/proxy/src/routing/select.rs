@@ -29,8 +29,8 @@ pub(crate) struct Selected {
     pub(crate) key: u64,
     /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,
-    /// The admission by the restriction of the back end, or `None` if the restriction was not
-    /// asked.
+    /// The admission by the overload restriction of the back end, or `None` if the restriction was
+    /// not checked.
     pub(crate) admission: Option<Admission>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Selected {
 pub(crate) enum NotSelected {
     /// No back end can take the request.
     NoBackend(NoBackend),
-    /// The restriction of the back end does not admit the request.
+    /// The overload restriction that the back end has requested does not admit the request.
     Restricted,
 }
 
@@ -54,20 +54,20 @@ impl From<NoBackend> for NotSelected {
 pub(crate) struct NewRequest<'s, 'a> {
     pub(crate) room: Room,
     pub(crate) request: &'s Request<'a>,
-    /// The fingerprint of its Call-ID.
+    /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The existing call with this Call-ID.
+    /// The existing call with the Call-ID of the request.
     pub(crate) call: Option<CallRef>,
-    /// A request with a demand goes to a back end with headroom. A request without one goes to a
-    /// back end that is up.
+    /// The headroom that the back end must have for the request. If `None`, the back end only has
+    /// to be up.
     pub(crate) demand: Option<Demand>,
-    /// True if the restriction of a back end has rejected the request. Then the request goes only
-    /// to a back end that is known not to be overloaded.
+    /// True if the overload restriction of a back end has rejected the request. In that case only
+    /// back ends that are known not to be overloaded may get the request.
     pub(crate) is_restricted: bool,
 }
 
 /// Returns the key by which the policy of a pool selects a back end for a request. `fingerprint` is
-/// the fingerprint of its Call-ID.
+/// the fingerprint of the Call-ID of the request.
 pub(crate) fn choice_key(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -161,8 +161,8 @@ fn try_select(
     Err(unassigned(now, snapshot, pool, why))
 }
 
-/// Returns the admission of a request by the restriction of a back end, and counts the request. A
-/// back end without an address restricts nothing.
+/// Checks a request against the overload restriction of a back end, counts the request, and returns
+/// the admission. Returns `None` for a back end without an address, which restricts nothing.
 ///
 /// # Errors
 /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit this
@@ -183,7 +183,7 @@ fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool
 }
 
 /// Returns the indexes of the back ends of a pool that read their connections too slowly for new
-/// work. They get a new request only if no other back end can take it.
+/// work. Such a back end gets a new request only if no other back end can take the request.
 fn slow_readers(step: &Step<'_>, pool: u16) -> SmallVec<[usize; 4]> {
     let Step { now, snapshot, .. } = *step;
     let peers = &*step.peers;
@@ -198,7 +198,8 @@ fn slow_readers(step: &Step<'_>, pool: u16) -> SmallVec<[usize; 4]> {
 }
 
 /// Checks that the transaction table has room for a new request to `pool`, if the request needs a
-/// transaction. Call this function before a back end is selected, because a selection counts.
+/// transaction. Call this function before a back end is selected, because each selection is
+/// counted.
 pub(crate) fn check_room(
     step: &Step<'_>,
     room: Room,
@@ -228,8 +229,8 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
 
 /// Selects a back end of one pool for a new request by its [`choice_key`]. A back end is considered
 /// only if `may_have` returns `true` for it. If there is a `demand`, the back end must also have
-/// headroom for it. A request that the restriction of the back end does not admit takes no headroom
-/// and is not counted as assigned.
+/// headroom for it. If the overload restriction of the back end does not admit the request, the
+/// request takes no headroom and is not counted as assigned.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,
@@ -250,8 +251,8 @@ pub(crate) fn select_in(
     Ok(Selected { backend_ref: backend_ref(index), key, call, admission })
 }
 
-/// Takes the demand of a request from the back end to which the request must go. Returns the lease
-/// of a call, and the admission by the restriction of the back end.
+/// Reserves headroom for a request at the one back end to which it must go. Returns the lease if
+/// the request starts a call, and the admission by the overload restriction of the back end.
 pub(crate) fn take_at(
     step: &Step<'_>,
     backend_ref: BackendRef,
@@ -290,7 +291,7 @@ pub(crate) fn select_by_call(
     backend_ref.ok_or_else(|| unavailable(now, snapshot, pool, Some(from)))
 }
 
-/// Returns the demand on a back end of a new request with this method.
+/// Returns the headroom that a new request with this method needs at a back end.
 pub(crate) fn demand_of(method: Method, has_priority: bool) -> Demand {
     match method {
         Method::Invite if has_priority => Demand::Priority,

@@ -1,4 +1,4 @@
-//! The way in which the commit finds the target of a request.
+//! The planned choice of the target of a request.
 
 use std::net::SocketAddr;
 
@@ -8,25 +8,27 @@ use crate::rejection::Rejection;
 use crate::settings::BackendRef;
 use crate::target::Target;
 
-/// The steps that find the target of a request.
+/// The decision about the target of a request, which the commit of the plan carries out.
 pub(crate) enum TargetChoice {
-    /// Forward the request to the back end that has its dialog or call.
+    /// Forward the request to the back end that has the dialog or call of the request.
     Stay {
         backend_ref: BackendRef,
         /// The address used by the dialog, if the back end has a name that may resolve to another
         /// address now.
         target: Option<SocketAddr>,
-        /// The key by which the policy selects another back end, or `None` if the request begins no
-        /// new work and so stays at this one.
+        /// The key by which the policy selects a back end for failover, or `None` if the request
+        /// must stay at this back end.
         key: Option<u64>,
     },
-    /// Start a call at the back end that its route token names.
+    /// Start a call at the back end that the route token of the request names.
     BeginAt { backend_ref: BackendRef, target: Option<SocketAddr> },
-    /// Start more work at the back end of the call, or at another one if no call is ongoing there.
+    /// Start new work with the Call-ID of a known call at the back end of that call, or at another
+    /// back end if the call is over (`goes_on` is false).
     BeginWithin { backend_ref: BackendRef, key: u64, demand: Demand, goes_on: bool },
     /// Move the call to another back end of the pool.
     Move { pool: u16, demand: Demand },
-    /// Forward the request to a back end that has its dialog but is no longer configured.
+    /// Forward the request to a back end that has the dialog of the request but is no longer
+    /// configured.
     Removed(Target),
     /// Forward the request from one back end to another.
     Between(BackendRef),
@@ -41,9 +43,10 @@ pub(crate) enum TargetChoice {
         from: Option<BackendRef>,
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
-        /// True if the other party of the dialog has named the target address, and may not own it.
-        /// This applies to a request from a called phone of a user to the caller, and to a request
-        /// from a back end to another address than that of the other party.
+        /// True if the other party of the dialog has named the target address, and the address may
+        /// belong to someone else. This applies to requests from the called phone of a user to the
+        /// caller, and to requests from a back end to an address other than that of the other
+        /// party.
         is_claimed: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the
@@ -53,6 +56,7 @@ pub(crate) enum TargetChoice {
         /// The back end that sent the request.
         from: Option<BackendRef>,
     },
-    /// Reject the request. If it counts in the rate of its call, it is counted first.
+    /// Reject the request, after counting it against the rate limit of its call if that limit
+    /// applies.
     Reject(Rejection),
 }

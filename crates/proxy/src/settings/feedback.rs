@@ -1,15 +1,16 @@
-//! Settings of feedback to upstream peers.
+//! Settings of overload feedback to upstream peers.
 
 use ipnet::IpNet;
 use tidegate_control::feedback::UpstreamSettings;
 
-/// The feedback that this proxy gives.
+/// The overload feedback (RFC 7339) that this proxy gives to upstream peers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackSettings {
-    /// The algorithms and the fairness. Without algorithms, no peer gets feedback.
+    /// The feedback algorithms, and the fairness between peers. Without algorithms, no peer gets
+    /// feedback.
     pub upstream: UpstreamSettings,
     /// Networks whose peers get feedback, in addition to back ends and trusted sources.
     pub peers: Vec<IpNet>,
-    /// True if all peers of one host get one share together.
+    /// True if all peers on one host together get a single share of the capacity.
     pub shares_by_host: bool,
 }

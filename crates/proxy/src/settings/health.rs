@@ -5,19 +5,19 @@ use std::time::Duration;
 /// The health checks of a pool's back ends, and their consequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// The probes, if back ends are probed.
+    /// The probes, or `None` if back ends are not probed.
     pub probe: Option<Probe>,
     /// Consecutive unanswered requests after which a back end is probed ahead of schedule, 1 to
     /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
-    /// Maximum share of a pool's back ends that requests alone (503s, silence, ICMP errors) may
-    /// exclude, 0 to 1. Failed probes may exclude all back ends.
+    /// Maximum fraction of the back ends of a pool that may be excluded because of failed requests
+    /// (503s, silence, ICMP errors), 0 to 1. Failed probes may exclude all back ends.
     pub eject_max: f64,
-    /// Maximum Retry-After of a 503 that is obeyed. A longer one is shortened to this. If zero,
-    /// Retry-After is ignored.
+    /// Maximum time for which the Retry-After of a 503 is obeyed. A longer Retry-After is shortened
+    /// to this time. If zero, Retry-After is ignored.
     pub retry_after_max: Duration,
-    /// Time over which the weight of a back end grows after its return. If zero, it has its full
-    /// weight at once.
+    /// Time after the return of a back end during which its weight grows to the full value. If
+    /// zero, the back end has its full weight at once.
     pub slow_start: Duration,
 }
 
@@ -30,10 +30,10 @@ pub struct Probe {
     pub timeout: Duration,
     /// Maximum random change of an interval, up or down, as a fraction of the interval: 0 to 1.
     pub jitter: f64,
-    /// Consecutive unanswered probes until a back end is down, with the same limits as
-    /// `error_limit`.
+    /// Consecutive unanswered probes after which a back end is down, 1 to
+    /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub fall: u32,
-    /// Consecutive answered probes until the back end is up again, 1 to
+    /// Consecutive answered probes after which the back end is up again, 1 to
     /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub rise: u32,
     /// The responses that count as success.
@@ -45,8 +45,8 @@ pub struct Probe {
 /// The final responses to a probe that show that a back end can take calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// Any but 503: a server that does not support OPTIONS (405, 501) or knows no such user (404)
-    /// is up.
+    /// Any response except a 503. A server that does not support OPTIONS (405, 501) or knows no
+    /// such user (404) is up.
     Any,
     /// Only responses with these statuses.
     Only(Vec<u16>),

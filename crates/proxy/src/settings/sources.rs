@@ -7,14 +7,14 @@ use tidegate_control::{Limit, Per};
 
 use crate::message::priority::Priority;
 
-/// The settings for sources.
+/// Settings that distinguish, limit and ban the sources of messages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
     /// Calls that take precedence over others.
     pub priority: Option<Priority>,
-    /// Limits. The first one that matches a source applies.
+    /// Limits on the new work of sources. The first limit that matches a source applies.
     pub limits: Vec<SourceLimit>,
-    /// Weights of sources. The first one that matches a source applies.
+    /// Weights of sources in fair shares. The first weight that matches a source applies.
     pub weights: Vec<SourceWeight>,
     /// The definition of a flood, and the ban of its source. If `None`, floods do not cause bans.
     pub flood: Option<Flood>,
@@ -75,22 +75,23 @@ pub(crate) const KNOWN_WEIGHT: u32 = 1000;
 /// The treatment of requests above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// Work beyond the limit is rejected or dropped like work that a law does not admit.
+    /// Work beyond the limit is rejected or dropped in the same way as other work that is not
+    /// admitted.
     Refuse,
     /// Work beyond the limit is dropped silently.
     Drop,
-    /// Work beyond the limit is dropped. If there are [`HARM_CPS`] such requests in a second, their
-    /// source is banned for this time.
+    /// Work beyond the limit is dropped. A source that sends [`HARM_CPS`] such requests in a second
+    /// is banned for this time.
     Ban(Duration),
 }
 
 /// The definition of a flood, and its ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog.
-    /// A higher rate is a flood.
+    /// Rate in messages per second above which the messages of a source are a flood. Only messages
+    /// that ask for new work, are malformed, or falsely claim to be in-dialog are counted.
     pub above_cps: u32,
-    /// Number of consecutive seconds above that rate after which the source is banned.
+    /// Number of consecutive seconds above the rate `above_cps` after which the source is banned.
     pub after_s: u32,
     /// Duration of the ban.
     pub ban: Duration,

@@ -1,4 +1,4 @@
-//! The selectors of the pools.
+//! The selectors of back ends, one for each pool.
 
 use tidegate_balance::{Picker, Policy, Values};
 use tidegate_world::{Purpose, Seed};

@@ -1,4 +1,4 @@
-//! Chooses which calls keep transactions, in pools with the mode `adaptive`.
+//! Chooses which calls are served with transactions, in pools with the mode `adaptive`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_control::{Gate, Reason, Tier, TierSettings, Tiers};
 use crate::message::class::Class;
 use crate::settings::{Mode, PoolSettings, Settings};
 
-/// The tiers of service of a shard, and the tier of its last message.
+/// The choice of the tier of each call in a shard, and the tier of the message in service.
 pub(crate) struct Tiering {
     settings: TierSettings,
     /// The division of calls among the tiers, or `None` if no pool has the mode `adaptive`.
@@ -26,7 +26,8 @@ impl Tiering {
         tiering
     }
 
-    /// Applies a change of the pools. Measurements are kept if any pool is still adaptive.
+    /// Applies a change of the pools. The measurements of the tiers are kept if any pool is still
+    /// adaptive.
     pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
         let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
         let tiers = self.tiers.take().filter(|_| is_adaptive);
@@ -47,12 +48,13 @@ impl Tiering {
         self.served = None;
     }
 
-    /// Records that the message is served in `tier`.
+    /// Records that the message in service is served in `tier`.
     pub(crate) fn note(&mut self, tier: Tier) {
         self.served = Some(tier);
     }
 
-    /// Records that the message was served. Returns `true` if it was served without transactions.
+    /// Records the end of the service of a message. Returns `true` if the message was served
+    /// without transactions.
     pub(crate) fn on_served(&mut self, class: Class) -> bool {
         if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
             tiers.on_served(class as u8);

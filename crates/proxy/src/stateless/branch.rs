@@ -1,4 +1,5 @@
-//! The branch of a request that is forwarded without state, and the parameter that follows it.
+//! The branch parameter of a request that is forwarded without state, and the Via parameter that
+//! follows it.
 
 use arrayvec::ArrayVec;
 use tidegate_world::Received;
@@ -9,10 +10,10 @@ use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::snapshot::Snapshot;
 
-/// Maximum length of a branch and one more parameter, in bytes.
+/// Maximum length in bytes of the end of our Via: the branch and one more parameter.
 const VIA_END_MAX: usize = 128;
 
-/// Returns the text of the branch for a request that is forwarded without state.
+/// Returns the text of the branch parameter for a request that is forwarded without state.
 pub(crate) fn stateless_branch(
     snapshot: &Snapshot,
     received: &Received,
@@ -23,7 +24,7 @@ pub(crate) fn stateless_branch(
     branch_of(snapshot, received, request, ingress).encode(&snapshot.keys, target)
 }
 
-/// Returns the content of the branch for a request that came in at the listener `ingress`.
+/// Returns the fields of the branch parameter for a request that came in at the listener `ingress`.
 ///
 /// RFC 3261 §16.11: "Therefore, the component of the branch parameter that makes it unique MUST be
 /// the same each time a retransmitted request is forwarded." A sender that has lost its connection

@@ -27,7 +27,7 @@ pub(crate) enum Forwarded {
 }
 
 /// Forwards `request` to `hop` and updates its call. If `may_be_large` is true and the request is
-/// new and too long for a datagram, leaves the request to the caller.
+/// new and too long for a datagram, returns [`Forwarded::Large`] and sends nothing.
 ///
 /// RFC 3261 §16.11: "Furthermore, when handling a request statelessly, an element MUST NOT generate
 /// its own 100 (Trying) or any other provisional response." "A stateless proxy MUST choose one and

@@ -1,6 +1,6 @@
-//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this shard
-//! does not know. Usually the previous process sent the request. If the request came on a stream,
-//! another shard may have sent it, because a sender that has lost its connection opens another one.
+//! Forwards CANCELs, and ACKs to rejections, of INVITEs that this shard does not know. Usually the
+//! previous process forwarded the INVITE. If the INVITE came on a stream, another shard may have
+//! forwarded it, because a sender that has lost its connection opens another one.
 //!
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
@@ -15,8 +15,9 @@
 //! A CANCEL goes to these targets:
 //!
 //! - each back end that sent a response to the INVITE: the response contains the branch;
-//! - if there is none, the back end that the policy selects, if the selection depends on the
-//!   request alone, and during a slow start also its selection without slow start;
+//! - if no back end has responded, the back end that the policy selects, if the selection depends
+//!   on the request alone, and during a slow start also the back end that the policy would select
+//!   without slow start;
 //! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have the request, if
 //!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
 //!   request, or the negative response when all have answered.
@@ -66,23 +67,25 @@ use crate::transaction::branches::TIMER_C;
 /// Maximum number of copies of one CANCEL that are sent: one for each back end and branch.
 const COPIES_MAX: usize = 8;
 
-/// Maximum number of CANCELs that wait for several back ends at the same time. Any further CANCEL
-/// goes only to its first target.
+/// Maximum number of CANCELs that wait for the responses of several back ends at the same time. A
+/// CANCEL beyond this number goes only to its first target.
 const ASKED_MAX: usize = 4096;
 
-/// Maximum number of INVITEs of the previous process that are remembered because of a response.
+/// Maximum number of INVITEs of the previous process that are remembered. An INVITE is remembered
+/// when a back end responds to it.
 const HEARD_MAX: usize = 4096;
 
 /// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// The time from its start during which a process cancels requests of the previous process even if
-/// it has seen no response to them. A callee that rings for longer has sent a response in this
-/// time, and the response shows the back end and the branch of the request.
+/// The time after the start of a process during which it forwards CANCELs of requests that only the
+/// previous process knew, even without having seen a response to the request. A callee that rings
+/// for longer has sent a response in this time, and the response shows the back end and the branch
+/// of the request.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// Number of copies of a CANCEL after which the proxy forwards the next negative response to it, even
-/// if other targets have not answered.
+/// Number of received copies of a CANCEL after which the proxy forwards the next negative response
+/// to the caller, even if other targets have not answered.
 const PATIENCE: u8 = 3;
 
 /// Knowledge about INVITEs that the previous process sent, and about their CANCELs.
@@ -97,7 +100,7 @@ pub(crate) struct Lost {
 #[derive(Clone)]
 struct Heard {
     target: SocketAddr,
-    /// The branch of the INVITE at the back end.
+    /// The branch parameter of the INVITE that the back end received.
     text: BranchText,
     has_refused: bool,
 }
@@ -105,7 +108,7 @@ struct Heard {
 /// A CANCEL that was sent to several back ends.
 #[derive(Default)]
 struct Asked {
-    /// The targets of the CANCEL, each with a hash of the branch that it got.
+    /// The targets of the CANCEL, each with a hash of the branch parameter in its copy.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
     /// The targets that have answered that they do not know the INVITE, as a bit set.
     denied: u8,
@@ -128,10 +131,11 @@ type BackendAddresses = ArrayVec<SocketAddr, COPIES_MAX>;
 
 /// The targets of a request for which no state is known.
 struct LostTargets {
-    /// The back ends, each with the branch of the request that it received.
+    /// The addresses of the back ends, each with the branch parameter of the request that the back
+    /// end received.
     targets: Targets,
     pool: u16,
-    /// The number of leading Route values that name us. They are removed.
+    /// The number of leading Route values that name this proxy and are removed.
     own_routes: u8,
 }
 
@@ -187,8 +191,8 @@ pub(crate) fn forward_lost(
     Ok(())
 }
 
-/// Returns the branch of a CANCEL or ACK to `hop`, if it is certain that this process did not send
-/// the INVITE.
+/// Returns the branch parameter that a CANCEL or ACK to `hop` shares with its INVITE, if it is
+/// certain that the previous process sent the INVITE.
 pub(crate) fn lost_branch(
     step: &Step<'_>,
     lost: &Lost,
@@ -217,7 +221,7 @@ pub(crate) fn lost_branch(
 }
 
 /// Returns the targets of a request for which no state is known, or `None` if no target can
-/// recognize it.
+/// recognize the request.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -267,9 +271,9 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the shards whose branches the INVITE of a CANCEL may have, and `None` for the branch of
-/// a request without transaction. Each back end gets a copy with the first branch before any gets
-/// one with the next branch, because the number of copies is limited.
+/// Returns the shards that may have made the branch parameter of a CANCEL's INVITE, and `None` for
+/// the branch of a request without transaction. The caller sends a copy with the first branch to
+/// all back ends before it uses the next branch, because the number of copies is limited.
 fn shards_of_branches(
     snapshot: &Snapshot,
     received: &Received,
@@ -299,9 +303,9 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
 }
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
-/// selects for it, or up to [`COPIES_MAX`] of all if the pool forks or the selection does not
-/// depend on the request alone. Returns `None` if the previous process ended so long ago that this
-/// process would know the INVITE.
+/// selects for the INVITE. If the pool forks, or the selection does not depend on the request
+/// alone, returns up to [`COPIES_MAX`] back ends of the pool, or `None` if the previous process
+/// ended so long ago that this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
@@ -320,8 +324,8 @@ fn lost_backend_refs(
 }
 
 /// Returns the back end of a pool that the policy selects for the INVITE of a request, and during a
-/// slow start also its selection without slow start. Returns `None` if the selection does not
-/// depend on the request alone.
+/// slow start also the back end that it would select without slow start. Returns `None` if the
+/// selection does not depend on the request alone.
 ///
 /// RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
 /// associated INVITE."
@@ -344,7 +348,8 @@ fn addresses_by_key(
     Some(indices.filter_map(|index| picker.backend(index).address().map(canonical)).collect())
 }
 
-/// Returns the previous process, if its requests may still wait for a response.
+/// Returns the mark of the previous process, if requests of that process may still wait for a
+/// response.
 fn process_before(now: Timestamp, snapshot: &Snapshot) -> Option<ProcessMark> {
     // Time is counted from the start of the process.
     snapshot.keys.before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
@@ -360,8 +365,8 @@ fn shards_before(snapshot: &Snapshot, received: &Received) -> Range<u16> {
     }
 }
 
-/// Returns the branch that this shard of the previous process would have made for the INVITE of a
-/// CANCEL.
+/// Returns the branch parameter that `shard` of the previous process would have made for the INVITE
+/// of a CANCEL.
 fn branch_of_before(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -396,7 +401,7 @@ impl Lost {
         self.heard.overflowed() + self.asked.overflowed()
     }
 
-    /// Records the back ends to which a CANCEL is sent. Returns `false` if too many CANCELs wait.
+    /// Records the targets of a CANCEL. Returns `false` if too many CANCELs wait for responses.
     fn ask(&mut self, now: Timestamp, keys: &Keys, identity: u64, targets: &Targets) -> bool {
         let Some(asked) = self.asked.entry(now, identity) else { return false };
         let hash = |text: &BranchText| keys.identity.hash(&[text.as_bytes()]);
@@ -406,8 +411,9 @@ impl Lost {
         true
     }
 
-    /// Learns from a response to a request that this process does not know. Returns `false` if the
-    /// response must not be forwarded, because another back end may know the request.
+    /// Records which back end has, or does not know, an INVITE of the previous process, from a
+    /// response to the INVITE or to its CANCEL. Returns `false` if the response must not be
+    /// forwarded, because another back end may have the INVITE.
     pub(crate) fn learn(
         &mut self,
         now: Timestamp,

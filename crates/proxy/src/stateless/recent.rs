@@ -6,7 +6,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tidegate_world::Timestamp;
 
-/// A bounded map of recent entries, by a keyed hash.
+/// A bounded map from keyed hashes to values that are kept for a fixed time after insertion.
 pub(crate) struct Recent<T> {
     by_key: HashMap<u64, (Timestamp, T)>,
     /// Keys by age, oldest first.

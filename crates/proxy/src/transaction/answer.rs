@@ -1,4 +1,4 @@
-//! Responses to a transaction: RFC 3261 §16.7.
+//! Handles responses to our client transactions: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
 use tidegate_transaction::{Arrival, Handle, Key};
@@ -21,16 +21,16 @@ use crate::transaction::respond::{
 };
 use crate::transaction::teach::{has_sent, parties_of, record_refused};
 
-/// A received response and its branch.
+/// A received response, with the branch of the context to which it belongs.
 struct Answer<'a> {
-    /// The index of the branch in the context.
+    /// The index of the branch in [`Context::branches`].
     index: usize,
     received: &'a Received,
     passage: &'a Passage<'a>,
 }
 
-/// Handles a response to one of our transactions. `found` is its context, if it has been looked up
-/// already.
+/// Handles a response to a client transaction. `found` is the handle of its context, if the context
+/// has been looked up already.
 ///
 /// RFC 6026 §7.3: "When receiving any SIP response, a transaction-stateful proxy MUST compare the
 /// transaction identifier in that response against its existing transaction state machines."
@@ -65,8 +65,8 @@ pub(crate) fn serve_answer(
     done
 }
 
-/// Processes a response in the client transaction of its branch, and passes it on unless it is a
-/// retransmission.
+/// Applies a response to the client transaction of its branch, and forwards the response unless it
+/// is a retransmission.
 ///
 /// RFC 3261 §16.7: "As client transactions pass responses to the proxy layer, the following
 /// processing MUST take place:"
@@ -146,8 +146,8 @@ fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Contex
     send_ack(step, context, index, &response);
 }
 
-/// Forwards a new response, or keeps it until all branches have ended. A 503 may cause a failover
-/// instead.
+/// Forwards a new response, or stores the response until all branches have ended. A 503 may cause a
+/// failover instead.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
 /// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate

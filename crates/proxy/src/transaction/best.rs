@@ -5,23 +5,25 @@ use tidegate_sip::{HeaderName, Message};
 /// Maximum number of bytes of challenges gathered for one response.
 const CHALLENGES_MAX: usize = 8192;
 
-/// The best final response so far, of the responses that are not forwarded at once.
+/// The best of the final responses received so far, except those that are forwarded at once.
 pub(crate) struct Best {
     pub(crate) status: u16,
-    /// The response to send upstream, or empty for a reply of our own. Such a reply is written when
-    /// it is sent.
+    /// The response to send upstream, or empty for a reply that the proxy generates and writes when
+    /// it sends it.
     pub(crate) bytes: Box<[u8]>,
-    /// The challenges of other responses to add to this one, as whole lines.
+    /// The WWW-Authenticate and Proxy-Authenticate lines of other responses, which are added to
+    /// this response.
     challenges: Vec<u8>,
 }
 
 impl Best {
-    /// Makes a final reply of our own with this status.
+    /// Makes a final reply with this status that the proxy generates itself.
     pub(crate) fn own(status: u16) -> Self {
         Self { status, bytes: Box::default(), challenges: Vec::new() }
     }
 
-    /// Makes a candidate of a received response. `bytes` no longer contain our Via.
+    /// Makes a candidate for the best response from a received response. `bytes` is the response
+    /// without our Via.
     pub(crate) fn received(status: u16, bytes: &[u8]) -> Self {
         Self { status, bytes: bytes.into(), challenges: Vec::new() }
     }
@@ -58,7 +60,7 @@ impl Best {
         add(&other.challenges);
     }
 
-    /// Returns the response with the gathered challenges.
+    /// Returns the response together with the challenges of the other responses.
     pub(crate) fn into_bytes(self) -> Box<[u8]> {
         if self.challenges.is_empty() {
             return self.bytes;

@@ -26,18 +26,21 @@ use crate::transaction::Transactions;
 use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 use crate::transaction::large::over_tcp;
 
+/// The time after which the proxy cancels an INVITE that has no final response. Each provisional
+/// response except a 100 restarts this time.
+///
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 ///
 /// RFC 3261 §16.7: "The timer MAY be reset to a different value, but this value MUST be greater
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time without a response from a target of a name or a user after which the next target is
-/// tried. By RFC 3263 §4.3 the next target would be tried when "timer B or timer F in RFC 3261
-/// \[1\] fires". But a caller does not wait for 32 s.
+/// The time without a response after which a request is sent to the next address of its host name
+/// or the next contact of its user. By RFC 3263 §4.3 the next target would be tried when "timer B
+/// or timer F in RFC 3261 \[1\] fires". But a caller does not wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
-/// Sends the request to one more target and starts a client transaction.
+/// Sends the request to one more target in a new client transaction.
 ///
 /// RFC 3261 §16.6: "For each tuple attempted, the proxy MUST format the message as appropriate for
 /// the tuple and send the request using a new client transaction as detailed in steps 8 through
@@ -90,7 +93,7 @@ fn send(step: &mut Step<'_>, prepared: Prepared) {
 }
 
 /// Starts a client transaction and writes its request. If the request is too long for a datagram
-/// and `may_use_tcp` is set, it leaves over TCP.
+/// and `may_use_tcp` is true, the request leaves over TCP.
 fn prepare(
     step: &Step<'_>,
     context: &mut Context,
@@ -161,7 +164,6 @@ fn prepare(
     written
 }
 
-/// Returns a new client transaction.
 fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
     match method {
         Method::Invite => Client::invite(now, timing),
@@ -169,9 +171,9 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
     }
 }
 
-/// Sends the request of the branch at `index` by UDP, because its back end could not be reached
-/// over TCP. The new branch has the same share of the Max-Breadth. Returns `false` if the request
-/// could not be sent.
+/// Sends the request of the branch at `index` by UDP in a new branch, because the back end could
+/// not be reached over TCP. The new branch keeps the Max-Breadth of the old one. Returns `false` if
+/// the request could not be sent.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -195,7 +197,7 @@ pub(super) fn send_again(
     true
 }
 
-/// Sends the request to a whole group at once.
+/// Sends the request to all back ends of a fork group at once.
 ///
 /// # Errors
 /// Returns an error if the request could not be sent to any target of the group.
@@ -246,8 +248,8 @@ pub(super) fn start_group(
     outcome
 }
 
-/// Sends the request of a context to the next group of its fork. Returns `false` if it could not be
-/// sent to any target of the group.
+/// Sends the request of a context to the next group of its fork. Returns `false` if the request
+/// could not be sent to any back end of the group.
 pub(super) fn start_next_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -263,7 +265,8 @@ pub(super) fn start_next_group(
     started.is_some()
 }
 
-/// Sends the request of a context to one more target. Returns `false` if it could not be sent.
+/// Sends the request of a context to one more target. Returns `false` if the request could not be
+/// sent.
 pub(super) fn start_again(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -282,8 +285,8 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns the time without a response from a target of this pool after which another target is
-/// tried, or `None` if the pool forks.
+/// Returns the time without a response from a back end of this pool after which a request fails
+/// over, or `None` if the pool forks.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
@@ -312,8 +315,8 @@ fn write_branch(
     write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
-/// Writes the request again as the branch at `index` sent it. Returns `None` if it cannot be
-/// written.
+/// Writes the request again for a retransmission in the branch at `index`. Returns `None` if the
+/// request cannot be written.
 pub(crate) fn write_again(
     snapshot: &Snapshot,
     context: &Context,
@@ -326,7 +329,7 @@ pub(crate) fn write_again(
     write_branch(snapshot, context, live, &request, index).ok()
 }
 
-/// Parses the request of a context again.
+/// Parses the stored request of a context. Returns `None` if the request cannot be parsed.
 pub(crate) fn read_again<'a>(
     snapshot: &Snapshot,
     message: &'a Message<'a>,
@@ -340,8 +343,8 @@ pub(crate) fn read_again<'a>(
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context. `listener` is the listener that received
-/// the request.
+/// Returns the branch parameter of our Via for the branch at `index` of a context. `listener` is
+/// the listener that received the request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,
@@ -359,8 +362,8 @@ pub(crate) fn branch_of(
     branch.encode(&snapshot.keys, context.back.remote)
 }
 
-/// Returns whether the table has the INVITE of `branch`, and `text` is exactly the text of this
-/// branch.
+/// Returns whether the table has the INVITE to which `branch` belongs, and `text` is exactly the
+/// text of its branch parameter.
 pub(crate) fn is_branch_of(
     snapshot: &Snapshot,
     table: &Transactions,

@@ -1,4 +1,4 @@
-//! CANCEL, received and generated: RFC 3261 §9, §16.10.
+//! Handles received CANCELs, and generates CANCELs: RFC 3261 §9, §16.10.
 
 use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::{Handle, OtherClient};
@@ -12,7 +12,7 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
 
-/// Cancels the INVITE of a context because its caller has sent a CANCEL.
+/// Cancels the INVITE of a context because the caller has sent a CANCEL.
 ///
 /// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
 /// context when it receives a matching CANCEL request."
@@ -54,7 +54,7 @@ pub(crate) fn cancel_request(
     table.settle(step.now, handle, context);
 }
 
-/// Cancels all branches without a final response, and prevents new ones.
+/// Cancels all branches that have no final response, and starts no further branches.
 pub(crate) fn cancel_all(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -72,8 +72,8 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: at once if the branch has had a provisional response, otherwise
-/// as soon as one arrives.
+/// Cancels one branch of an INVITE. The CANCEL is sent at once if the branch has had a provisional
+/// response, otherwise as soon as a provisional response arrives.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -23,7 +23,8 @@ use crate::transport::budget::Budget;
 /// The approximate size of a context without its messages, in bytes.
 const CONTEXT_BYTES: usize = size_of::<Context>() + size_of::<Live>();
 
-/// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs retransmissions.
+/// The "response context" of RFC 3261 §16.2. A context without [`Live`] only absorbs
+/// retransmissions.
 pub(crate) struct Context {
     pub(crate) server: Server,
     pub(crate) identity: u64,
@@ -34,26 +35,27 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if the other party of the dialog has named the target address, and may not own it.
-    /// This applies to a request from a called phone of a user to the caller, and to a request from
-    /// a back end to another address than that of the other party.
+    /// True if the other party of the dialog has named the target address, and the address may
+    /// belong to someone else. This applies to requests from the called phone of a user to the
+    /// caller, and to requests from a back end to an address other than that of the other party.
     pub(crate) is_claimed: bool,
-    /// The bytes received from the caller and sent back to it.
+    /// The number of bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
-    /// The hash that detects loops (RFC 5393 §4.2). It is in our branch parameters of the forwarded
-    /// requests.
+    /// The hash that detects loops (RFC 5393 §4.2). The branch parameter of each forwarded request
+    /// contains it.
     pub(crate) loop_hash: u32,
-    /// The final response that was sent, while it may have to be sent again.
+    /// The final response that was sent, as long as it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
     /// The bucket in which the context counts against the source's share of the table, or `None` if
     /// shares did not apply when the context was made.
     pub(crate) share: Option<Bucket>,
-    /// The contribution of this context to the metrics.
+    /// The amounts that this context adds to the counts of the transaction table.
     pub(crate) counted: Counted,
 }
 
-/// The contribution of a context to the counters when it was last settled.
+/// The amounts that a context added to the counts of the transaction table when it was last put
+/// back into the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// Number of live client transactions.
@@ -63,52 +65,52 @@ pub(crate) struct Counted {
     /// True if the request may still get a final response from its targets, or the final response
     /// still waits for its ACK.
     pub(crate) unfinished: bool,
-    /// The bytes that the context uses.
+    /// The number of bytes that the context uses.
     pub(crate) bytes: u32,
 }
 
-/// A client transaction and its target.
+/// A branch of a context: a client transaction and its target.
 pub(crate) struct Branch {
     pub(crate) client: Client,
-    /// The tag of the branch in our branch parameter.
+    /// The tag that identifies the target in the branch parameter of our Via.
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
     /// The back end of the call, if the call has one: the target, or the sender of the request.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
-    /// The listener that our Record-Route names on the side of the target. For a large request that
-    /// leaves over TCP, it is the listener for UDP.
+    /// The index of the listener that our Record-Route names on the side of the target. For a large
+    /// request that leaves over TCP, it is the listener for UDP.
     pub(crate) recorded: u8,
     /// True if the request of the branch was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// True if the back end refused a connection, and another branch sends the request by UDP.
+    /// True if the back end refused a TCP connection, and another branch sends the request by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,
-    /// Request-URI and Route of the sent INVITE, for the ACKs to its final response, or `None`
-    /// until it has a final response other than a 2xx.
+    /// Request-URI and Route of the sent INVITE, which the ACKs to its final response repeat.
+    /// `None` until the INVITE has a final response other than a 2xx.
     pub(crate) hop: Option<Box<[u8]>>,
 }
 
-/// The state that is kept until the request has its final response and no branch may need a
-/// retransmission or a CANCEL.
+/// The state of a request in progress. It is kept until the request has its final response and no
+/// branch may need a retransmission or a CANCEL.
 pub(crate) struct Live {
     /// The received request.
     pub(crate) request: Box<[u8]>,
-    /// The last provisional response sent.
+    /// The last provisional response that was sent to the caller, except a 100.
     pub(crate) provisional: Option<Box<[u8]>>,
-    /// The changes in the request that are the same for each target.
+    /// The changes that forwarding makes to the request for every target.
     pub(crate) edits: Edits,
     /// The Max-Breadth that all concurrent branches share.
     pub(crate) breadth: u32,
-    /// The state of each branch.
+    /// The state of each branch beyond its client transaction, in the order of
+    /// [`Context::branches`].
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// The pool from which further targets come, and the key for its policy.
+    /// The pool in which the request may fail over, and the key by which the policy of the pool
+    /// selects a back end.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets, if the request has targets outside its pool or is forked to groups of back
-    /// ends.
+    /// The targets to try next that are not single back ends of the pool in `choice`.
     pub(crate) further: Option<Box<Further>>,
-    /// True if the request has priority.
     pub(crate) has_priority: bool,
     /// The source of the request, if responses go to another address.
     pub(crate) source: Option<Box<SocketAddr>>,
@@ -116,7 +118,8 @@ pub(crate) struct Live {
     pub(crate) is_refused: bool,
     /// The time at which to send the 100 for a request other than INVITE (RFC 4320 §4.1).
     pub(crate) trying: Option<Timestamp>,
-    /// The time after which the caller does not repeat the request: 64·T1 after its arrival.
+    /// The time after which the caller no longer retransmits the request: 64·T1 after the request
+    /// arrived.
     pub(crate) expires: Timestamp,
     /// True once all targets of a request other than INVITE have ended without a response that may
     /// be forwarded.
@@ -126,24 +129,24 @@ pub(crate) struct Live {
     /// True if the caller has cancelled the request, or a final response has made the other
     /// branches unnecessary.
     pub(crate) is_cancelled: bool,
-    /// The Reason in our CANCELs, taken from the first cancellation.
+    /// The Reason in our CANCELs, set by the first event that cancelled the request.
     pub(crate) reason: Option<Reason>,
 }
 
-/// Further targets of a request, other than single back ends of its pool.
+/// The targets to try next for a request, except single back ends of its pool.
 #[derive(Default)]
 pub(crate) struct Further {
     /// The targets that were not tried yet, in the order of attempts: the addresses of the host in
     /// the request, or the contacts of its user.
     pub(crate) others: VecDeque<Target>,
-    /// The Request-URIs for the targets of the branches, and then for those of `others`, if they
-    /// are contacts of a user.
+    /// The Request-URIs of the contacts of a user: those of the branches, and then those of
+    /// `others`. `None` if the targets are not contacts of a user.
     pub(crate) contacts: Option<Box<Contacts>>,
-    /// The remaining groups of a fork: indices of back ends.
+    /// The groups of a fork that were not tried yet, as indices of back ends.
     pub(crate) groups: VecDeque<Vec<u16>>,
 }
 
-/// The state of a branch that waits for its final response, beyond the client transaction.
+/// The state that a branch needs until its final response, in addition to its client transaction.
 pub(crate) struct Pending {
     /// The time when the request was sent, or when the last provisional response arrived.
     pub(crate) since: Timestamp,
@@ -163,10 +166,11 @@ pub(crate) struct Pending {
     /// The time of the next check whether the connection of the branch has ended, or `None` over
     /// UDP.
     pub(crate) check: Option<Timestamp>,
-    /// True if the branch was abandoned: its responses no longer count.
+    /// True if another target has replaced the branch, or Timer C has fired. The responses of the
+    /// branch no longer count.
     pub(crate) is_abandoned: bool,
-    /// True if the request is new work, and no evidence that the target did not take it has been
-    /// recorded yet.
+    /// True if a failure of the request may still be recorded against its target: the request is
+    /// new work, and no such failure has been recorded yet.
     pub(crate) may_teach: bool,
 }
 
@@ -175,8 +179,10 @@ pub(crate) struct Pending {
 pub(crate) enum Cancel {
     /// No CANCEL is wanted.
     No,
-    /// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT
-    /// be sent; rather, the client MUST wait for the arrival of a provisional response".
+    /// The CANCEL waits for a provisional response.
+    ///
+    /// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be
+    /// sent; rather, the client MUST wait for the arrival of a provisional response".
     Wanted {
         /// The time at which the branch ends even without a final response.
         until: Timestamp,
@@ -191,8 +197,8 @@ pub(crate) struct SentCancel {
     pub(crate) client: OtherClient,
     /// The time at which the branch ends even without a final response.
     pub(crate) until: Timestamp,
-    /// True if a reason was known when the CANCEL was sent. Retransmissions contain the same
-    /// reason.
+    /// True if the CANCEL was sent with a Reason. Retransmissions of the CANCEL must be equal, so
+    /// they have the same Reason.
     pub(crate) has_reason: bool,
 }
 
@@ -244,19 +250,19 @@ impl Live {
         self.further.as_ref()?.contacts.as_deref()
     }
 
-    /// Takes the next group of a fork.
+    /// Removes and returns the next group of a fork.
     pub(crate) fn next_group(&mut self) -> Option<Vec<u16>> {
         self.further.as_mut()?.groups.pop_front()
     }
 
-    /// Returns whether no back end has got the request, because all that were tried read their
-    /// connections too slowly.
+    /// Returns whether no back end has got the request, because every back end that was tried reads
+    /// its connection too slowly.
     pub(crate) fn is_backed_up(&self) -> bool {
         self.choice.is_some() && self.pending.iter().all(|pending| pending.is_backed_up)
     }
 
-    /// Returns whether a provisional response other than 100 was sent. Then the request does not
-    /// fail over any more.
+    /// Returns whether a provisional response other than 100 was sent to the caller. After such a
+    /// response the request does not fail over.
     pub(crate) fn is_ringing(&self) -> bool {
         self.provisional.is_some()
     }
@@ -288,7 +294,7 @@ impl Context {
         tags.is_some_and(|(_, to)| to.is_empty())
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time at which the next timer of the context expires.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let mut next = Earliest(None);
         next.add(self.server.deadline());

@@ -18,14 +18,16 @@ use crate::target::Target;
 use crate::transaction::branches::{read_again, send_again, start_again};
 use crate::transaction::context::{Context, Live};
 
-/// A back end that has sent a 503 within this time gets no request that another back end has
-/// rejected. The reason is that a rejected call must not go from one saturated server to the next.
-/// If the other back end did not answer the request, only a 503 because of overload counts, not a
-/// 503 for a single callee.
+/// The time after a 503 during which a back end gets no request that another back end has rejected,
+/// so that a rejected call does not go from one saturated server to the next. For a request that
+/// another back end did not answer, only a 503 because of overload counts, not a 503 for a single
+/// callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
-/// Calls [`try_next`] after a target has sent a 503. The cause of the 503 may be the callee and not
-/// the target. So the first failover is free, and further ones use the failover budget of the pool.
+/// Sends the request to another target after a target has sent a 503. The cause of the 503 may be
+/// the callee, and other targets would then reject the request too. So only the first failover of a
+/// request is free, and further ones use the failover budget of the pool. Returns whether the
+/// request was sent.
 pub(crate) fn try_after_refusal(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -61,8 +63,8 @@ fn is_undecided(context: &Context, live: &Live) -> bool {
     context.server.is_pending() && !live.is_cancelled && !live.is_ringing()
 }
 
-/// Sends the request to another target, if one may take it. Returns whether the request was sent.
-/// If so, the earlier branches are abandoned.
+/// Sends the request to another target, if there is one that may take the request. Abandons the
+/// earlier branches if the request was sent. Returns whether the request was sent.
 pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     let before = context.branches.len();
     let is_started = match live.choice {
@@ -79,11 +81,11 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request of the branch at `index` again by UDP, because the back end refused a
-/// connection. Returns `false` and sends nothing if `is_large` of the branch is false, if the
-/// request has its final response or is cancelled, if the back end reads its connection too slowly,
-/// or if the request was sent before its connection ended. In the last case the back end may have
-/// the request. Also returns `false` if the request could not be sent.
+/// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
+/// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
+/// branch is true, and it has no final response and is not cancelled. It is not sent if the back
+/// end only reads its connection too slowly, or if the connection ended after the request was sent,
+/// because the back end may have the request.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -124,7 +126,7 @@ pub(super) fn retry_by_udp(
     true
 }
 
-/// Sends the request to the next target of the name or the user that it contains.
+/// Sends the request to the next address of its host name, or to the next contact of its user.
 ///
 /// RFC 3263 §4.3: "For SIP requests, failure occurs if the transaction layer reports a 503 error
 /// response or a transport failure of some sort (generally, due to fatal ICMP errors in UDP or
@@ -159,7 +161,8 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
     false
 }
 
-/// Sends the request to another back end of its pool, if one may take it and has headroom.
+/// Sends the request to another back end of its pool or of the backup pools, if one may take the
+/// request and has headroom.
 fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool: u16) -> bool {
     if !may_try(step.snapshot, context, live, pool) {
         return false;
@@ -196,7 +199,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
 }
 
 /// Returns the key by which the policy of a pool selects a back end for the request of a context,
-/// or `None` if the request cannot be read again.
+/// or `None` if the stored request cannot be parsed.
 fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<u64> {
     let (first, key) = live.choice?;
     if step.routing.picker(pool).key() == step.routing.picker(first).key() {
@@ -208,7 +211,8 @@ fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<
     Some(choice_key(step.snapshot, step.routing, pool, &request, fingerprint))
 }
 
-/// Returns whether a pool keeps transactions and sends each request to one back end.
+/// Returns whether a request may fail over to this pool: the pool keeps transactions and sends each
+/// request to one back end.
 fn stands_in(snapshot: &Snapshot, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
     settings.mode != Mode::Stateless && matches!(settings.choice, Choice::One(_))

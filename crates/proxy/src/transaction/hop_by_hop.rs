@@ -13,7 +13,7 @@ use crate::transaction::branches::{branch_of, write_again};
 use crate::transaction::context::{Cancel, Context, Live};
 use crate::transaction::reason::Reason;
 
-/// Stores the parts that the ACK of a branch shares with its INVITE.
+/// Stores the Request-URI and Route that the ACK of a branch shares with its INVITE.
 pub(crate) fn record_hop(snapshot: &Snapshot, context: &mut Context, index: usize) {
     let Some(live) = &context.live else { return };
     context.branches[index].hop = hop_of(snapshot, context, live, index);
@@ -33,11 +33,11 @@ fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> 
     Some(hop.into())
 }
 
-/// The message from which a hop-by-hop request copies From, To and Call-ID: a response to a branch,
-/// or the request of the branch. A response may have lines that do not follow the grammar.
+/// The message from which a hop-by-hop request copies From, To and Call-ID: a response to the
+/// branch, or the request of the branch. A response may have lines that do not follow the grammar.
 pub(crate) struct Model<'a> {
     pub(crate) bytes: &'a [u8],
-    /// The number of the CSeq.
+    /// The sequence number in the CSeq of the message.
     pub(crate) number: u32,
 }
 
@@ -51,7 +51,6 @@ pub(crate) fn send_ack(step: &mut Step<'_>, context: &Context, index: usize, res
     send_hop(step, context, index, "ACK", hop, response, b"");
 }
 
-/// Sends the CANCEL of a branch.
 pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     let Some(hop) = hop_of(step.snapshot, context, live, index) else { return };
     let Ok(request) = Message::parse_head(&live.request) else { return };

@@ -21,9 +21,9 @@ const LENGTH_MAX: usize = 1300;
 /// The time for which no further connection is tried to a back end that has refused a connection.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
-/// Returns whether a request has to leave over TCP if possible. `length` is the length in bytes
-/// that the request would have over UDP for this hop. Such a request needs a transaction, because
-/// it may have to be sent again by UDP.
+/// Returns whether a request is so long that it has to leave over TCP if possible. `length` is the
+/// length in bytes that the request would have over UDP for this hop. Such a request needs a
+/// transaction, because the proxy may have to send it again by UDP.
 pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> bool {
     let to = hop.backend_ref.filter(|_| hop.toward_backend);
     length > LENGTH_MAX

@@ -15,8 +15,8 @@ use crate::transaction::cancel::cancel_request;
 use crate::transaction::context::Context;
 use crate::transaction::respond::{send_last, send_trying};
 
-/// Applies a request to the transaction that it matches. Returns `false` if it matches none, or is
-/// an ACK to forward.
+/// Applies a request to the transaction that it matches. Returns `false` if the request matches no
+/// transaction, or is an ACK that must be forwarded.
 pub(crate) fn try_match(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -43,7 +43,8 @@ pub(crate) fn try_match(
     }
 }
 
-/// Applies an ACK to its transaction. Returns `true` if it must not be forwarded.
+/// Applies an ACK to the transaction that it acknowledges. Returns `true` if the ACK must not be
+/// forwarded.
 fn acknowledge(
     step: &mut Step<'_>,
     table: &mut Transactions,

@@ -22,7 +22,7 @@ use crate::transaction::context::{Context, Counted, Further, Live};
 use crate::transaction::respond::queue_trying;
 use crate::transport::budget::Budget;
 
-/// Creates a transaction for a request, and forwards the request.
+/// Creates a response context for a request, and forwards the request.
 pub(crate) fn open(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -135,7 +135,8 @@ fn context_of(
     })
 }
 
-/// Returns the targets of a request other than single back ends of its pool.
+/// Returns the targets of a request that are not single back ends of its pool, or `None` if there
+/// are no such targets.
 fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) -> Option<Further> {
     let (others, contacts) = (hop.others.iter().copied().collect(), request.contacts.clone());
     let is_any = !hop.others.is_empty() || contacts.is_some() || !groups.is_empty();

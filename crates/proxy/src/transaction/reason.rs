@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use tidegate_sip::{HeaderName, Message, reason};
 
-/// Maximum number of bytes of Reason lines copied from a CANCEL. A line that does not fit is left
-/// out.
+/// Maximum number of bytes of Reason lines that are copied from a CANCEL. A line that would exceed
+/// this number is left out.
 const COPIED_MAX: usize = 512;
 
 /// The reason for cancelling branches.
 pub(crate) enum Reason {
-    /// The Reason lines of a received CANCEL, or empty if it has none.
+    /// The Reason lines of a received CANCEL. Empty if the CANCEL has none.
     Copied(Box<[u8]>),
     /// The status of another branch's final response.
     Answered(u16),

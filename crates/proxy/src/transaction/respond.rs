@@ -17,12 +17,13 @@ use crate::transaction::best::Best;
 use crate::transaction::branches::start_next_group;
 use crate::transaction::context::{Branch, Context, Live};
 
-/// Placeholder statuses for retransmitted responses: only the class matters.
+/// Statuses that stand for any provisional and any final response in retransmissions, where only
+/// the class matters.
 const PROVISIONAL: u16 = 199;
 const FINAL: u16 = 200;
 
 impl Live {
-    /// Compares another final response with the best one so far.
+    /// Keeps a final response if it is better than the best one so far.
     pub(crate) fn consider(&mut self, response: Best) {
         self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),
@@ -37,14 +38,14 @@ impl Live {
     }
 }
 
-/// Returns whether a response of `length` bytes may be sent to the caller. If so, counts the
+/// Returns whether a response of `length` bytes may be sent to the caller. If it may, counts the
 /// response as sent.
 fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
     let Context { budget, back, .. } = context;
     may_send(step, budget, back, status, length)
 }
 
-/// Retransmits the last response, if there was one.
+/// Retransmits the last response that was sent to the caller, if there was one.
 pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
     let (status, bytes) = if let Some(last) = &context.last {
         (FINAL, step.snapshot.buffers.copy(last))
@@ -61,7 +62,7 @@ pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
     }
 }
 
-/// Forwards a provisional response, and keeps it for retransmissions of the request.
+/// Forwards a provisional response, and stores it to answer retransmissions of the request.
 pub(crate) fn pass_provisional(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -82,7 +83,7 @@ pub(crate) fn pass_provisional(
     }
 }
 
-/// Forwards a 2xx to an INVITE, even after a final response.
+/// Forwards a 2xx to an INVITE, even if a final response has been sent already.
 ///
 /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
 /// the following responses MUST be forwarded immediately: [...] Any 2xx response to an
@@ -124,8 +125,8 @@ pub(crate) fn pass_success(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// Sends the final response of a request, except a 2xx to an INVITE. `status` is its status, and
-/// the call table records `answer`.
+/// Sends the final response of a request, except a 2xx to an INVITE. `status` is the status of the
+/// response, and the call table records `answer`.
 ///
 /// RFC 3261 §16.7: "The proxy MUST pass the response to the server transaction associated with the
 /// response context."
@@ -211,13 +212,13 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     }
 }
 
-/// Sends a reply with `status` to the request.
+/// Sends a reply with `status`, for the usual [reason](ReplyReason::usual) of this status.
 fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16) {
     respond_because(step, context, live, status, ReplyReason::usual(status));
 }
 
-/// Sends a reply with `status` to the request, for this reason. A 503 has no Retry-After, because
-/// other requests may find room at any moment, or go to another pool.
+/// Sends a reply with `status` for `reason`. A 503 has no Retry-After, because other requests may
+/// find room at any moment, or go to another pool.
 ///
 /// RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
 /// specified in the Retry-After header field, if present."
@@ -257,8 +258,8 @@ fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     context.server = context.server.end();
 }
 
-/// Writes a reply of our own in the transaction with this identity. Returns `None` if the reply
-/// would be longer than a datagram.
+/// Writes a reply that the proxy generates in the transaction with this identity. Returns `None` if
+/// the reply would be longer than a datagram.
 pub(crate) fn write_own(
     snapshot: &Snapshot,
     message: &Message<'_>,
@@ -280,7 +281,7 @@ pub(crate) fn write_own(
     Some(bytes)
 }
 
-/// Moves the call to the back end that has answered.
+/// Moves the call to the back end that has sent the 2xx.
 fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
     let Some(backend_ref) = backend_ref else { return };
     let Some(call) = step.routing.calls.get(context.call) else { return };

@@ -1,4 +1,4 @@
-//! The table of a shard's contexts, with its limits on their number and memory.
+//! The table of the response contexts of a shard, with limits on their number and memory.
 
 use tidegate_transaction::{Full, Handle, Key, Table, Timing};
 use tidegate_world::Timestamp;
@@ -6,14 +6,14 @@ use tidegate_world::Timestamp;
 use crate::shares::{Amount, Bucket, Shares, for_new_work, is_scarce};
 use crate::transaction::context::{Context, Counted};
 
-/// A shard's response contexts, bounded.
+/// A bounded table of the response contexts of a shard.
 pub(crate) struct Transactions {
     table: Table<Box<Context>>,
     pub(crate) timing: Timing,
     clients: usize,
     servers: usize,
     unfinished: usize,
-    /// Bytes of the contexts and of the messages in them.
+    /// Number of bytes that the contexts and their messages use.
     bytes: usize,
     length_max: usize,
     bytes_max: usize,
@@ -59,12 +59,10 @@ impl Transactions {
         self.bytes
     }
 
-    /// Returns the maximum number of bytes that contexts may use.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Returns whether the table is full.
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.bytes >= self.bytes_max
     }
@@ -82,7 +80,7 @@ impl Transactions {
         is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
     }
 
-    /// Returns whether a source has used its share of the part that new work may use.
+    /// Returns whether a source has used up its share of the room for new work.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         self.shares.is_exhausted(bucket, self.free_for_new())
     }
@@ -99,7 +97,7 @@ impl Transactions {
         self.table.find(key)
     }
 
-    /// Returns the context of the request that a CANCEL of this identity cancels.
+    /// Returns the context of the request that a CANCEL with this identity cancels.
     ///
     /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If several
     /// requests used one branch, the CANCEL cancels the INVITE.
@@ -126,7 +124,6 @@ impl Transactions {
         Ok(handle)
     }
 
-    /// Iterates over all contexts.
     pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
         self.table.values().map(|context| &**context)
     }
@@ -139,7 +136,8 @@ impl Transactions {
         self.table.get_mut(handle).map(|context| &mut **context)
     }
 
-    /// Records that the request of a branch was not delivered, and the status to assume for it.
+    /// Records that the request of a branch could not be delivered. `status` is the status to
+    /// assume as the response.
     pub(crate) fn record_unreachable(&mut self, handle: Handle, branch: usize, status: u16) {
         if let Some(context) = self.get_mut(handle)
             && let Some(live) = &mut context.live
@@ -161,17 +159,18 @@ impl Transactions {
         }
     }
 
-    /// Makes a context due at `now`, as if a timer of it had expired.
+    /// Makes a context due at `now`, as if one of its timers had expired.
     pub(crate) fn wake(&mut self, now: Timestamp, handle: Handle) {
         self.table.arm(handle, now);
     }
 
-    /// Takes a context to work on. It must be [settled](Self::settle) afterwards.
+    /// Takes a context out of the table to change it. The caller must [settle](Self::settle) the
+    /// context afterwards.
     pub(crate) fn lend(&mut self, handle: Handle) -> Option<Box<Context>> {
         self.table.lend(handle)
     }
 
-    /// Puts a context back after work on it, or removes it if it is over.
+    /// Puts a context back into the table, or removes it if all its transactions have ended.
     ///
     /// RFC 3261 §17.1.1.2: "The client transaction MUST be destroyed the instant it enters the
     /// "Terminated" state."

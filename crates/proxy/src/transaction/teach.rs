@@ -1,4 +1,4 @@
-//! Learns the health of targets from the outcome of requests.
+//! Records evidence about the health of back ends from the outcome of requests.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -16,16 +16,17 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
-/// Returns whether the target of a branch has sent a response that came from `remote`. Another
-/// element that has seen our Via, such as a phone behind the target, may respond too. Such a
-/// response says nothing about the target.
+/// Returns whether a response from `remote` was sent by the target of its branch. Another element
+/// that has seen our Via, such as a phone behind the target, may respond too. Such a response says
+/// nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
         || branch.backend_ref.is_some()
             && branch.backend_ref == snapshot.addresses.backend_ref(remote)
 }
 
-/// Records that the target of a branch has rejected the request with the 503 in `answer`.
+/// Records that the target of a branch has rejected the request with a 503. `answer` is that
+/// response.
 pub(super) fn record_refused(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -52,9 +53,9 @@ pub(super) fn record_refused(
     }
 }
 
-/// Records that the target of a branch has been silent since the request was sent. This function is
-/// called at the end of `failover_after_ms`, and again at Timer B or F if there was no other
-/// target. Each request counts only once.
+/// Records that the target of a branch has sent no response since the request was sent. This
+/// function is called at the end of `failover_after_ms`, and again at Timer B or F if the request
+/// could not fail over. Each request counts only once.
 pub(super) fn record_silent(
     step: &mut Step<'_>,
     branch: &Branch,
@@ -83,8 +84,8 @@ pub(super) fn record_silent(
     }
 }
 
-/// Returns the caller and the callee of the request of a context, or `None` if the request cannot
-/// be read again.
+/// Returns the caller and the callee of the request of a context, or `None` if the stored request
+/// cannot be parsed.
 pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
     let message = Message::parse(&live.request).ok()?;
     Some(parties(

@@ -22,7 +22,7 @@ const DUE_MAX: usize = 256;
 /// Number of packets waiting to be sent at which a run of [`fire_expired`] ends.
 const TRANSMITS_MAX: usize = 256;
 
-/// Fires expired timers of transactions. Timers that are left over stay due.
+/// Fires expired timers of transactions. Timers beyond the limits of one run stay due.
 pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
     for _ in 0..DUE_MAX {
         if step.output.waiting() >= TRANSMITS_MAX {

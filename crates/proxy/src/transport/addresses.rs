@@ -1,4 +1,5 @@
-//! Classifies the origins of messages and knows which addresses are ours.
+//! The addresses of listeners and back ends, which determine the origin of a message and the names
+//! that are ours.
 
 mod own;
 
@@ -17,17 +18,20 @@ use crate::resolution::{default_port, transport_of};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
-/// Maximum number of addresses of removed back ends that are remembered. The latest are kept.
+/// Maximum number of addresses of removed back ends that are remembered. The oldest ones are
+/// forgotten first.
 const REMOVED_MAX: usize = 65_536;
 
-/// The origin of a message. It determines the targets that the source may reach.
+/// The origin of a message. The origin determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end. It may also reach Route sets and other addresses.
+    /// A back end. Besides pools and users, it may reach Route sets and other addresses.
     Backend(BackendRef),
-    /// A source configured as trusted. It may also reach Route sets and other addresses.
+    /// A source configured as trusted. Besides pools and users, it may reach Route sets and other
+    /// addresses.
     Trusted,
-    /// Any other source. It may reach only the pools and users to which rules lead.
+    /// Neither a back end nor a trusted source. It may reach only the pools and users to which
+    /// rules lead.
     Stranger,
 }
 
@@ -41,7 +45,7 @@ impl Origin {
     }
 }
 
-/// The addresses a proxy knows.
+/// The addresses of the listeners of a proxy and of its current and removed back ends.
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     backend_refs: HashMap<SocketAddr, BackendRef>,
@@ -50,7 +54,8 @@ pub(crate) struct Addresses {
     hosts: HashMap<IpAddr, BackendRef>,
     /// Networks from which back ends send, besides their addresses.
     networks: Vec<(IpNet, BackendRef)>,
-    /// Routes, longest prefix first.
+    /// The listener from which each network is reached, in the order of the prefix length, longest
+    /// first.
     routes: Vec<EgressRoute>,
     /// Addresses of back ends that were removed from the configuration, each with the time up to
     /// which its dialogs continue.
@@ -83,10 +88,10 @@ impl Addresses {
         addresses
     }
 
-    /// Learns the addresses of the back ends in these pools. If several back ends have the same
+    /// Reads the addresses of the back ends in these pools. If several back ends have the same
     /// address, a current address takes precedence over a former one, and a configured back end
-    /// over a removed one. Otherwise the first is used. A removed back end stays known while it has
-    /// leases.
+    /// over a removed one. Otherwise the first back end is used. A removed back end stays known
+    /// while it has leases.
     pub(crate) fn locate(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.backend_refs);
         self.networks.clear();
@@ -133,9 +138,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Stores addresses at which a back end was before and no configured back end is now, for
-    /// `removed_for` from the time when they are first stored. An address stays stored longer while
-    /// its removed back end has leases. It is dropped as soon as a back end is configured there.
+    /// Remembers for `removed_for` each address at which a back end was before and no configured
+    /// back end is now. An address is remembered longer while its removed back end has leases. It
+    /// is forgotten as soon as a back end is configured there.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -182,12 +187,12 @@ impl Addresses {
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
 
-    /// Returns whether a request may be sent to a target that comes from outside.
+    /// Returns whether a request may be sent to a target that comes from outside, such as from the
+    /// DNS.
     pub(crate) fn may_be_target(&self, target: &Target) -> bool {
         self.may_be_backend(target.address) && self.listeners.iter().any(|own| own.reaches(target))
     }
 
-    /// Returns the back end at `address`.
     pub(crate) fn backend_ref(&self, address: SocketAddr) -> Option<BackendRef> {
         self.backend_refs.get(&canonical(address)).copied()
     }
@@ -217,10 +222,10 @@ impl Addresses {
         }
     }
 
-    /// Returns whether the port at the other end of `flow`, which is that of this back end, tells
-    /// the back end from another program. If the other end has opened the connection, its port is
-    /// any free one. By chance this is the number of the UDP port of a back end at the same
-    /// address. A port at which the back end listens for connections is not free.
+    /// Returns whether the remote address and port of `flow`, which are those of this back end,
+    /// identify the back end. If the other end has opened the connection, its port is arbitrary,
+    /// and may by chance be the UDP port of a back end at the same address. But it cannot be a port
+    /// at which the back end listens for connections, because that port is not free.
     fn may_be_port_of(&self, backend_ref: BackendRef, flow: &Flow, ip: IpAddr) -> bool {
         if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
             return true;
@@ -235,9 +240,9 @@ impl Addresses {
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
-    /// of its request. If the back end runs on the same machine, only the Via distinguishes it from
-    /// other programs. A back end that is reached over UDP opens a connection for a large request,
-    /// as RFC 3261 §18.1.1 requires. It is not recognized at an address of this machine.
+    /// of its request. On this machine, only the Via distinguishes a back end from other programs.
+    /// A back end that is reached over UDP also opens a connection for a large request, as RFC 3261
+    /// §18.1.1 requires. Such a back end is not recognized at an address of this machine.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         if !may_come_from_backend(flow.transport) {
             return None;
@@ -251,10 +256,10 @@ impl Addresses {
         is_clear.then_some(backend_ref)
     }
 
-    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any port.
-    /// `transport` is that of requests to the back end. On this machine, only the `via`
+    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any
+    /// port. `transport` is that of requests to the back end. On this machine, only the `via`
     /// distinguishes a back end from other programs, and a back end that is reached over UDP is not
-    /// recognised, as in [`backend_by_via`](Self::backend_by_via).
+    /// recognized, as in [`backend_by_via`](Self::backend_by_via).
     pub(crate) fn may_be_connection_of(
         &self,
         flow: &Flow,
@@ -279,8 +284,8 @@ impl Addresses {
         self.listeners.iter().any(|own| own.is_here(ip))
     }
 
-    /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and
-    /// the trusted sources of the listener are trusted.
+    /// Returns whether the peer of `flow` is trusted to assert the identity of the caller (RFC 3325
+    /// §1). Back ends and the trusted sources of the listener always are.
     pub(crate) fn believes(&self, flow: &Flow) -> bool {
         if self.origin(flow) != Origin::Stranger {
             return true;
@@ -367,7 +372,6 @@ impl Addresses {
         pool.transport.unwrap_or_else(|| self.transport(pool.listener.unwrap_or_default()))
     }
 
-    /// Returns the listener at `index`.
     pub(crate) fn listener(&self, index: usize) -> Option<&Own> {
         self.listeners.get(index)
     }
@@ -414,9 +418,9 @@ impl Addresses {
         ranked.next()
     }
 
-    /// Returns the listener from which a message to `target` leaves. `usual` is the listener for
-    /// its usual transport. The result has the same IP address as `usual`, and if possible the same
-    /// port.
+    /// Returns the listener for a message that goes to `target` over another transport than usual.
+    /// The listener has the IP address of `usual`, the listener for the usual transport, and if
+    /// possible the same port.
     pub(crate) fn beside(&self, usual: usize, target: &Target) -> Option<usize> {
         let usual = self.listeners.get(usual)?.local;
         let is_it = |own: &Own| own.local.ip() == usual.ip() && own.reaches(target);
@@ -424,8 +428,8 @@ impl Addresses {
         all.min_by_key(|(_, own)| own.local.port() != usual.port()).map(|(index, _)| index)
     }
 
-    /// Returns the listener at the address that the kernel uses as source toward `target`:
-    /// `ingress` if it has that address.
+    /// Returns the listener at the address that the kernel uses as source toward `target`. If
+    /// `ingress` has that address, `ingress` is returned.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
         let target = canonical(target).ip();
         // The configured routes lead to other machines, not to this one.
@@ -437,7 +441,8 @@ impl Addresses {
         if at(route.listener) == at(ingress) { Some(ingress) } else { Some(route.listener) }
     }
 
-    /// Returns the index of the listener that `uri`, a Route of ours, names.
+    /// Returns the index of the listener that `uri` names. `uri` is a Route value that names this
+    /// proxy.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
         let (port, transport) = (port_of(uri), transport_of(uri)?);
         let names =
@@ -446,8 +451,8 @@ impl Addresses {
         u8::try_from(index).ok()
     }
 
-    /// Returns whether `uri`, a Route of a message on `flow`, names us: it is our own Record-Route,
-    /// or the outbound proxy that the client has configured.
+    /// Returns whether `uri`, a Route value of a message on `flow`, names us: it is our own
+    /// Record-Route, or the outbound proxy that the client has configured.
     pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let port = port_of(uri);
         // A browser names the port of its URL only if that is not the default one.
@@ -458,8 +463,8 @@ impl Addresses {
         self.is_own(uri, flow, |own| own.is_port(port) || is_default(own))
     }
 
-    /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI without a
-    /// port addresses any element responsible for its host, and the request has arrived here.
+    /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI with a host
+    /// of ours needs no port, because the request has arrived here.
     pub(crate) fn is_own_target(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         // RFC 3261 §16.4: an maddr must name an address that we are responsible for.
         let elsewhere = |at: Target| {
@@ -526,7 +531,7 @@ fn port_of(uri: &Uri<'_>) -> u16 {
     uri.port.unwrap_or_else(usual)
 }
 
-/// Returns whether `host` is the one configured as `name`.
+/// Returns whether `host` is the host configured as `name`, in any spelling.
 pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
     Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
 }

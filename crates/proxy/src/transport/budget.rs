@@ -1,9 +1,10 @@
-//! The bytes that were received and sent back for a transaction, or for a call without one.
+//! Limits the bytes sent to an unverified address, in proportion to the bytes received from it.
 
-/// Number of final responses that are sent for each request regardless of the budget.
+/// Number of final responses that may be sent for each request even if the budget is used up.
 const FINALS: u8 = 2;
 
-/// The bytes received and sent for a transaction, or for a call that is served without one.
+/// The bytes received and sent for a transaction, or for a call that is served without
+/// transactions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     received: u32,
@@ -14,8 +15,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Records a request. Each new request again allows some responses regardless of the budget
-    /// (see [`covers`](Self::covers)).
+    /// Records a request of `length` bytes. Each new request again allows some responses regardless
+    /// of the budget (see [`covers`](Self::covers)).
     pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
         self.received = self.received.saturating_add(length as u32);
         if !is_repeated {
@@ -33,8 +34,8 @@ impl Budget {
     }
 
     /// Returns whether a response of `length` bytes may be sent to an address that is not verified.
-    /// The first of each kind of provisional response and [`FINALS`] final responses always may.
-    /// `ratio` is the allowed number of bytes sent per byte received.
+    /// The first response of each provisional kind and the first [`FINALS`] final responses are
+    /// always allowed. `ratio` is the allowed number of bytes sent per byte received.
     pub(crate) fn covers(&self, status: u16, length: usize, ratio: u32) -> bool {
         let is_owed = match status {
             ..200 => self.kinds & kind_of(status) == 0,

@@ -10,11 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 
-/// The length in bytes of the largest response: a header and an IPv6 address. An error with
-/// [`UNKNOWN_MAX`] unknown attributes is shorter.
+/// The length in bytes of the longest response, which has a header and an IPv6 address. An error
+/// with [`UNKNOWN_MAX`] unknown attributes is shorter.
 const RESPONSE_MAX: usize = HEADER + 4 + 20;
 const _: () = assert!(HEADER + 8 + 4 + 2 * UNKNOWN_MAX <= RESPONSE_MAX);
-/// RFC 5389 §6: type, length, magic cookie and transaction ID.
+/// Length in bytes of the header of a message: type, length, magic cookie and transaction ID (RFC
+/// 5389 §6).
 const HEADER: usize = 20;
 const COOKIE: u32 = 0x2112_a442;
 const BINDING_REQUEST: u16 = 0x0001;
@@ -28,8 +29,8 @@ const XOR_MAPPED_ADDRESS: u16 = 0x0020;
 const IGNORED: [u16; 4] = [0x0006, 0x0008, 0x0014, 0x0015];
 /// Attributes with this type or a higher one need not be understood (RFC 5389 §15).
 const OPTIONAL: u16 = 0x8000;
-/// Maximum number of unknown attributes that an error lists. It is even, so that no padding is
-/// needed.
+/// Maximum number of unknown attributes that an error response lists. The number is even, so that
+/// no padding is needed.
 const UNKNOWN_MAX: usize = 4;
 
 /// A STUN response.

@@ -9,7 +9,7 @@ use crate::resolution::default_port;
 use crate::settings::Listener;
 use crate::target::Target;
 
-/// A listener, with precomputed texts and values that each message needs.
+/// A listener, with the texts and values that each message needs, computed once.
 pub(crate) struct Own {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
@@ -103,12 +103,13 @@ impl Own {
         self.local.ip().is_unspecified().then(|| flow.local.ip())
     }
 
-    /// Returns whether other instances also have this address.
+    /// Returns whether other instances of the proxy listen at the same address.
     pub(crate) fn is_shared(&self) -> bool {
         self.listener.shared
     }
 
-    /// Returns whether a message to `target` may leave from this listener.
+    /// Returns whether a message to `target` may leave from this listener. The transport must be
+    /// the same.
     pub(super) fn reaches(&self, target: &Target) -> bool {
         self.transport == target.transport && self.reaches_address(target.address)
     }
