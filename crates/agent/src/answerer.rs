@@ -68,8 +68,8 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Creates an answerer. With the same `seed`, another number `element` gives other random
-    /// numbers.
+    /// Creates an answerer. Answerers with the same `seed` but different `element` numbers draw
+    /// different random numbers.
     pub fn new(mut config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
         config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let parameter = uri_parameter(config.transport);
