@@ -27,13 +27,13 @@ pub struct DevicesConfig {
 ///
 /// RFC 5626 §4.5: "W = min( max-time, (base-time * (2 ^ consecutive-failures)))", and "the retry
 /// delay time is computed by selecting a uniform random time between 50 and 100% of the upper-bound
-/// wait time": a base of 30 s, a maximum of 1800 s and a jitter of 0.5. Devices that follow another
-/// rule have other numbers here. If base and maximum are equal, the wait is constant.
+/// wait time". In the RFC, the base is 30 s, the maximum is 1800 s, and the jitter is 0.5. Other
+/// values describe devices that follow another rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackOff {
-    /// Half the longest wait after the first failure: each failure doubles the wait.
+    /// Half the longest wait after the first failure. Each further failure doubles the wait.
     pub base: Duration,
-    /// The longest wait.
+    /// The longest wait after any number of failures.
     pub max: Duration,
     /// The random part of a wait, 0 to 1. A wait is between `1 - jitter` and 1 times its upper
     /// bound.
@@ -47,13 +47,13 @@ pub struct RegistrationLoss {
     pub at: Duration,
     /// The share of devices that lose their registration, 0..1.
     pub share: f64,
-    /// Time within which these devices send their first REGISTER, uniformly distributed. If zero,
-    /// all send it at once.
+    /// Time after the event within which the devices send their first REGISTER, uniformly
+    /// distributed. If zero, all devices send it at once.
     pub within: Duration,
 }
 
 impl DevicesConfig {
-    /// The most devices of one caller.
+    /// Maximum number of devices of one caller.
     pub const COUNT_MAX: u32 = 1_000_000;
 
     pub(super) fn is_valid(&self) -> bool {
@@ -87,7 +87,7 @@ pub struct DeviceStats {
     /// device whose refresh failed does not count, although the registrar keeps its binding for
     /// nearly another refresh interval.
     pub registered: u64,
-    /// Registrations lost by the event.
+    /// Registrations lost in the [`RegistrationLoss`].
     pub lost: u64,
     /// Attempts: REGISTERs sent for the first time.
     pub attempts: u64,
