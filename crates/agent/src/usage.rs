@@ -17,11 +17,11 @@ pub struct Usage {
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,
-    /// The connections, or `None` over UDP.
+    /// Counts of the connections and of the messages on them, or `None` over UDP.
     pub streams: Option<StreamUsage>,
 }
 
-/// The connections of a run.
+/// Counts of the connections of a run and of the messages on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StreamUsage {
     /// The transport, by its name in a Via.
@@ -63,8 +63,8 @@ pub struct StreamUsage {
 pub struct WebSocketFailures {
     /// The server answered with another status than 101.
     pub status: u64,
-    /// The peer sent something that is not a valid message of a WebSocket handshake. A response
-    /// without the proof that the server has read our request is not valid.
+    /// The peer sent something that is not a valid message of a WebSocket handshake, for example a
+    /// response without a valid Sec-WebSocket-Accept.
     pub protocol: u64,
     /// The peer does not offer or accept the subprotocol `sip`.
     pub subprotocol: u64,
@@ -96,7 +96,7 @@ impl WebSocketFailures {
     }
 }
 
-/// Formats the sum, and the reasons that occurred.
+/// Formats the total number of failures, and the number for each reason that occurred.
 impl fmt::Display for WebSocketFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.each().map(|(_, count)| count).iter().sum::<u64>())?;
