@@ -11,7 +11,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The whole load.
+    /// The whole load as a single part.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
     /// Maximum number of parts of a load.

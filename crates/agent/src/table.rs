@@ -57,7 +57,7 @@ impl<T> Table<T> {
     /// Adds a call whose alarm is at `due`.
     ///
     /// # Panics
-    /// Panics if the table is full: ask [`is_full`](Self::is_full) first.
+    /// Panics if the table is full. Check [`is_full`](Self::is_full) first.
     pub fn insert(&mut self, due: Timestamp, value: T) -> Id {
         assert!(!self.is_full(), "the table is full; ask `is_full` first");
         let id = Id { slot: self.entries.vacant_key() as u32, serial: self.serial };

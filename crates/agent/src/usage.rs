@@ -61,7 +61,7 @@ pub struct StreamUsage {
 /// Failed WebSocket handshakes, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WebSocketFailures {
-    /// The server answered with another status than 101.
+    /// The server answered with a status other than 101.
     pub status: u64,
     /// The peer sent something that is not a valid message of a WebSocket handshake, for example a
     /// response without a valid Sec-WebSocket-Accept.
@@ -110,8 +110,8 @@ impl fmt::Display for WebSocketFailures {
 }
 
 impl StreamUsage {
-    /// Returns whether a limit of ours prevented a connection from being opened or a message from
-    /// being sent.
+    /// Returns whether a limit of the agent prevented a connection from being opened or a message
+    /// from being sent.
     pub(crate) fn is_limited(&self) -> bool {
         self.excess + self.overflow > 0
     }
@@ -146,7 +146,7 @@ fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Transport, D:
 }
 
 impl Usage {
-    /// Adds the resources of another run at the same time, in another process.
+    /// Adds the resources of a run that another process made at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s = self.wall_s.max(other.wall_s);

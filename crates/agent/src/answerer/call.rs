@@ -299,7 +299,8 @@ impl Call {
         matches!(self.phase, Phase::Leaving(..))
     }
 
-    /// Handles a response to our BYE. Returns how the call ended, or `None` if it has not ended.
+    /// Handles a response to our BYE. Returns the reason for the end of the call, or `None` if the
+    /// call has not ended.
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other refusal leaves nothing else to do.

@@ -57,8 +57,8 @@ pub struct AnswererConfig {
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago.
     /// Default 2,000,000.
     pub calls_max: usize,
-    /// Maximum time for which a call rings, and maximum time from its ACK to its end. After that,
-    /// the answerer forgets the call. Default 1 h.
+    /// Maximum ringing time of a call, and maximum time from the ACK of a call to its end. After
+    /// that, the answerer forgets the call. Default 1 h.
     pub talk_max: Duration,
 }
 

@@ -12,7 +12,6 @@ use super::mix::Behaviour;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
-    /// Ringing time.
     pub ring: Duration,
     /// Time for which the called party talks before it hangs up, or `None` to wait for the caller.
     pub talk: Option<Duration>,

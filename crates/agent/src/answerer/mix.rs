@@ -21,7 +21,6 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Returns whether a call with this behaviour rings.
     pub(crate) fn rings(self) -> bool {
         !matches!(self, Self::Refuse(500..600) | Self::Silent)
     }

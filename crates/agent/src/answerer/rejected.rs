@@ -10,7 +10,7 @@ const LEN_MAX: usize = 100_000;
 /// The transactions of the last INVITEs that were rejected without creating a call. The answerer
 /// uses them to recognise a copy of such an INVITE, and the ACK to the rejection.
 pub(crate) struct RejectedInvites {
-    /// Fingerprints of the transactions.
+    /// Fingerprints of the transactions of the INVITEs.
     keys: HashTable<u128>,
     /// The fingerprints in `keys`, the oldest first.
     order: VecDeque<u128>,
@@ -18,7 +18,6 @@ pub(crate) struct RejectedInvites {
 }
 
 impl RejectedInvites {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { keys: HashTable::new(), order: VecDeque::new(), len_max: LEN_MAX }
     }

@@ -36,7 +36,7 @@ pub(crate) struct Ringing {
     end: Timestamp,
 }
 
-/// The last provisional response of a ringing call.
+/// The provisional response that a ringing call got last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProvisionalSent {
     /// No response was sent, because the final response follows within 200 ms.

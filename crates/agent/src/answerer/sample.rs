@@ -44,7 +44,7 @@ impl AnswererSample {
 }
 
 impl AnswererStats {
-    /// Returns the counts at this moment.
+    /// Returns a sample of these counts.
     pub fn sample(&self) -> AnswererSample {
         AnswererSample {
             calls: self.calls,

@@ -142,7 +142,7 @@ impl AnswererStats {
     }
 }
 
-/// Formats the counts as a table, with one line for each group.
+/// Formats the counts as a table. Each line has the counts of one topic.
 impl fmt::Display for AnswererStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { calls, answered, refused, cancelled, completed, hung_up, .. } = self;

@@ -10,7 +10,8 @@ const NEWTON_MAX: usize = 64;
 /// The expected number of calls as a function of time (Λ), for one profile at one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// The pieces in order of time, without gaps from 0 on. The last piece has no end.
+    /// The pieces of the curve in order of time. The first begins at time 0, each begins at the end
+    /// of the previous one, and the last has no end.
     pieces: Vec<Piece>,
 }
 
@@ -147,7 +148,7 @@ impl Shape {
         }
     }
 
-    /// Returns the number of calls in the first `passed_s` seconds of the piece.
+    /// Returns the number of calls that are expected in the first `passed_s` seconds of the piece.
     fn calls(self, passed_s: f64) -> f64 {
         match self {
             Self::Line { from_cps, to_cps, length_s } => {

@@ -162,7 +162,6 @@ impl Modulation {
         self.mmpp.states[self.state].factor / self.mean_factor
     }
 
-    /// Returns the end of the current state, in seconds after the start.
     pub fn until_s(&self) -> f64 {
         self.until_s
     }

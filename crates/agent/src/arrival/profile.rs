@@ -33,7 +33,8 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// The factor is 0 before a time and 1 after it: the instant overload of paper 000 §6.4.2.
+    /// The factor is 0 before the time `at` and 1 after it: the instant overload of paper 000
+    /// §6.4.2.
     Instant {
         /// The time at which the factor becomes 1.
         at: Duration,
@@ -179,7 +180,7 @@ impl fmt::Display for Profile {
 /// An error in a [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
-    /// The text does not have this form.
+    /// The text does not have the form in the string.
     Form(&'static str),
     /// A time is not a number of seconds of at least 0.
     Time,

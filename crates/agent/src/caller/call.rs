@@ -109,7 +109,7 @@ impl Call {
         }
     }
 
-    /// Returns the same call after its INVITE was sent to the next server at `now`.
+    /// Returns the state of the call after its INVITE was sent to the next server at `now`.
     pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
         Self {
             begun: now,
@@ -134,17 +134,14 @@ impl Call {
         }
     }
 
-    /// Returns whether the call was set up before its caller hung up.
     pub fn is_served(&self) -> bool {
         self.is_served
     }
 
-    /// Returns the dialog, or `None` until the call is set up.
     pub fn dialog(&self) -> Option<&Dialog> {
         self.dialog.as_ref()
     }
 
-    /// Returns the time of the caller's first BYE, or `None` if there was none.
     pub fn left(&self) -> Option<Timestamp> {
         self.left
     }

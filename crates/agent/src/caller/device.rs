@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::delays::Delays;
 
-/// A population of devices, all behind the caller's address. At the start each has a registration.
+/// A population of devices, all behind the caller's address. At the start, each device has a
+/// registration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DevicesConfig {
     /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
@@ -43,7 +44,7 @@ pub struct BackOff {
 /// An event at which devices lose their registrations and register again: an avalanche.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegistrationLoss {
-    /// Time of the event, after the start.
+    /// Time of the loss, counted from the start of the run.
     pub at: Duration,
     /// The share of devices that lose their registration, 0..1.
     pub share: f64,
@@ -89,7 +90,7 @@ pub struct DeviceStats {
     pub registered: u64,
     /// Registrations lost in the [`RegistrationLoss`].
     pub lost: u64,
-    /// Attempts: REGISTERs sent for the first time.
+    /// Attempts to register, without retransmissions of the REGISTER.
     pub attempts: u64,
     /// REGISTERs retransmitted, by timer E.
     pub repeated: u64,

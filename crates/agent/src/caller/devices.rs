@@ -244,7 +244,7 @@ impl Devices {
         self.table.wake_at(id, now + wait);
     }
 
-    /// Makes a share of the devices lose their registrations.
+    /// Makes the share `loss.share` of the devices lose their registrations.
     fn lose(&mut self, now: Timestamp, loss: RegistrationLoss, stats: &mut DeviceStats) {
         for slot in 0..self.config.count {
             // Each device draws two numbers, whether it loses its registration or not.

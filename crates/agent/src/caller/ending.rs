@@ -69,8 +69,8 @@ impl Caller {
         measured.bye_delay.record(delay);
     }
 
-    /// Returns the time of the first BYE of a call, or `None` if it was not in the measured time, or
-    /// if the load had ended.
+    /// Returns the time at which the BYE of a call was first sent, or `None` if this time is
+    /// outside the measured time or after the end of the load.
     fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
         let sent = self.calls.get(mark.id).and_then(|call| call.left())?;
         (self.is_measured(sent) && sent < self.last_begin()).then_some(sent)

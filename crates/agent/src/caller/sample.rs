@@ -18,7 +18,7 @@ pub struct CallerSample {
     pub set_up_in_time: u64,
     /// Calls that were set up and then ended by a BYE.
     pub completed: u64,
-    /// Calls rejected by 503.
+    /// Calls that failed because of a 503.
     pub refused: u64,
     /// Calls that failed, including the calls in `refused`.
     pub failed: u64,
@@ -50,7 +50,7 @@ impl CallerSample {
 }
 
 impl CallerStats {
-    /// Returns the counts at this moment.
+    /// Returns a sample of these counts.
     pub fn sample(&self) -> CallerSample {
         CallerSample {
             offered: self.offered,

@@ -9,7 +9,7 @@ use super::call::{Action, Call, Intent};
 use super::redial::Person;
 use super::{BURST, Caller};
 
-/// Maximum number of calls that wait for another call to end. Further calls do not begin.
+/// Maximum number of calls that wait for another call to end. Further calls are not started.
 const HELD_BACK_MAX: usize = 1_000_000;
 
 /// A call that waits for another call to end.

@@ -209,7 +209,7 @@ pub struct CallerStats {
     /// Number of times that a call was offered to another server after a 503. The call counts only
     /// once in `begun`.
     pub offered_elsewhere: u64,
-    /// Open calls.
+    /// Calls that have been started and have not ended.
     pub open: u64,
     /// Open calls that are set up.
     pub talking: u64,
@@ -256,7 +256,7 @@ pub struct CallerStats {
     /// Intended time of the last call that was due.
     #[serde(skip)]
     pub last_intended: Timestamp,
-    /// Start of the last call.
+    /// Time at which the last call was started.
     #[serde(skip)]
     pub last_begun: Timestamp,
 }

@@ -83,7 +83,7 @@ pub struct RegistrantStats {
     /// Intended time of the last registration that was due.
     #[serde(skip)]
     pub last_intended: Timestamp,
-    /// Start of the last registration.
+    /// Time at which the last registration was started.
     #[serde(skip)]
     pub last_begun: Timestamp,
 }
