@@ -1,10 +1,10 @@
 //! The answering user agent (UAS).
 //!
 //! For each call, a random draw decides whether the agent answers, rejects, only rings or sends
-//! nothing, and whether it hangs up or waits for the caller to hang up. A copy of an INVITE, its
-//! CANCEL, and the ACK to a rejection find the call by a fingerprint of the transaction. The ACK to
-//! a 2xx and the BYE find it by the mark in the To-tag that the agent has given it. The response to
-//! the agent's BYE finds it by the mark in the branch of the BYE.
+//! nothing, and whether it hangs up or waits for the caller to hang up. A copy of an INVITE, a
+//! CANCEL, and the ACK to a rejection find their call by a fingerprint (a hash) of the transaction
+//! of the INVITE. All other messages find their call by its [`Mark`](crate::identity::Mark), which
+//! the agent writes into its To-tags and into the branch of its BYE.
 
 mod bye_sender;
 mod call;
@@ -43,7 +43,7 @@ pub use mix::{Behaviour, Mix, MixError};
 pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
-/// Maximum number of alarms that one `handle_timeout` fires.
+/// Maximum number of alarms that one run of [`Core::handle_timeout`] fires.
 const BURST: usize = 64;
 
 // RFC 3261 §8.2.1: a 405 must have this header field.
@@ -57,7 +57,7 @@ pub struct Answerer {
     tags: Tags,
     bye_sender: ByeSender,
     contact: Box<[u8]>,
-    /// The session description, which is the last part of a 200 to an INVITE, with its headers.
+    /// The end of a 200 to an INVITE: Content-Type, Content-Length and the SDP body.
     session: Box<[u8]>,
     calls: Calls,
     rejected: RejectedInvites,
@@ -68,7 +68,8 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Creates the answerer numbered `element`.
+    /// Creates an answerer. Answerers with the same `seed` but different `element` numbers draw
+    /// different random numbers.
     pub fn new(mut config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
         config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let parameter = uri_parameter(config.transport);
@@ -97,13 +98,13 @@ impl Answerer {
         }
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of calls and messages up to now.
     pub fn stats(&self) -> AnswererStats {
         AnswererStats { open: self.calls.open() as u64, ..self.stats.clone() }
     }
 
-    /// Returns the number of calls in the table, including ended calls that still absorb late
-    /// copies.
+    /// Returns the number of calls in memory. An ended call is kept until no retransmission of its
+    /// messages can arrive.
     pub fn held(&self) -> usize {
         self.calls.len()
     }
@@ -171,7 +172,7 @@ impl Answerer {
         self.start_call(now, id, &invite, intent);
     }
 
-    /// Starts a new call, and performs the action that is due at once.
+    /// Starts a call that behaves as in `intent`, and sends the responses that are due at once.
     fn start_call(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
         if intent.behaviour == Behaviour::Silent {
             self.stats.silent += 1;
@@ -302,7 +303,7 @@ impl Answerer {
         self.cancel_ringing(now, id);
     }
 
-    /// Handles a response. Only a response to our BYE is expected.
+    /// Handles a response. It is unexpected unless it belongs to a BYE, the only request of ours.
     fn on_response(&mut self, now: Timestamp, scan: &Scan<'_>, status: u16) {
         let timing = self.config.timing;
         let mark = scan
@@ -361,7 +362,7 @@ impl Core for Answerer {
         }
     }
 
-    /// Always returns `false`, because requests are handled when they arrive, so none waits.
+    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

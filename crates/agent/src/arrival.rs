@@ -1,7 +1,7 @@
 //! Start times of calls, drawn independently of any answer.
 //!
-//! This is an open loop: the times depend only on the seed. So a slow or silent peer is offered
-//! exactly as many calls as a fast peer.
+//! The start times form an open loop: they depend on the load and the seed, but not on the answers.
+//! So a slow or silent peer is offered exactly as many calls as a fast peer.
 
 mod curve;
 mod mmpp;
@@ -27,15 +27,18 @@ pub enum Process {
     /// Independent arrivals: exponentially distributed gaps.
     #[default]
     Poisson,
-    /// Equal gaps, as far as the profile allows it.
+    /// Equal gaps while the rate is constant. If the profile changes the rate, the gaps follow the
+    /// rate.
     Uniform,
     /// Bursts: a Poisson process whose rate changes at random.
     Mmpp(Mmpp),
-    /// Given times, whatever the rate is. A trace has no profile.
+    /// Recorded start times. The rate of the [`Load`] has no effect, and its profile must be
+    /// constant.
     Trace(Trace),
 }
 
-/// Formats as `poisson`, `uniform`, `mmpp:F=S,F=S,…`, or `trace` and the number of its calls.
+/// Formats as `poisson`, `uniform`, `mmpp:F=S,F=S,…` (factor F and mean sojourn S in seconds of
+/// each state), or `trace of N calls`.
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -60,9 +63,9 @@ pub struct Load {
     pub calls: u32,
     /// Time after the start at which the last call may begin.
     pub duration: Duration,
-    /// The position of this load among the parts of a larger load. Uniform arrivals of all parts
-    /// together are uniform, and the bursts of an MMPP come at the same time in all parts. Default:
-    /// the whole load.
+    /// The part of a larger load that this load is, if several callers divide the larger load. With
+    /// uniform arrivals, the calls of all parts together are uniform. With an MMPP, the bursts come
+    /// at the same time in all parts. Default: the whole load.
     pub share: Share,
 }
 
@@ -90,7 +93,7 @@ impl fmt::Display for LoadError {
 }
 
 impl Default for Load {
-    /// Returns 10 calls at 10 calls/s, Poisson.
+    /// Returns a Poisson load of 10 calls at 10 calls/s.
     fn default() -> Self {
         Self {
             process: Process::Poisson,
@@ -104,7 +107,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Returns an error if this load is impossible.
+    /// Returns an error if this load is invalid.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if !(self.rate_cps.is_finite() && self.rate_cps > 0.0) {
             return Err(LoadError::Rate(self.rate_cps));
@@ -126,21 +129,20 @@ impl Load {
         }
     }
 
-    /// Returns the rate at a time after the start, in calls/s, by the profile. It is the average
-    /// over all random draws of the process. For a trace it is the mean rate.
+    /// Returns the expected rate in calls/s at the time `after`, counted from the start. For a
+    /// trace, returns the mean rate of the trace.
     pub fn rate_at(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).rate_cps(after.as_secs_f64())
     }
 
-    /// Returns the number of calls expected until a time after the start, as an average like that
-    /// of [`rate_at`](Self::rate_at). [`calls`](Self::calls) and [`duration`](Self::duration) are
-    /// ignored.
+    /// Returns the expected number of calls from the start to the time `after`. Ignores the limits
+    /// [`calls`](Self::calls) and [`duration`](Self::duration).
     pub fn calls_until(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).calls_until(after.as_secs_f64())
     }
 
-    /// Returns whether calls continue until they are stopped, because there is no limit on their
-    /// number or duration, and process and profile have no end.
+    /// Returns whether the load has no end: it is not a trace, has no limit on the number of calls
+    /// or the duration, and its rate does not end at zero.
     pub fn is_endless(&self) -> bool {
         self.calls == u32::MAX
             && self.duration == Duration::MAX
@@ -161,19 +163,19 @@ pub(crate) struct Arrivals {
     duration: Duration,
     /// Number of calls that may still be drawn.
     left: u32,
-    /// The last drawn time, counted from `start`.
+    /// Intended time of the previous call, counted from `start`.
     offset: Duration,
 }
 
-/// The position of the next call on the [`Curve`].
+/// An arrival process, with its state after the previous call.
 #[derive(Clone, Debug)]
 enum Source {
-    /// The number of calls that the curve expects until the previous call.
+    /// Number of calls that the [`Curve`] expects from the start to the previous call.
     Poisson(f64),
     /// Number of calls that were drawn so far.
     Uniform(u32),
-    /// The number of calls that the curve expects until the previous call, and the states of the
-    /// process.
+    /// Number of calls that the [`Curve`] expects from the start to the previous call, and the
+    /// current state of the MMPP.
     Mmpp(f64, Box<Modulation>),
     /// Index of the next call in the trace.
     Trace(usize, Trace),
@@ -256,9 +258,10 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Returns the position on the curve of the next call, after the call at `calls`. In each state of
-/// the process, the curve is steeper by the factor of the state. The call comes when this steeper
-/// curve has risen by `gap` calls. Returns `None` if this is after the end.
+/// Returns the position on the curve of the next call of an MMPP. A position is the number of calls
+/// that the curve expects from the start until then. `calls` is the position of the previous call.
+/// In each state of the MMPP, the rate is that of the curve times the factor of the state. The next
+/// call comes when this rate has produced `gap` calls. Returns `None` if the load ends before.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

@@ -1,8 +1,9 @@
 //! The calling user agent (UAC).
 //!
-//! Each call is INVITE → 2xx → ACK → hold → BYE. Many calls run at once. They start at times that
-//! are drawn in advance. A response finds its call by the mark in its branch. A final response to
-//! the INVITE of an ended call is still acknowledged, without state.
+//! Each call is INVITE → 2xx → ACK → hold → BYE. Many calls run at once, and start at times that
+//! are drawn in advance. The branch of each request contains a [`Mark`], which leads a response to
+//! its call. A final response to the INVITE of an ended call is acknowledged too, from the mark
+//! alone.
 
 mod call;
 mod config;
@@ -51,8 +52,8 @@ pub use result::CallerResult;
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
-/// Maximum number of calls that one `handle_timeout` starts, and of alarms that it fires. After a
-/// stall, the driver can read its sockets between two such bursts.
+/// Maximum number of calls that one run of [`Core::handle_timeout`] starts, and of alarms that it
+/// fires. After a stall, the driver can read its sockets between two such runs.
 const BURST: usize = 64;
 
 /// A group of callers behind one address.
@@ -67,8 +68,8 @@ pub struct Caller {
     held_back: VecDeque<DelayedCall>,
     redialers: Option<Redialers>,
     devices: Option<Devices>,
-    /// Stream of random numbers for patience. Holding times have another stream. Each call draws
-    /// one value of each at its start. So the outcome of a call does not change later calls.
+    /// Random numbers for the patience of callers. A call draws its patience and its holding time
+    /// when it is offered. So its outcome does not change the numbers of later calls.
     patience: Stream,
     hold: Stream,
     emergency: Stream,
@@ -82,10 +83,11 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Creates the caller numbered `element`, whose first call may start at `start`.
+    /// Creates a caller whose first call may start at `start`. Callers with the same `seed` but
+    /// different `element` numbers draw different random numbers.
     ///
     /// # Errors
-    /// Returns the fault of an invalid configuration.
+    /// Returns an error if the configuration is invalid.
     pub fn new(
         mut config: CallerConfig,
         seed: Seed,
@@ -126,14 +128,14 @@ impl Caller {
         })
     }
 
-    /// Returns whether every call was offered and has ended. Devices continue to register.
+    /// Returns whether every call was offered and has ended. Devices may still register.
     pub fn is_done(&self) -> bool {
         let redialing = self.redialers.as_ref().map_or(0, Redialers::waiting);
         let waiting = self.held_back.len() + redialing;
         self.next_arrival.is_none() && waiting == 0 && self.calls.len() == 0
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of calls and messages up to now.
     pub fn stats(&self) -> &CallerStats {
         &self.stats
     }
@@ -192,9 +194,9 @@ impl Caller {
         self.send(mark, hop, server, bytes);
     }
 
-    /// Sends a request to `hop`, the first hop of a route set. Sends it to `server` if `hop` is
-    /// `None` or has another address family than the caller. Over a WebSocket, always sends it to
-    /// `server`: the connection leads there, whatever names the server gives itself.
+    /// Sends a request to `hop`, the first hop of its route set. Sends the request to `server` if
+    /// `hop` is `None` or has another address family than the caller, and always over a WebSocket:
+    /// the connection leads to `server`, whatever address is in the route set.
     fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let CallerConfig { transport, local, .. } = self.config;
         let is_usable = |hop: &SocketAddr| hop.is_ipv4() == local.is_ipv4();
@@ -318,7 +320,7 @@ impl Core for Caller {
         self.start_delayed(now);
     }
 
-    /// Always returns `false`, because responses are handled when they arrive, so none waits.
+    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

@@ -1,5 +1,6 @@
-//! The connections that a caller names itself, over a stream. It names them if its calls do not all
-//! share one connection, and always over WebSockets.
+//! Connections that an agent opens itself, with identifiers that it chooses. An agent does so over
+//! WebSockets, and over TCP and TLS if its calls do not all share one connection. Otherwise the
+//! connection layer opens the only connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -10,36 +11,36 @@ use tidegate_world::{Connect, ConnectionId, Transport};
 
 use crate::table::Id;
 
-/// The name of the first connection. It is in the upper half of the range, because the layer below
-/// names its own connections from 1 on.
+/// Identifier of the first connection. It is in the upper half of the range, because the connection
+/// layer numbers its own connections from 1.
 const FIRST: ConnectionId = ConnectionId::new((1 << 31) | 1).expect("it is odd");
 
 /// The use of connections by the users of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// This number of connections stay open. The user with the number `n` uses the connection with
-    /// the number `n` modulo this number. A connection is opened by its first message, and again if
-    /// it was closed.
+    /// This number of connections stay open. User number `n` uses connection number `n` modulo the
+    /// number of connections. A connection is opened for its first message, and again for the next
+    /// message after it was closed.
     Shared(u32),
     /// Each call, or each registration, opens its own connection and closes it at its end.
     Each,
 }
 
 impl ConnectionUse {
-    /// Returns whether users of this transport name their connections. Otherwise the connection
-    /// layer opens the single connection. It opens no WebSockets, because the proxy also uses this
-    /// layer and must not open any.
+    /// Returns whether the agent opens its connections over `transport` itself. If not, the
+    /// connection layer opens the only connection. The layer opens no WebSockets, because the proxy
+    /// also uses the layer and must not open any.
     pub(crate) fn is_named(self, transport: Transport) -> bool {
         transport.is_websocket() || transport.is_reliable() && self != Self::Shared(1)
     }
 
-    /// Returns whether users of this transport name connections that stay open.
+    /// Returns whether the agent itself opens connections over `transport` that stay open.
     pub(crate) fn names_lasting(self, transport: Transport) -> bool {
         self.is_named(transport) && self != Self::Each
     }
 
-    /// Returns whether this number of users can open all these connections over this transport.
-    /// Over UDP there are no connections.
+    /// Returns whether `users` users can use connections over `transport` in this way. More than one
+    /// connection needs a stream transport. Shared connections also need at least one user each.
     pub(crate) fn fits(self, transport: Transport, users: u32) -> bool {
         match self {
             Self::Shared(count) => count == 1 || transport.is_reliable() && count <= users,
@@ -54,7 +55,7 @@ impl Default for ConnectionUse {
     }
 }
 
-/// Formats the value as the option has it: a number or `each`.
+/// Formats the value as a number of shared connections, or as `each`.
 impl fmt::Display for ConnectionUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,7 +79,7 @@ impl FromStr for ConnectionUse {
     }
 }
 
-/// The user or the call to which a connection belongs.
+/// The users or the call to which a connection belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     /// The users that share the connection with this number.
@@ -86,17 +87,18 @@ enum Owner {
     Call(Id),
 }
 
-/// The connections that a caller names. There are none over UDP. Over TCP and TLS there are also
-/// none if all calls share one connection, because the layer below opens that one.
+/// The connections that an agent opens itself. There are none over UDP. Over TCP and TLS there are
+/// none if all calls share one connection, because the connection layer opens that one.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// The use of connections, or `None` if the caller names none.
+    /// The use of connections, or `None` if the agent opens none itself.
     by: Option<ConnectionUse>,
     transport: Transport,
     local: SocketAddr,
     remote: SocketAddr,
     by_owner: BTreeMap<Owner, ConnectionId>,
-    /// The owner of each name in use. The name of a closing connection is still in use.
+    /// The owner of each connection by its identifier. A closing connection stays here until its
+    /// end is reported.
     owners: BTreeMap<ConnectionId, Owner>,
     next: ConnectionId,
     connects: VecDeque<Connect>,
@@ -104,7 +106,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Creates the connections from `local` to `remote`.
+    /// Creates the set of connections from `local` to `remote`. No connection is opened yet.
     pub fn new(
         by: ConnectionUse,
         transport: Transport,
@@ -124,9 +126,10 @@ impl Connections {
         }
     }
 
-    /// Returns the connection for a message to `remote` that belongs to a call of a user, and opens
-    /// it if there is none. `call` is `None` if the call has ended, so that it opens no connection
-    /// of its own. Returns `None` if the caller names no connections for this message.
+    /// Returns the connection for a message of `user` to `remote`, and opens it if necessary.
+    /// `call` is the call of the message, or `None` if the call has ended, because an ended call
+    /// opens no connection of its own. Returns `None` if the connection layer must choose the
+    /// connection.
     pub fn name(
         &mut self,
         call: Option<Id>,
@@ -155,7 +158,8 @@ impl Connections {
         Some(id)
     }
 
-    /// Closes the connection that a call has for itself, when the call has ended.
+    /// Closes the connection that belongs to this call alone, if there is one, because the call has
+    /// ended.
     pub fn end(&mut self, call: Id) {
         if let Some(id) = self.by_owner.remove(&Owner::Call(call)) {
             self.closes.push_back(id);
@@ -171,7 +175,7 @@ impl Connections {
         }
     }
 
-    /// Returns whether a connection has this name.
+    /// Returns whether the connection `id` has been opened and has not ended.
     pub fn has(&self, id: ConnectionId) -> bool {
         self.owners.contains_key(&id)
     }

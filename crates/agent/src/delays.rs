@@ -11,7 +11,8 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 /// hour.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// Maximum number of durations in a text, so that sums of several sets do not overflow.
+/// Maximum number of durations in a set that is read from text. With this limit, the sum of several
+/// sets does not overflow.
 const COUNT_MAX: u64 = 1 << 56;
 
 /// A set of durations, with a precision of three digits.
@@ -71,7 +72,7 @@ impl Delays {
         text
     }
 
-    /// Reads the text of [`histogram`](Self::histogram).
+    /// Reads a set from the text that [`histogram`](Self::histogram) returns.
     fn of_histogram(text: &str) -> Result<Self, &'static str> {
         let mut delays = Self::new();
         let mut total = 0u64;
@@ -109,7 +110,7 @@ impl Serialize for Delays {
     }
 }
 
-/// Reads the histogram. The quantiles follow from it.
+/// Reads only the histogram, because the quantiles follow from it.
 impl<'de> Deserialize<'de> for Delays {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(serde::Deserialize)]

@@ -6,16 +6,19 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
 use tidegate_world::Transport;
 
-/// Maximum number of entries of a route set. A message with more creates no dialog.
+/// Maximum number of entries of a route set. A message with more Record-Route entries creates no
+/// dialog.
 pub(crate) const HOPS_MAX: usize = 32;
 
-/// Maximum number of bytes of a dialog's texts, so that a request always fits into a datagram.
+/// Maximum length in bytes of the texts that a dialog adds to a request, so that the request always
+/// fits into a datagram.
 pub(crate) const TEXT_MAX: usize = 8192;
 
 const OPEN: &[u8] = b"Route: <";
 const CLOSE: &[u8] = b">\r\n";
 
-/// The parts of a dialog that its requests need: three texts in one allocation.
+/// The parts of a dialog that its requests need: Request-URI, Route lines and To, in one
+/// allocation, and the address of the next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dialog {
     text: Box<[u8]>,
@@ -49,8 +52,8 @@ impl Dialog {
         Self::along(target, recorded(answer)?, from, transport)
     }
 
-    /// Returns a dialog whose requests go to the server at `uri`. Ignores the routes in the
-    /// response.
+    /// Returns a dialog whose requests have the Request-URI `uri` and no Route. Ignores the
+    /// Record-Route and the Contact of `answer`.
     pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
         Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
     }
@@ -112,7 +115,8 @@ impl Dialog {
         &self.text[self.uri_end..self.routes_end]
     }
 
-    /// Returns the value of the To header of our requests. It names the other end, with its tag.
+    /// Returns the value of the To header of our requests: the address of the other end, with its
+    /// tag.
     pub fn remote(&self) -> &[u8] {
         &self.text[self.routes_end..]
     }
@@ -122,8 +126,8 @@ impl Dialog {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// Returns the address of the next hop, or `None` if its host is a name, because there is no
-    /// DNS here.
+    /// Returns the address of the next hop, or `None` if its host is a name, because agents do not
+    /// use DNS.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }

@@ -1,9 +1,9 @@
 //! The identifiers that a user agent gives to its calls.
 //!
-//! A [`Mark`] has the slot and the serial number of a call, and a keyed hash of them. It is the
-//! Call-ID of the call and part of its branches or tags. So a message with a mark finds its call
-//! without a search. Peers cannot forge a mark. The agent recognizes its marks even if it has no
-//! other state of the call.
+//! A [`Mark`] contains the slot and the serial number of a call in its table, and a keyed hash of
+//! both. The agent writes the mark into Call-IDs, branches or tags. So a message with a mark leads
+//! to its call without a search. Peers cannot forge a mark, because they do not know the key. The
+//! agent recognizes its marks even if it has no other state of the call.
 
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -13,13 +13,13 @@ use tidegate_world::{Purpose, Seed, Transport};
 
 use crate::table::Id;
 
-/// Length of a mark's text.
+/// Length of a mark's text, in bytes.
 pub(crate) const MARK: usize = 32;
 
-/// Length of a tag's text.
+/// Length of a tag's text, in bytes.
 pub(crate) const TAG: usize = 16;
 
-/// A call's identity as text.
+/// The identifier of a call, as text for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub id: Id,
@@ -29,14 +29,14 @@ pub(crate) struct Mark {
     pub tag: [u8; TAG],
 }
 
-/// A generator of the marks of one agent. It also recognizes them.
+/// A generator of the [`Mark`]s of one agent, which also recognizes them in messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Namer {
     hash: SipHasher13,
 }
 
 impl Namer {
-    /// Creates the namer of the agent numbered `element`.
+    /// Creates the generator of the agent numbered `element`.
     pub fn new(seed: Seed, element: u32) -> Self {
         let mut stream = seed.stream(Purpose::Identity, element);
         Self { hash: SipHasher13::new_with_keys(stream.next_u64(), stream.next_u64()) }
@@ -77,7 +77,8 @@ impl Namer {
         }
     }
 
-    /// Returns a keyed hash of `parts`, whose content peers may choose.
+    /// Returns a keyed hash of `parts`. The parts may come from peers, which cannot find two inputs
+    /// with the same hash, because they do not know the key.
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {

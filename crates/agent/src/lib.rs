@@ -1,15 +1,16 @@
 //! Sans-IO SIP user agents: callers, answerers and registrants.
 //!
-//! [`Caller`] starts calls at times that are drawn in advance, holds them and hangs up. This is an
-//! open loop: missing or late answers do not slow it down. A [`Load`] sets the times: a [`Process`]
+//! [`Caller`] starts calls at times that are drawn in advance, holds them and hangs up. Missing or
+//! late answers do not slow the caller down (open loop). A [`Load`] sets the times: a [`Process`]
 //! that is Poisson, uniform, bursty or a trace, and a [`Profile`] by which the rate changes over
-//! time. [`Answerer`] rings, answers, rejects or ignores calls, by a [`Mix`], and may hang up
-//! first. [`Registrant`] registers users at a registrar. All are pure state machines behind
-//! [`tidegate_world::Core`]. So the same agents can load a real server over real sockets, and a
-//! simulated server in simulated time. The same seed gives the same bytes.
+//! time. [`Answerer`] rings, answers, rejects or ignores calls, each for a fraction of calls that a
+//! [`Mix`] sets, and may hang up first. [`Registrant`] registers users at a registrar. All agents
+//! are pure state machines behind [`tidegate_world::Core`]. So the same agents can load a real
+//! server over real sockets, and a simulated server in simulated time. The same seed gives the same
+//! bytes.
 //!
-//! For each call, an agent needs a record of bounded size and one entry in a heap of alarms.
-//! Messages that are not understood are counted and dropped.
+//! For each call, an agent keeps a record of bounded size and one timer. It counts and drops
+//! messages that it does not understand.
 
 mod answerer;
 mod arrival;
@@ -48,7 +49,7 @@ pub use span::Span;
 pub use tidegate_transaction::Timing;
 pub use usage::{StreamUsage, Usage, WebSocketFailures};
 
-/// The session that each side describes: one audio stream without media.
+/// The session description (SDP) of callers and answerers: one audio stream. No media are sent.
 const SESSION: &str = "v=0
 o=- 1 1 IN IP4 192.0.2.1
 s=-

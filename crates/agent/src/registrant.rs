@@ -31,10 +31,11 @@ pub use config::{RegistrantConfig, RegistrantConfigError};
 pub use report::RegistrantReport;
 pub use stats::{MeasuredRegistrations, RegistrantStats};
 
-/// Maximum number of registrations that one `handle_timeout` starts, and of alarms that it fires.
+/// Maximum number of registrations that one run of [`Core::handle_timeout`] starts, and of alarms
+/// that it fires.
 const BURST: usize = 64;
 
-/// The first byte of our branches, after the cookie.
+/// First byte of our branch parameters after the magic cookie.
 const LETTER: u8 = b'r';
 
 // RFC 3261 §10.2: "The Request-URI names the domain of the location service for which the
@@ -56,7 +57,7 @@ Content-Length: 0
 /// A user of the registrar.
 #[derive(Clone, Copy, Debug, Default)]
 struct User {
-    /// CSeq number of its last REGISTER.
+    /// CSeq number of the user's last REGISTER.
     cseq: u32,
     is_waiting: bool,
 }
@@ -76,7 +77,7 @@ pub struct Registrant {
     config: RegistrantConfig,
     template: Template,
     namer: Namer,
-    /// The host and the port of the Contact.
+    /// Host and port in the Contact of the users.
     host: String,
     users: Vec<User>,
     /// Index of the user that registers next.
@@ -97,10 +98,11 @@ pub struct Registrant {
 }
 
 impl Registrant {
-    /// Creates the registrant numbered `element`, whose first registration may start at `start`.
+    /// Creates a registrant whose first registration may start at `start`. Registrants with the
+    /// same `seed` but different `element` numbers draw different random numbers.
     ///
     /// # Errors
-    /// Returns the fault of an invalid configuration.
+    /// Returns an error if the configuration is invalid.
     pub fn new(
         mut config: RegistrantConfig,
         seed: Seed,
@@ -156,19 +158,19 @@ impl Registrant {
     }
 
     /// Returns whether every registration was offered and has ended, and no connection must stay
-    /// open.
+    /// open for keep-alives.
     pub fn is_done(&self) -> bool {
         let has_registered = self.next_arrival.is_none() && self.registrations.len() == 0;
         has_registered && self.keep_alives.is_none()
     }
 
-    /// Returns whether every registration was offered. Otherwise some are still due, or the run was
-    /// stopped before they were.
+    /// Returns whether every registration was offered. If not, some are still due, or the run was
+    /// stopped before all were offered.
     pub fn has_offered_all(&self) -> bool {
         self.next_arrival.is_none() && !self.is_cut_short
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of registrations and messages up to now.
     pub fn stats(&self) -> &RegistrantStats {
         &self.stats
     }
@@ -278,7 +280,7 @@ impl Registrant {
     }
 }
 
-/// Returns our branch with this mark.
+/// Returns the branch parameter that contains `mark`.
 fn branch(mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
     let mut text = [0; COOKIE.len() + 1 + MARK];
     text[..COOKIE.len()].copy_from_slice(COOKIE);
@@ -287,7 +289,8 @@ fn branch(mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
     text
 }
 
-/// Returns the text of the mark in a branch of ours, or `None` for any other branch.
+/// Returns the text of the [`Mark`] in a branch parameter of ours, or `None` if the branch does not
+/// have the form of our branches.
 fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)?.strip_prefix(&[LETTER])
 }
@@ -303,7 +306,7 @@ impl Core for Registrant {
         }
     }
 
-    /// Always returns `false`, because responses are handled when they arrive, so none waits.
+    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use tidegate_world::{Flow, Pool, Transmit};
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
 /// Returns the response to `request`, which came over `flow`. Returns `None` if the request has no
-/// readable Via, or is too long for a response.
+/// readable Via, or if the response would be too long.
 pub(crate) fn to(
     request: &Message<'_>,
     flow: Flow,

@@ -1,7 +1,7 @@
-//! Parts of a load, for generators that share it.
+//! Parts of a load, for several load generators.
 
-/// One of several parts of a load. Each part is for one generator, and all generators begin at the
-/// same time.
+/// One of several equal parts of a load. Each part is for one load generator, and all generators
+/// begin at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Number of the part, from 0.
@@ -11,7 +11,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// The whole load.
+    /// The whole load as a single part.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
     /// Maximum number of parts of a load.
@@ -37,8 +37,8 @@ impl Share {
         self.of == 1
     }
 
-    /// Returns how many of `total` calls, users or connections belong to this part. The first parts
-    /// get the remainder.
+    /// Returns how many of `total` calls, users or connections belong to this part. If `total` is
+    /// not divisible, each of the first parts gets one more.
     pub fn count(self, total: u32) -> u32 {
         total / self.of + u32::from(self.index < total % self.of)
     }
@@ -48,13 +48,13 @@ impl Share {
         total / self.of * self.index + self.index.min(total % self.of)
     }
 
-    /// Returns the same as [`count`](Self::count) for a `usize`. A number beyond `u32` counts as
-    /// the largest `u32`.
+    /// Returns how many of `total` belong to this part, like [`count`](Self::count). A `total`
+    /// above the largest `u32` counts as the largest `u32`.
     pub(crate) fn size(self, total: usize) -> usize {
         self.count(u32::try_from(total).unwrap_or(u32::MAX)) as usize
     }
 
-    /// Returns the part of a rate.
+    /// Returns the rate of this part. `total` is the rate of the whole load.
     pub(crate) fn rate(self, total: f64) -> f64 {
         total / f64::from(self.of)
     }

@@ -10,7 +10,7 @@ pub enum Span {
     /// The same duration each time.
     Fixed(Duration),
     /// Exponentially distributed with this mean. This is the classical distribution of holding
-    /// times in telephony. No duration is 0, unless the mean is.
+    /// times in telephony. No duration is 0, unless the mean is 0.
     Exponential(Duration),
     /// Log-normally distributed. Most durations are shorter than the mean, and a few are very long,
     /// as measured holding times are (Bolotin, Telephone circuit holding time distributions, 1994).
@@ -24,7 +24,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// Zero time.
+    /// A fixed duration of zero.
     pub const ZERO: Self = Self::Fixed(Duration::ZERO);
 
     /// Draws the next duration. A fixed duration takes no random number.

@@ -1,15 +1,18 @@
-//! Live calls, each with one alarm.
+//! A table of calls, each with one alarm. Registrations and devices have such tables too, and count
+//! as calls in this module.
 //!
-//! A call is in a slot and has a serial number. Slot and number find the call without a search.
-//! After the end of the call they find nothing. Each alarm has one current timer. Moving an alarm
-//! to a later time costs nothing: the timer stays, and is set again when it fires too early. Moving
-//! an alarm to an earlier time leaves a stale timer. If there are more stale timers than calls,
-//! some are dropped whenever a timer is set.
+//! A call is in a slot and has a serial number. Both together find the call without a search. They
+//! find nothing after the call was removed.
+//!
+//! The alarm of a call is the time at which its owner must handle it. Each alarm has one current
+//! timer. Moving an alarm to a later time costs nothing: the timer stays, and is set again when it
+//! fires too early. Moving an alarm to an earlier time leaves a stale timer. If there are more
+//! stale timers than calls, some are dropped whenever a timer is set.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
-/// Number of stale timers up to which the table drops none.
+/// Number by which stale timers must exceed calls before the table drops some of them.
 const STALE_MIN: usize = 64;
 
 /// The identity of a call: its slot and its serial number.
@@ -24,11 +27,11 @@ struct Entry<T> {
     serial: u32,
     /// Time of the call's alarm.
     due: Timestamp,
-    /// Time of the current timer. Any other timer is stale.
+    /// Time of the call's current timer. Any other timer of the call is stale.
     armed: Timestamp,
 }
 
-/// A bounded set of calls.
+/// A set of at most `len_max` calls, each with one alarm.
 pub(crate) struct Table<T> {
     entries: Slab<Entry<T>>,
     alarms: Timers<Id>,
@@ -54,7 +57,7 @@ impl<T> Table<T> {
     /// Adds a call whose alarm is at `due`.
     ///
     /// # Panics
-    /// Panics if the table is full: ask [`is_full`](Self::is_full) first.
+    /// Panics if the table is full. Check [`is_full`](Self::is_full) first.
     pub fn insert(&mut self, due: Timestamp, value: T) -> Id {
         assert!(!self.is_full(), "the table is full; ask `is_full` first");
         let id = Id { slot: self.entries.vacant_key() as u32, serial: self.serial };
@@ -104,7 +107,7 @@ impl<T> Table<T> {
         self.alarms.next()
     }
 
-    /// Drops some stale timers if there are at least [`STALE_MIN`] more of them than calls.
+    /// Drops some stale timers if their number exceeds that of calls by more than [`STALE_MIN`].
     fn sweep(&mut self) {
         if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
             return;

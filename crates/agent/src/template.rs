@@ -1,19 +1,20 @@
-//! Message texts with gaps. A text is parsed once and then copied with the gaps filled.
+//! Message texts with gaps, such as `{call_id}`, for values that differ between messages. A text is
+//! parsed once and then copied with the gaps filled.
 
 use tidegate_world::Buffer;
 
-/// The values of the gaps, which differ from one message to the next.
+/// The values for the gaps of a [`Template`] in one message.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Values<'a> {
     /// Request-URI.
     pub uri: &'a [u8],
-    /// Branch of our Via.
+    /// Branch parameter of our Via.
     pub branch: &'a [u8],
     /// Route header lines, each with its CRLF.
     pub routes: &'a [u8],
     /// The number of the calling user or the device, or the suffix `-N` of a registrant's user.
     pub caller: &'a [u8],
-    /// The tag of our end.
+    /// The tag in our From header.
     pub tag: &'a [u8],
     /// Value of the From header.
     pub from: &'a [u8],
@@ -56,12 +57,12 @@ impl Gap {
     }
 }
 
-/// A text of alternating literal pieces and gaps.
+/// A message text of alternating literal pieces and gaps.
 pub(crate) struct Template(Vec<(Box<[u8]>, Gap)>);
 
 impl Template {
-    /// Parses `text` with its `{gaps}`. Lines may end with a bare LF. The `fixed` gaps are filled
-    /// permanently.
+    /// Parses `text`, in which a name in braces is a gap. Fills each `fixed` gap permanently. Lines
+    /// end with a bare LF, which becomes CRLF.
     ///
     /// # Panics
     /// Panics if a gap is neither fixed nor one of [`Values`]. The texts are part of this program,

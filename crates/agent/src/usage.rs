@@ -17,11 +17,11 @@ pub struct Usage {
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,
-    /// The connections, or `None` over UDP.
+    /// Counts of the connections and of the messages on them, or `None` over UDP.
     pub streams: Option<StreamUsage>,
 }
 
-/// The connections of a run.
+/// Counts of the connections of a run and of the messages on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct StreamUsage {
     /// The transport, by its name in a Via.
@@ -61,10 +61,10 @@ pub struct StreamUsage {
 /// Failed WebSocket handshakes, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WebSocketFailures {
-    /// The server answered with another status than 101.
+    /// The server answered with a status other than 101.
     pub status: u64,
-    /// The peer sent something that is not a valid message of a WebSocket handshake. A response
-    /// without the proof that the server has read our request is not valid.
+    /// The peer sent something that is not a valid message of a WebSocket handshake, for example a
+    /// response without a valid Sec-WebSocket-Accept.
     pub protocol: u64,
     /// The peer does not offer or accept the subprotocol `sip`.
     pub subprotocol: u64,
@@ -96,7 +96,7 @@ impl WebSocketFailures {
     }
 }
 
-/// Formats the sum, and the reasons that occurred.
+/// Formats the total number of failures, and the number for each reason that occurred.
 impl fmt::Display for WebSocketFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.each().map(|(_, count)| count).iter().sum::<u64>())?;
@@ -110,8 +110,8 @@ impl fmt::Display for WebSocketFailures {
 }
 
 impl StreamUsage {
-    /// Returns whether a limit of ours prevented a connection from being opened or a message from
-    /// being sent.
+    /// Returns whether a limit of the agent prevented a connection from being opened or a message
+    /// from being sent.
     pub(crate) fn is_limited(&self) -> bool {
         self.excess + self.overflow > 0
     }
@@ -146,7 +146,7 @@ fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Transport, D:
 }
 
 impl Usage {
-    /// Adds the resources of another run at the same time, in another process.
+    /// Adds the resources of a run that another process made at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s = self.wall_s.max(other.wall_s);

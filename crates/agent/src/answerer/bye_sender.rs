@@ -1,4 +1,4 @@
-//! The BYE of a called party.
+//! The BYEs that an answerer sends.
 
 use std::net::SocketAddr;
 
@@ -23,17 +23,17 @@ Content-Length: 0
 
 ";
 
-/// A 2xx and the URI in the Contact of its INVITE, from which the BYE is made.
+/// The data from which a BYE is written: the 2xx to an INVITE, and the URI in the Contact of that
+/// INVITE.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The response, followed by the URI of the caller's Contact. The URI is empty if there is
-    /// none.
+    /// The 2xx, followed by the URI in the Contact of the INVITE. The URI is empty if the INVITE
+    /// has no Contact.
     bytes: Box<[u8]>,
     response_end: usize,
 }
 
 impl Answer {
-    /// Creates the answer from `response` to `invite`.
     pub fn new(response: &[u8], invite: &Message<'_>) -> Self {
         let contact = invite.contacts().next().and_then(Result::ok);
         let target = contact.map(|contact| contact.uri).unwrap_or_default();
@@ -62,14 +62,13 @@ pub(crate) struct PendingBye {
 pub(crate) struct ByeSender(Template);
 
 impl ByeSender {
-    /// Creates the writer of BYEs from `local` over `transport`.
     pub fn new(transport: Transport, local: SocketAddr) -> Self {
         let local = local.to_string();
         Self(Template::new(BYE, &[("transport", transport.name()), ("local", &local)]))
     }
 
-    /// Writes the BYE of a call that came over `flow`. Returns `None` if the caller gave no address
-    /// to which requests can be sent, or if the BYE does not fit into a datagram.
+    /// Writes the BYE for a call whose INVITE came over `flow`. Returns `None` if the INVITE had no
+    /// Contact or an invalid Record-Route, or if the BYE would be too long.
     pub fn write(
         &self,
         answer: &Answer,
@@ -114,7 +113,8 @@ impl ByeSender {
     }
 }
 
-/// Returns the text of the mark in a branch of ours, or `None` for any other branch.
+/// Returns `branch` without its magic cookie `z9hG4bK`, or `None` if it has none. In a branch of
+/// ours, the text after the cookie is that of a [`Mark`].
 pub(crate) fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)
 }

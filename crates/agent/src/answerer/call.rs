@@ -1,7 +1,7 @@
 //! One incoming call: an INVITE server transaction, its dialog, and possibly our own BYE.
 //!
-//! A [`Call`] has only state, and parses nothing. It stays in the table for 64·T1 after its end. So
-//! a late copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a
+//! A [`Call`] is only the state: it parses no messages. It stays in memory for 64·T1 after its end.
+//! In this time, a copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a
 //! retransmitted BYE gets the same answer (RFC 3261 §17.2.2, timer J).
 
 use std::time::Duration;
@@ -12,28 +12,29 @@ use tidegate_world::{Flow, Timestamp};
 use super::bye_sender::{Answer, PendingBye};
 use super::ringing::{Ringing, RingingAction};
 
-/// The phase of a call.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The call has arrived, and nothing has been done yet.
+    /// The INVITE has arrived, and no response was sent.
     New,
-    /// The answerer sends no response to the call on purpose. The call stays in the table until
-    /// this time.
+    /// The answerer intentionally sends no response. The call is forgotten at this time.
     Ignored(Timestamp),
     /// The call rings. It has no final response yet.
     Ringing(Box<Ringing>),
-    /// A 2xx was sent. It is retransmitted until the ACK arrives, or until this time.
+    /// A 2xx was sent, and its ACK has not arrived. Contains the timer of the retransmissions of
+    /// the 2xx, the time at which the answerer stops waiting for the ACK, and the 2xx.
     Answered(Option<Backoff>, Timestamp, Answer),
     /// A final response other than 2xx was sent. Contains the server transaction of the INVITE, and
     /// the response for retransmissions.
     Refused(InviteServer, Box<[u8]>),
-    /// The call is acknowledged. The dialog lasts until the caller sends a BYE, or until this time.
-    /// The 2xx is kept only if we have to hang up, because our BYE is made from it.
+    /// The ACK to the 2xx has arrived. The call ends when the caller sends a BYE, or at this time.
+    /// The 2xx is kept only for a call that the answerer ends, because the BYE is written from the
+    /// 2xx.
     Talking(Timestamp, Option<Answer>),
-    /// We have hung up. Contains the client transaction of our BYE, the BYE, and how the call
-    /// ended.
+    /// We have sent a BYE. Contains its client transaction, the BYE, and the reason for the end of
+    /// the call.
     Leaving(OtherClient, PendingBye, Ending),
-    /// The call has ended. It is kept until this time, with the BYE that ended it, if any.
+    /// The call has ended. Contains the time at which the call is forgotten, and the BYE of the
+    /// caller that ended the call, if there was one.
     Over(Timestamp, Option<Ended>),
 }
 
@@ -42,22 +43,23 @@ pub(crate) enum Phase {
 pub(crate) struct Ended {
     /// The CSeq number of the BYE.
     pub cseq: u32,
-    /// Fingerprint of the transaction of the BYE, or of its last copy.
+    /// Fingerprint of the transaction of the BYE. A copy of the BYE with another transaction
+    /// replaces this fingerprint.
     pub key: u128,
 }
 
-/// The way in which an answered call ended without a BYE of the caller.
+/// The reason for the end of an answered call that the caller did not end with a BYE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// We have hung up.
+    /// The answerer hung up.
     HungUp,
     /// No ACK arrived for the 2xx.
     NotAcknowledged,
-    /// The call lasted too long.
+    /// The call lasted for [`talk_max`](crate::AnswererConfig::talk_max) without a BYE.
     Forgotten,
 }
 
-/// An incoming call, from its INVITE until no late copy can arrive.
+/// An incoming call. It is kept until no retransmission of its messages can arrive.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// Fingerprint of the INVITE's transaction.
@@ -68,17 +70,18 @@ pub(crate) struct Call {
     pub flow: Flow,
     /// Arrival of the first INVITE.
     pub came: Timestamp,
-    /// Time for which we talk before we hang up, or `None` to wait for the caller.
+    /// Time from the ACK until the answerer hangs up, or `None` if the caller hangs up.
     pub talk: Option<Duration>,
-    /// Time until which a copy of the CANCEL gets the same answer, or `None` without a CANCEL. A
-    /// BYE that comes while the call rings sets this time too.
+    /// Time until which a retransmitted CANCEL gets the same answer. It is `None` until a CANCEL,
+    /// or a BYE for the ringing call, has arrived.
     pub cancelled: Option<Timestamp>,
-    /// The BYE that ended the call while it rang, or `None` without one.
+    /// The BYE of the caller that ended the call before it was answered, or `None` if there was
+    /// none.
     pub early_bye: Option<Ended>,
     pub phase: Phase,
 }
 
-/// An action of the answerer for a call whose alarm fired.
+/// An action that a call requires when its alarm fires.
 #[derive(Debug)]
 pub(crate) enum Action {
     Wait,
@@ -88,26 +91,26 @@ pub(crate) enum Action {
     Decide(Box<Ringing>),
     /// Retransmit the final response or our BYE.
     Again,
-    /// Hang up with a BYE made from the answer.
+    /// Hang up with a BYE, which is written from the [`Answer`].
     HangUp(Answer, Ending),
-    /// End the call.
+    /// Count the call as ended, without sending a message.
     End(Ending),
-    /// End the call. Our BYE was never answered.
+    /// Count the call as ended by our BYE, which was never answered.
     EndUnanswered(Ending),
     /// Remove the call from the table, because no late copies can arrive any more.
     Drop,
 }
 
-/// The relation of a BYE to a call.
+/// The effect of a received BYE on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bye {
     /// The BYE ends the call.
     Ends,
-    /// The BYE ends a call that rings, which is then rejected as if it had been cancelled.
+    /// The BYE ends a ringing call, which is then rejected as after a CANCEL.
     EndsEarly,
     /// The BYE is a copy of the one that ended the call.
     Again,
-    /// The BYE matches no dialog that it could end.
+    /// The call has no dialog that the BYE could end.
     Unknown,
 }
 
@@ -135,7 +138,7 @@ impl Call {
         matches!(self.phase, Phase::Refused(..))
     }
 
-    /// Handles the expiry of [`due`](Self::due).
+    /// Returns the action that is required at the time [`due`](Self::due).
     pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         if now < self.due() {
             return Action::Wait;
@@ -203,8 +206,8 @@ impl Call {
         }
     }
 
-    /// Returns the message that is retransmitted until it is acknowledged or answered, with its
-    /// flow, or `None` if the call has no such message.
+    /// Returns the message of ours that waits for an ACK or a response, and the flow for its
+    /// retransmissions. Returns `None` if no message waits.
     pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
@@ -214,8 +217,8 @@ impl Call {
         }
     }
 
-    /// Handles an ACK. Returns whether it is the first ACK to a 2xx. Returns `None` if it does not
-    /// acknowledge a response of this call.
+    /// Handles an ACK. Returns whether the ACK is the first one to a 2xx, or `None` if the ACK
+    /// belongs to no response of this call.
     pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Answered(.., answer) => {
@@ -271,8 +274,8 @@ impl Call {
         }
     }
 
-    /// Records that a CANCEL was answered. Its copies are answered for 64·T1 (RFC 3261 §17.2.2,
-    /// timer J).
+    /// Records that a CANCEL was answered. Copies of the CANCEL are answered for 64·T1 (RFC 3261
+    /// §17.2.2, timer J).
     pub fn on_cancel(&mut self, now: Timestamp, timing: &Timing) {
         let until = *self.cancelled.get_or_insert(now + timing.patience());
         if let Phase::Over(at, _) = &mut self.phase {
@@ -296,7 +299,8 @@ impl Call {
         matches!(self.phase, Phase::Leaving(..))
     }
 
-    /// Handles a response to our BYE. Returns how the call ended, or `None` if it has not ended.
+    /// Handles a response to our BYE. Returns the reason for the end of the call, or `None` if the
+    /// call has not ended.
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other refusal leaves nothing else to do.
@@ -315,7 +319,8 @@ impl Call {
         ended
     }
 
-    /// Ends the call. Late copies are absorbed for 64·T1.
+    /// Marks the call as ended by `bye`, if there is one. The call is kept for 64·T1 to recognise
+    /// retransmissions.
     pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<Ended>) {
         self.phase = Phase::Over(now + timing.patience(), bye);
     }

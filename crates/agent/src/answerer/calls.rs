@@ -9,8 +9,9 @@ use crate::table::{Id, Table};
 /// The calls of an answerer, found by [`Id`] or by the transaction of their INVITE.
 pub(crate) struct Calls {
     table: Table<Call>,
-    /// The calls by fingerprint. A fingerprint is a keyed hash of 128 bits, so equal fingerprints
-    /// mean the same transaction. The map uses a part of the fingerprint as its hash.
+    /// The call of each INVITE transaction. The key is a fingerprint of the transaction: a keyed
+    /// hash of 128 bits, so that different transactions have different keys. The map uses a part of
+    /// the key as its own hash.
     transactions: HashTable<(u128, Id)>,
     open: usize,
 }
@@ -21,7 +22,7 @@ impl Calls {
         Self { table: Table::new(len_max), transactions: HashTable::new(), open: 0 }
     }
 
-    /// Returns the number of calls, including ended ones that are kept.
+    /// Returns the number of calls, including ended calls that are still in the table.
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -56,8 +57,8 @@ impl Calls {
         self.table.get(id)
     }
 
-    /// Changes a call with `change`, and sets its alarm to match. Returns the result of `change`,
-    /// or `None` if the call is not in the table.
+    /// Changes a call with `change`, and then sets the call's alarm to its new due time. Returns
+    /// the result of `change`, or `None` if the call is not in the table.
     pub fn change<R>(&mut self, id: Id, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let call = self.table.get(id)?;
         let was_over = call.is_over();
@@ -79,7 +80,8 @@ impl Calls {
         entry.expect("every call is in the map").remove();
     }
 
-    /// Returns the next call whose alarm is due, if there is one. The call then has no alarm.
+    /// Returns the next call whose alarm is due, if there is one. The call has no alarm until
+    /// [`change`](Self::change) sets one.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         self.table.pop_due(now)
     }

@@ -9,7 +9,7 @@ use tidegate_world::Transport;
 use super::mix::{Behaviour, Mix};
 use crate::span::Span;
 
-/// The longest name, in bytes.
+/// Maximum length of an answerer's name, in bytes.
 pub(crate) const NAME_MAX: usize = 64;
 
 /// The configuration of an [`Answerer`](crate::Answerer).
@@ -17,52 +17,53 @@ pub(crate) const NAME_MAX: usize = 64;
 pub struct AnswererConfig {
     /// Transport for calls. Default UDP.
     pub transport: Transport,
-    /// Our address, which is written into Contact and Via. It is never a wildcard.
+    /// Address of the answerer, for Contact and Via. It must not be a wildcard such as `0.0.0.0`.
     pub local: SocketAddr,
-    /// User part of the Contact, and the beginning of every To-tag. It shows which answerer
-    /// responded. Only its first 64 letters, digits and `-` are used. Default `answerer`.
+    /// Name of the answerer: the user part of its Contact and the beginning of its To-tags, so that
+    /// a trace shows which answerer responded. Only the first 64 letters, digits and `-` are used.
+    /// Default `answerer`.
     pub name: String,
-    /// True if the answerer keeps no state, and does nothing but answer every request except ACK
-    /// with a 200. No server can do less. The other settings then have no effect. Default false.
+    /// True if the answerer keeps no state and answers every request except ACK with 200. This is
+    /// the least work that a server can do. The settings for calls then have no effect. Default
+    /// false.
     pub echo: bool,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
-    /// Provisional responses, 101..=199, that are sent while the call rings. The first is sent at
-    /// once, and the others at equal distances until the final response, at most a minute apart. If
-    /// ringing continues, the last is repeated once a minute. Default: 180.
+    /// Statuses of the provisional responses to a ringing call, 101..=199. The first is sent at
+    /// once. The others follow at equal intervals of at most one minute until the final response.
+    /// While the call still rings, the last status is repeated every minute. Default: 180.
     pub provisionals: Vec<u16>,
-    /// True if the answerer sends a 100 before all other responses to a call. It sends none to a
-    /// call that gets no response or that finds the table full. A stateful server in front of
-    /// others sends a 100, and so does the callee of paper 002 §4.2, whose calls have seven
-    /// messages. If false, a call gets a 100 only if it gets no other response within 200 ms (RFC
-    /// 3261 §17.2.1). Default false.
+    /// True if the answerer sends a 100 before all other responses to a call, as a stateful proxy
+    /// does, and the callee of paper 002 §4.2, whose calls have seven messages. A call that is
+    /// ignored, or that finds the table full, gets no 100. If false, a call gets a 100 only if it
+    /// gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Time from an INVITE to its final response. Default 0.
     pub ring: Span,
     /// Fraction of the answered calls that the answerer ends, 0 to 1. In the other calls, the
     /// caller hangs up. Default 0.
     pub hangs_up: f64,
-    /// Holding time of a call that we end. Default 0.
+    /// Time from the ACK until the answerer hangs up, in the calls that it ends. Default 0.
     pub hold: Span,
-    /// Maximum time from the arrival of the first INVITE to the ACK for a call that counts as
-    /// acknowledged in time. Default 10 s.
+    /// Maximum time from the arrival of the first INVITE to the arrival of the ACK for a call that
+    /// counts as acknowledged in time. Default 10 s.
     pub deadline: Duration,
-    /// Base values of the timers.
+    /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
     /// True if final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// If false, each message is sent once, and the call waits as long for its answer. Default
-    /// true.
+    /// If false, each message is sent only once. The call waits for an answer equally long in both
+    /// cases. Default true.
     pub retransmissions: bool,
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago.
     /// Default 2,000,000.
     pub calls_max: usize,
-    /// Maximum time for which a call rings, and maximum time from its ACK to its end. After that,
-    /// the answerer forgets the call. Default 1 h.
+    /// Maximum ringing time of a call, and maximum time from the ACK of a call to its end. After
+    /// that, the answerer forgets the call. Default 1 h.
     pub talk_max: Duration,
 }
 
 impl AnswererConfig {
-    /// Returns the defaults, for an answerer at `local`.
+    /// Returns the default configuration of an answerer at `local`.
     pub fn new(local: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,

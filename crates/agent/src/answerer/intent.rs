@@ -12,15 +12,14 @@ use super::mix::Behaviour;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
-    /// Ringing time.
     pub ring: Duration,
     /// Time for which the called party talks before it hangs up, or `None` to wait for the caller.
     pub talk: Option<Duration>,
 }
 
-/// A generator of intents. Each call takes one draw from each stream that the configuration uses,
-/// whatever the outcome of the call is. So the draws of a call do not depend on the outcomes of
-/// earlier calls.
+/// A generator of [`Intent`]s. Each call draws one number from each random stream that the
+/// configuration uses, whatever happens in the call. So the numbers of a call do not depend on the
+/// outcomes of previous calls.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,
@@ -29,7 +28,7 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
-    /// Creates the intents of the answerer numbered `element`.
+    /// Creates the generator of the answerer numbered `element`.
     pub fn new(seed: Seed, element: u32) -> Self {
         let stream = |purpose| seed.stream(purpose, element);
         Self {

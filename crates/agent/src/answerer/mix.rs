@@ -1,4 +1,4 @@
-//! Behaviours towards calls, and their shares.
+//! Behaviours of an answerer towards calls, and the fraction of calls that each gets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,7 +21,6 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Returns whether a call with this behaviour rings.
     pub(crate) fn rings(self) -> bool {
         !matches!(self, Self::Refuse(500..600) | Self::Silent)
     }
@@ -37,7 +36,7 @@ impl Behaviour {
     }
 }
 
-/// Parses `answer`, `busy` (486), `ring`, `silent`, or a status.
+/// Parses `answer`, `busy` (486), `ring`, `silent`, or a final status from 300 to 699.
 impl FromStr for Behaviour {
     type Err = MixError;
 
@@ -55,7 +54,8 @@ impl FromStr for Behaviour {
     }
 }
 
-/// Behaviours, each with its share of the calls. The behaviour of each call is drawn separately.
+/// Behaviours, each with the fraction of calls that it gets. The behaviour of each call is drawn at
+/// random.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix(Vec<(Behaviour, f64)>);
 
@@ -63,7 +63,8 @@ impl Mix {
     /// Creates a mix. The share of each behaviour is its weight divided by the sum of all weights.
     ///
     /// # Errors
-    /// Returns an error when a weight is not a number of at least 0, or all are 0.
+    /// Returns an error when a weight is negative or not a finite number, or when all weights are
+    /// 0.
     pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, MixError> {
         if let Some(&(_, weight)) = weights.iter().find(|(_, w)| !(w.is_finite() && *w >= 0.0)) {
             return Err(MixError::Weight(weight));
@@ -72,12 +73,12 @@ impl Mix {
         if some.is_empty() { Err(MixError::Empty) } else { Ok(Self(some)) }
     }
 
-    /// Returns whether no response is ever sent.
+    /// Returns whether every call gets [`Behaviour::Silent`].
     pub(crate) fn is_silent(&self) -> bool {
         self.0.iter().all(|(behaviour, _)| *behaviour == Behaviour::Silent)
     }
 
-    /// Draws the behaviour of the next call. A mix of one behaviour draws nothing.
+    /// Draws the behaviour of the next call. A mix of one behaviour takes no random number.
     pub(crate) fn draw(&self, stream: &mut Stream) -> Behaviour {
         let (last, others) = self.0.split_last().expect("a mix has a behaviour");
         if others.is_empty() {
@@ -101,7 +102,8 @@ impl From<Behaviour> for Mix {
     }
 }
 
-/// Parses a mix such as `answer=70,busy=15,ring=10,503=5`. A single behaviour needs no weight.
+/// Parses behaviours with their weights, such as `answer=70,busy=15,ring=10,503=5`. A single
+/// behaviour needs no weight.
 impl FromStr for Mix {
     type Err = MixError;
 
@@ -122,7 +124,7 @@ impl FromStr for Mix {
 pub enum MixError {
     /// The text is not a behaviour.
     Behaviour(String),
-    /// A weight is not a number of at least 0.
+    /// A weight is negative or not a finite number.
     Weight(f64),
     /// No behaviour has a weight above 0.
     Empty,

@@ -1,4 +1,4 @@
-//! INVITEs that were rejected without a call in the table.
+//! INVITEs that the answerer rejected without creating a call.
 
 use std::collections::VecDeque;
 
@@ -7,18 +7,17 @@ use hashbrown::HashTable;
 /// Maximum number of remembered INVITEs. They use about 5 MiB.
 const LEN_MAX: usize = 100_000;
 
-/// The transactions of the last INVITEs that were rejected without a call. A copy of such an INVITE
-/// is no new call, and its ACK is expected.
+/// The transactions of the last INVITEs that were rejected without creating a call. The answerer
+/// uses them to recognise a copy of such an INVITE, and the ACK to the rejection.
 pub(crate) struct RejectedInvites {
-    /// Fingerprints of the transactions.
+    /// Fingerprints of the transactions of the INVITEs.
     keys: HashTable<u128>,
-    /// The same fingerprints, the oldest first.
+    /// The fingerprints in `keys`, the oldest first.
     order: VecDeque<u128>,
     len_max: usize,
 }
 
 impl RejectedInvites {
-    /// Creates an empty set.
     pub fn new() -> Self {
         Self { keys: HashTable::new(), order: VecDeque::new(), len_max: LEN_MAX }
     }
@@ -41,7 +40,8 @@ impl RejectedInvites {
     }
 }
 
-/// A fingerprint is a keyed hash, so a part of it is the hash in the set.
+/// Returns the hash of a fingerprint for the set. A fingerprint is itself a keyed hash, so a part
+/// of it suffices.
 fn hash(key: u128) -> u64 {
     key as u64
 }

@@ -14,15 +14,15 @@ use crate::response;
 use crate::table::Id;
 
 impl Answerer {
-    /// Sends the final response `status` to a call, which answers or rejects it.
+    /// Answers or rejects a call with the final response `status`.
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
             *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
         }
     }
 
-    /// Rejects an INVITE that begins no call, because the table is full or the answerer is
-    /// stopping. Rejects a copy of such an INVITE in the same way.
+    /// Rejects an INVITE with 503, without creating a call, because the table is full or the
+    /// answerer is draining. A copy of the INVITE gets the same response.
     // RFC 3261 §17.2.1: a copy is part of the same transaction, so it gets the same final response.
     pub(super) fn reject_new(&mut self, received: &Received, scan: &Scan<'_>, key: u128) {
         if self.rejected.contains(key) {
@@ -35,7 +35,8 @@ impl Answerer {
         self.reply_statelessly(received, scan, 503, &[]);
     }
 
-    /// Rejects a call with 487 if it rings, because its caller has ended it.
+    /// Rejects a ringing call with 487, because its caller has ended it. Does nothing if the call
+    /// does not ring.
     // RFC 3261 §9.2: "the UAS [...] SHOULD immediately respond to the INVITE with a 487 (Request
     // Terminated)." §15.1.2 recommends the same after a BYE.
     pub(super) fn cancel_ringing(&mut self, now: Timestamp, id: Id) {
@@ -66,8 +67,8 @@ impl Answerer {
         self.out.extend(provisional);
     }
 
-    /// Sends the final response and keeps it until it is acknowledged. Returns `false`, and drops
-    /// the call, if no final response can be made.
+    /// Sends the final response and keeps it for retransmissions until the ACK arrives. If the
+    /// response cannot be written, removes the call and returns `false`.
     #[must_use]
     pub(super) fn send_final(
         &mut self,
@@ -106,7 +107,7 @@ impl Answerer {
         true
     }
 
-    /// Retransmits the message that waits for an acknowledgement or a response.
+    /// Retransmits the message of a call that waits for an ACK or a response.
     pub(super) fn send_again(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Some((flow, bytes)) = call.repeated() else { return };
@@ -115,7 +116,7 @@ impl Answerer {
         self.stats.repeated += 1;
     }
 
-    /// Sends a BYE, or ends the call without one if none can be sent.
+    /// Sends the BYE of a call. If no BYE can be written, ends the call without one.
     pub(super) fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
         let timing = self.config.timing;
         let Some(flow) = self.calls.get(id).map(|call| call.flow) else { return };
@@ -142,7 +143,8 @@ impl Answerer {
         } += 1;
     }
 
-    /// Returns a response to the INVITE of a call, or `None` if it cannot be answered.
+    /// Returns the response `status` to the INVITE of a call, or `None` if the response cannot be
+    /// written.
     fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
         let flow = self.calls.get(id)?.flow;
         let tag = self.tags.of_call(id);

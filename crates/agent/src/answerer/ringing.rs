@@ -16,17 +16,17 @@ const EXTENSION: Duration = Duration::from_secs(60);
 // generate a provisional or final response within 200 ms".
 const TRYING: Duration = Duration::from_millis(200);
 
-/// A call without a final response, and the INVITE that its responses are made from.
+/// The ringing of a call: its provisional responses, and their times.
 #[derive(Debug)]
 pub(crate) struct Ringing {
     pub invite: Box<[u8]>,
     pub behaviour: Behaviour,
     /// Number of provisional responses to send while the call rings.
     statuses: u8,
-    /// Number of provisional responses that were sent.
+    /// Number of provisional responses sent so far, without repetitions.
     sent: u8,
-    /// True if the call gets a 100 as long as it gets no other provisional response: because it is
-    /// configured, or because the call rings for more than 200 ms.
+    /// True if the call gets a 100 when `statuses` is 0, either because a 100 is configured or
+    /// because the call rings for more than 200 ms.
     says_trying: bool,
     /// Time between provisional responses.
     step: Duration,
@@ -36,31 +36,30 @@ pub(crate) struct Ringing {
     end: Timestamp,
 }
 
-/// The last provisional response of a ringing call.
+/// The provisional response that a ringing call got last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProvisionalSent {
-    /// No response was sent, because the final response comes soon.
+    /// No response was sent, because the final response follows within 200 ms.
     Nothing,
     /// A 100 was sent.
     Trying,
-    /// The configured response with this number was sent.
+    /// The provisional response with this index in the configuration was sent.
     Progress(usize),
 }
 
 /// The next action for a ringing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingingAction {
-    /// Send the response in [`said`](Ringing::said): the next response, or the last one again.
+    /// Send the provisional response that [`said`](Ringing::said) returns.
     Provisional,
     /// Send the final response, because the ringing time is over.
     Enough,
 }
 
 impl Ringing {
-    /// Starts ringing at `now`. `statuses` is the number of provisional responses. The first is
-    /// sent at once, and the others at equal distances. If there are none, a 100 is sent if
-    /// `says_trying` is set or the call rings for more than 200 ms. Ringing lasts at most
-    /// `longest`.
+    /// Starts ringing at `now`, for at most `longest`. Of the `statuses` provisional responses, the
+    /// first is sent at once and the others at equal intervals. If `statuses` is 0, a 100 is sent
+    /// if `says_trying` is set or the call rings for more than 200 ms.
     pub fn new(
         now: Timestamp,
         invite: &[u8],
@@ -94,7 +93,8 @@ impl Ringing {
         self.next.min(self.end)
     }
 
-    /// Returns the last provisional response, which a copy of the INVITE gets again.
+    /// Returns the most recent provisional response. A copy of the INVITE gets the same response
+    /// again.
     pub fn said(&self) -> ProvisionalSent {
         match usize::from(self.sent).checked_sub(1) {
             Some(number) => ProvisionalSent::Progress(number),
@@ -103,7 +103,7 @@ impl Ringing {
         }
     }
 
-    /// Returns the action after [`due`](Self::due) has passed.
+    /// Returns the action that is required at the time [`due`](Self::due).
     pub fn on_timeout(&mut self, now: Timestamp) -> RingingAction {
         if now >= self.end {
             return RingingAction::Enough;

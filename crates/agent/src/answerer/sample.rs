@@ -4,31 +4,31 @@ use serde::Serialize;
 
 use super::stats::AnswererStats;
 
-/// The counts of [`AnswererStats`] that a curve over time needs. The difference of two samples is
-/// the number of events between them.
+/// The counts of an answerer at one moment. The difference of two samples counts the events between
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererSample {
-    /// New calls.
+    /// Calls received. A copy of an INVITE is not a new call.
     pub calls: u64,
     /// Calls answered with 200.
     pub answered: u64,
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
-    /// Calls acknowledged in time.
+    /// Calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of their INVITE.
     pub acknowledged_in_time: u64,
     /// Answered calls that the caller ended.
     pub completed: u64,
-    /// Received copies of INVITEs.
+    /// Copies of INVITEs received.
     pub invites_again: u64,
-    /// Number of retransmissions of final responses to INVITEs, and of BYEs.
+    /// Retransmissions of final responses and BYEs by the answerer.
     pub repeated: u64,
-    /// Calls that are open now.
+    /// Calls that are open at the time of the sample.
     pub open: u64,
 }
 
 impl AnswererSample {
-    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is the number of
-    /// calls that are open in this sample.
+    /// Returns the events between `earlier` and this sample. Only `open` is not a difference: it is
+    /// copied from this sample.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             calls: self.calls - earlier.calls,
@@ -44,7 +44,7 @@ impl AnswererSample {
 }
 
 impl AnswererStats {
-    /// Returns the counts at this moment.
+    /// Returns a sample of these counts.
     pub fn sample(&self) -> AnswererSample {
         AnswererSample {
             calls: self.calls,

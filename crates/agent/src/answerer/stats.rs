@@ -6,33 +6,36 @@ use serde::Serialize;
 
 /// Counts of an answerer.
 ///
-/// The counts add up when no call is open: `overflowed`, `silent`, `unanswerable`, `unanswered`,
-/// `cancelled`, `refused` and `answered` to `calls`, and `completed`, `hung_up`, `not_acknowledged`
-/// and `forgotten` to `answered`.
+/// When no call is open, `calls` is the sum of `overflowed`, `silent`, `unanswerable`,
+/// `unanswered`, `cancelled`, `refused` and `answered`, and `answered` is the sum of `completed`,
+/// `hung_up`, `not_acknowledged` and `forgotten`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
-    /// New calls.
+    /// Calls received. A copy of an INVITE is not a new call.
     pub calls: u64,
-    /// Calls that were rejected with 503, because the table was full or the agent was stopping.
+    /// Calls that were rejected with 503, because the table was full or the answerer was draining.
     pub overflowed: u64,
     /// Calls that intentionally got no response.
     pub silent: u64,
-    /// Calls that got no final response because none could be made. For example, it would not have
-    /// fitted into a datagram.
+    /// Calls that got no final response because it could not be written, for example because it was
+    /// too long for a datagram.
     pub unanswerable: u64,
-    /// Calls that rang until the answerer forgot them.
+    /// Calls that rang for [`talk_max`](crate::AnswererConfig::talk_max) without a CANCEL, and were
+    /// then forgotten.
     pub unanswered: u64,
     /// Calls that the caller ended while they rang, by a CANCEL or a BYE.
     pub cancelled: u64,
-    /// Calls rejected with the configured status, or because they were within a dialog.
+    /// Calls rejected with the configured status, and INVITEs within a dialog, which are always
+    /// rejected.
     pub refused: u64,
     /// Calls answered with 200.
     pub answered: u64,
     /// Answered calls that the caller ended with a BYE.
     pub completed: u64,
-    /// Answered calls that we ended, with a BYE if one could be made.
+    /// Answered calls that the answerer ended, with a BYE if one could be written.
     pub hung_up: u64,
-    /// Answered calls that were never acknowledged. We ended them, with a BYE if one could be made.
+    /// Answered calls whose ACK never came. The answerer ended them, with a BYE if one could be
+    /// written.
     pub not_acknowledged: u64,
     /// Acknowledged calls that the answerer forgot because neither end sent a BYE.
     pub forgotten: u64,
@@ -48,32 +51,32 @@ pub struct AnswererStats {
     /// INVITE but not that of the ACK. This count includes the travel time of the ACK but not that
     /// of the INVITE. Both counts are at least as large as the goodput of the paper.
     pub acknowledged_in_time: u64,
-    /// Calls that are open now.
+    /// Calls that have not ended.
     pub open: u64,
-    /// Number of retransmissions of final responses to INVITEs, and of BYEs.
+    /// Retransmissions of final responses and BYEs by the answerer.
     pub repeated: u64,
-    /// BYEs of ours that got no response.
+    /// BYEs of the answerer that got no response.
     pub byes_unanswered: u64,
     /// Requests that intentionally got no response.
     pub ignored: u64,
-    /// Received copies of INVITEs.
+    /// Copies of INVITEs received.
     pub invites_again: u64,
-    /// Received copies of BYEs that had been answered.
+    /// Copies of BYEs received after the BYE had been answered.
     pub byes_again: u64,
-    /// OPTIONS, MESSAGE and REGISTER requests, and all requests to an echo. They were answered with
-    /// 200.
+    /// OPTIONS, MESSAGE and REGISTER requests, and all requests in
+    /// [`echo`](crate::AnswererConfig::echo) mode. They were answered with 200.
     pub others: u64,
-    /// Requests of unknown methods. They were answered with 405.
+    /// Requests of methods that the answerer does not support. They were answered with 405.
     pub not_allowed: u64,
     /// ACK, BYE and CANCEL requests that belong to no call.
     pub stray: u64,
-    /// Responses to a BYE of ours that had already been answered.
+    /// Responses to a BYE of the answerer that had already been answered.
     pub late: u64,
-    /// Responses that do not match any request of ours.
+    /// Responses that do not match any request of the answerer.
     pub unexpected: u64,
     /// Packets that are not SIP, and requests that cannot be answered.
     pub malformed: u64,
-    /// Deliveries that the transport reported as failed.
+    /// Messages whose delivery the transport reported as failed.
     pub undelivered: u64,
 }
 
@@ -139,7 +142,7 @@ impl AnswererStats {
     }
 }
 
-/// Formats the counts as a table, with one line for each group.
+/// Formats the counts as a table. Each line has the counts of one topic.
 impl fmt::Display for AnswererStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { calls, answered, refused, cancelled, completed, hung_up, .. } = self;

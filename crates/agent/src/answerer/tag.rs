@@ -1,4 +1,4 @@
-//! The tags in the To of an answerer's responses.
+//! The tags that an answerer writes into the To of its responses.
 
 use arrayvec::ArrayVec;
 
@@ -6,19 +6,19 @@ use super::config::NAME_MAX;
 use crate::identity::{MARK, Namer, TAG, hex};
 use crate::table::Id;
 
-/// The text of a tag.
+/// A To-tag: the name of the answerer, a hyphen, and a mark or a hash.
 pub(crate) type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
-/// A generator of tags that begin with the same name. It also finds the call to which a tag
-/// belongs.
+/// A generator of the To-tags of one answerer. It also finds the call to which a tag belongs.
 pub(crate) struct Tags {
     namer: Namer,
-    /// The name and a hyphen.
+    /// The name of the answerer and a hyphen.
     prefix: Box<[u8]>,
 }
 
 impl Tags {
-    /// Creates the tags of the answerer called `name`, at most [`NAME_MAX`] bytes.
+    /// Creates the generator for the answerer called `name`. The name has at most [`NAME_MAX`]
+    /// bytes.
     pub fn new(namer: Namer, name: &str) -> Self {
         Self { namer, prefix: format!("{name}-").into_bytes().into() }
     }
@@ -29,7 +29,8 @@ impl Tags {
         self.join(&self.namer.mark(id).text)
     }
 
-    /// Returns the tag of a stateless reply.
+    /// Returns the tag of a stateless reply. `key` is the fingerprint of the request's transaction,
+    /// so a copy of the request gets the same tag.
     // RFC 3261 §8.2.7: "To header tags MUST be generated for responses in a stateless manner -
     // in a manner that will generate the same tag for the same request consistently."
     pub fn of_request(&self, key: u128) -> Tag {

@@ -1,34 +1,25 @@
-//! The number of calls of a profile until a time, and the inverse.
-//!
-//! With Λ(t) = ∫₀ᵗ λ(s) ds, the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
-//! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
-//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile, a call needs one draw,
-//! and no draw is discarded, as it would be by rejection sampling. For uniform arrivals, calls are
-//! at Λ⁻¹(0), Λ⁻¹(1), …, and so as evenly spaced as the profile allows.
-//!
-//! λ consists of pieces. A piece is either a straight line or an exponential decay to a floor. For
-//! a line, Λ⁻¹ is the root of a quadratic equation. For a decay, Λ is concave, and Newton's method
-//! converges from below.
+//! The expected number of calls until a time, Λ(t), and the inverse: the time of a call.
 
 use super::profile::Profile;
 
-/// Maximum number of steps of Newton's method. While the excess over the floor is large compared
-/// with the floor, a step advances by about the time constant of the decay. After that, each step
-/// doubles the number of correct digits. So the steps suffice for peaks up to e⁵⁰ times the floor.
+/// Maximum number of steps of Newton's method for a decaying rate. While the rate is far above its
+/// floor, a step advances by about the time constant of the decay. After that, each step doubles
+/// the number of correct digits. So the steps suffice for peaks up to e⁵⁰ times the floor.
 const NEWTON_MAX: usize = 64;
 
-/// Λ of one profile at one rate.
+/// The expected number of calls as a function of time (Λ), for one profile at one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// The pieces in order of time, without gaps from 0 on. The last piece has no end.
+    /// The pieces of the curve in order of time. The first begins at time 0, each begins at the end
+    /// of the previous one, and the last has no end.
     pieces: Vec<Piece>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// Start, in seconds.
+    /// Start of the piece, in seconds after the start of the load.
     start_s: f64,
-    /// Number of calls before the piece.
+    /// Expected number of calls before the piece.
     calls: f64,
     shape: Shape,
 }
@@ -109,7 +100,8 @@ impl Curve {
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
     }
 
-    /// Returns the last piece that has begun. The first piece has begun at time 0, with 0 calls.
+    /// Returns the last piece for which `has_begun` is true. It is always true for the first piece,
+    /// which begins at time 0 with 0 calls.
     fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
         &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
@@ -156,7 +148,7 @@ impl Shape {
         }
     }
 
-    /// Returns the number of calls in the first `passed_s` seconds of the piece.
+    /// Returns the number of calls that are expected in the first `passed_s` seconds of the piece.
     fn calls(self, passed_s: f64) -> f64 {
         match self {
             Self::Line { from_cps, to_cps, length_s } => {
@@ -168,8 +160,8 @@ impl Shape {
         }
     }
 
-    /// Returns the number of seconds after which `calls` calls have come, or `None` if the rate is
-    /// always zero.
+    /// Returns the time in seconds from the start of the piece until `calls` calls are expected, or
+    /// `None` if the rate is always zero.
     fn time(self, calls: f64) -> Option<f64> {
         match self {
             Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,
@@ -198,7 +190,7 @@ impl Shape {
     }
 }
 
-/// Returns the change of the rate in a second. The length of a level line may be infinite.
+/// Returns the change of the rate per second. If the length is infinite, the change is 0.
 fn slope(from_cps: f64, to_cps: f64, length_s: f64) -> f64 {
     (to_cps - from_cps) / length_s
 }

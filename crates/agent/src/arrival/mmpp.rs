@@ -7,24 +7,24 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tidegate_world::{Purpose, Seed, Stream};
 
-/// Maximum number of states.
+/// Maximum number of states of a process.
 const STATES_MAX: usize = 8;
 
-/// Minimum mean sojourn. With a shorter one, many changes of state would have to be drawn for each
-/// call.
+/// Minimum mean sojourn in a state. With a shorter sojourn, many changes of state would have to be
+/// drawn for each call.
 const SOJOURN_MIN: Duration = Duration::from_millis(1);
 
 /// A Markov-modulated Poisson process (MMPP; Fischer and Meier-Hellstern, *The Markov-modulated
 /// Poisson process cookbook*, 1993).
 ///
-/// It is in one of 2 to 8 states. State i has a factor `fᵢ` and a mean sojourn `sᵢ`. The process
-/// stays in state i for an exponentially distributed time of mean `sᵢ`, and then changes to any
-/// other state with equal probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the
-/// time, and starts in state i with this probability. If `R` is the requested rate (times the
-/// profile), calls in state i are a Poisson process with the rate `R·fᵢ / Σ pⱼ·fⱼ`. So the mean
-/// rate is `R`, whatever the factors are.
+/// At each time, the process is in one of 2 to 8 states. State i has a factor `fᵢ` and a mean
+/// sojourn `sᵢ`. The process stays in state i for an exponentially distributed time of mean `sᵢ`,
+/// and then changes to any other state with equal probability. So the process is in state i for a
+/// share `pᵢ = sᵢ / Σ sⱼ` of the time, and starts in state i with this probability. If `R` is the
+/// requested rate multiplied by the profile, calls in state i are a Poisson process with the rate
+/// `R·fᵢ / Σ pⱼ·fⱼ`. So the mean rate is `R`, whatever the factors are.
 ///
-/// As text it is `F=S,F=S,…`: factor and mean sojourn in seconds of each state.
+/// The text form is `F=S,F=S,…`: factor F and mean sojourn S in seconds of each state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mmpp {
     states: ArrayVec<State, STATES_MAX>,
@@ -32,17 +32,17 @@ pub struct Mmpp {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
-    /// The factor as configured, not normalized.
+    /// Factor on the rate in this state, as configured and not normalized.
     factor: f64,
     sojourn: Duration,
 }
 
 impl Mmpp {
-    /// Creates the process with these factors and mean sojourns.
+    /// Creates the process from the factor and the mean sojourn of each state.
     ///
     /// # Errors
-    /// Returns an error when there are fewer than 2 states or more than 8, a factor is not a number
-    /// of at least 0, all are 0, or a sojourn is shorter than 1 ms.
+    /// Returns an error when there are fewer than 2 states or more than 8, a factor is negative or
+    /// not a finite number, all factors are 0, or a sojourn is shorter than 1 ms.
     pub fn new(states: &[(f64, Duration)]) -> Result<Self, MmppError> {
         if !(2..=STATES_MAX).contains(&states.len()) {
             return Err(MmppError::States(states.len()));
@@ -60,12 +60,12 @@ impl Mmpp {
         Ok(Self { states: states.iter().map(state).collect() })
     }
 
-    /// Returns `Σ sⱼ`, in seconds.
+    /// Returns the sum of the mean sojourns, `Σ sⱼ`, in seconds.
     fn cycle_s(&self) -> f64 {
         self.states.iter().map(|state| state.sojourn.as_secs_f64()).sum()
     }
 
-    /// Returns `Σ pⱼ·fⱼ`.
+    /// Returns the mean of the factors over time, `Σ pⱼ·fⱼ`.
     fn mean_factor(&self) -> f64 {
         let weighted = self.states.iter().map(|state| state.factor * state.sojourn.as_secs_f64());
         weighted.sum::<f64>() / self.cycle_s()
@@ -100,11 +100,11 @@ impl fmt::Display for Mmpp {
 /// An error in an [`Mmpp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmppError {
-    /// The text does not have the form `F=S,F=S,…`.
+    /// The text does not have the form `F=S,F=S,…` (factor and mean sojourn of each state).
     Form,
     /// The number of states is not 2 to 8.
     States(usize),
-    /// A factor is not a number of at least 0.
+    /// A factor is negative or not a finite number.
     Factor,
     /// A mean sojourn is not a time of 1 ms or more.
     Sojourn,
@@ -126,7 +126,7 @@ impl fmt::Display for MmppError {
 
 impl std::error::Error for MmppError {}
 
-/// The sequence of states in one run.
+/// The states of an [`Mmpp`] over the time of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Modulation {
     mmpp: Mmpp,
@@ -138,7 +138,7 @@ pub(super) struct Modulation {
 }
 
 impl Modulation {
-    /// Creates the states of the caller numbered `element`.
+    /// Creates the states for the caller numbered `element`, and draws the first state.
     pub fn new(mmpp: &Mmpp, seed: Seed, element: u32) -> Self {
         let mut stream = seed.stream(Purpose::Modulation, element);
         let mut left_s = stream.unit() * mmpp.cycle_s();
@@ -156,17 +156,17 @@ impl Modulation {
         modulation
     }
 
-    /// Returns the factor on the rate. Its mean over all time is 1.
+    /// Returns the factor by which the current state multiplies the rate. The mean of this factor
+    /// over time is 1.
     pub fn factor(&self) -> f64 {
         self.mmpp.states[self.state].factor / self.mean_factor
     }
 
-    /// Returns the end of the current state, in seconds after the start.
     pub fn until_s(&self) -> f64 {
         self.until_s
     }
 
-    /// Changes to the next state.
+    /// Ends the current state and draws the next one.
     pub fn change(&mut self) {
         let others = self.mmpp.states.len() - 1;
         let chosen = self.stream.below(others as u64) as usize;

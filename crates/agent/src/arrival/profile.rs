@@ -10,20 +10,21 @@ const STEPS_MAX: usize = 1024;
 
 /// A factor on the rate of calls, as a function of the time since the start.
 ///
-/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1. This is the rate of
+/// At factor 1, the rate is [`Load::rate_cps`](crate::Load::rate_cps). This is the rate of
 /// `constant`, the highest rate of `gradual` and `instant`, and the rate of `flash` and `avalanche`
-/// before the event. The factors of `steps` are multiples of it.
+/// before the event.
 ///
-/// Read and written as `constant`, `gradual:UP,HOLD,DOWN`, `instant:AT`, `steps:T=F,T=F,…`,
-/// `flash:AT,PEAK,RISE,DECAY` and `avalanche:AT,N,WITHIN`, with times in seconds.
+/// The text forms are `constant`, `gradual:UP,HOLD,DOWN`, `instant:AT`, `steps:T=F,T=F,…` (factor F
+/// from the time T), `flash:AT,PEAK,RISE,DECAY` and `avalanche:AT,N,WITHIN` (N calls). All times
+/// are in seconds.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub enum Profile {
-    /// Factor 1.
+    /// The factor is always 1.
     #[default]
     Constant,
-    /// A straight rise from 0 to 1, a time at 1, and a straight fall to 0, with no calls after
-    /// that. Each of the three may be zero. The gradual overload of paper 000 §6.4.1 has 50 s, 30 s
-    /// and 50 s at 5,000 calls/s.
+    /// The factor rises linearly from 0 to 1, stays at 1, and falls linearly to 0, where it stays.
+    /// Each of the three durations may be zero. The gradual overload of paper 000 §6.4.1 has 50 s,
+    /// 30 s and 50 s at 5,000 calls/s.
     Gradual {
         /// Duration of the rise.
         up: Duration,
@@ -32,16 +33,17 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// The factor is 0 before a time and 1 after it: the instant overload of paper 000 §6.4.2.
+    /// The factor is 0 before the time `at` and 1 after it: the instant overload of paper 000
+    /// §6.4.2.
     Instant {
         /// The time at which the factor becomes 1.
         at: Duration,
     },
-    /// Each factor applies from its time to the time of the next factor. The last factor applies
-    /// forever. Before the first time, the factor is 1. The times are in ascending order.
+    /// The factor changes in steps. Each step is a time and the factor from that time on. Before
+    /// the first step, the factor is 1. The times are in ascending order.
     Steps(Arc<[(Duration, f64)]>),
-    /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
-    /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
+    /// A flash crowd: the factor is 1, rises linearly to `peak`, and decays exponentially to 1. At
+    /// the time `u` after the peak, the factor is `1 + (peak − 1)·e^(−u/decay)`.
     Flash {
         /// Start of the rise.
         at: Duration,
@@ -49,17 +51,19 @@ pub enum Profile {
         peak: f64,
         /// Duration of the rise.
         rise: Duration,
-        /// Time in which the excess over 1 falls to 1/e of its value, above zero.
+        /// Time in which the excess of the factor over 1 falls to 1/e of its value. It must be
+        /// above zero.
         decay: Duration,
     },
-    /// An avalanche restart: factor 1, and in one window `calls` additional calls, because all
-    /// clients come back at the same time. The times of these calls are uniformly distributed in
-    /// the window, so the peak is `calls / within` above the rate. If arrivals are uniform, the
-    /// number of these calls is exact. If arrivals are random, it is the mean.
+    /// An avalanche restart: the factor is 1, and in one time window there are `calls` additional
+    /// calls, because all clients come back at the same time. The additional calls are uniformly
+    /// distributed in the window, so the rate in the window is higher by `calls / within`. If
+    /// arrivals are uniform, the number of additional calls is exact. If arrivals are random, it is
+    /// the mean.
     Avalanche {
         /// Start of the window.
         at: Duration,
-        /// Calls in the window, in addition to the others.
+        /// Number of additional calls in the window.
         calls: u32,
         /// Length of the window, above zero.
         within: Duration,
@@ -67,7 +71,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Checks the values that a profile needs.
+    /// Returns an error if a value of the profile is invalid.
     pub(crate) fn check(&self) -> Result<(), ProfileError> {
         match self {
             Self::Constant | Self::Gradual { .. } | Self::Instant { .. } => Ok(()),
@@ -176,7 +180,7 @@ impl fmt::Display for Profile {
 /// An error in a [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
-    /// The text does not have this form.
+    /// The text does not have the form in the string.
     Form(&'static str),
     /// A time is not a number of seconds of at least 0.
     Time,
@@ -186,7 +190,7 @@ pub enum ProfileError {
     Peak,
     /// A number of calls is invalid.
     Calls,
-    /// The time of a decay, or a window, is zero.
+    /// The duration of a decay or of a window is zero.
     Length,
     /// A step is not later than the step before it.
     Order,

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of times in a trace.
+/// Maximum number of calls in a trace.
 const MOMENTS_MAX: usize = 10_000_000;
 
-/// The start times of calls, counted from the start, in order.
+/// The start times of calls, in ascending order, counted from the start of the trace.
 ///
 /// The text form has one time on each line, in seconds. Empty lines, and text after a `#`, are
 /// ignored.
@@ -16,11 +16,11 @@ const MOMENTS_MAX: usize = 10_000_000;
 pub struct Trace(Arc<[Duration]>);
 
 impl Trace {
-    /// Creates a trace of these times.
+    /// Creates a trace from the start times of its calls.
     ///
     /// # Errors
     /// Returns an error if there are no times or too many, or if a time is earlier than the time
-    /// before it. The line in the error is the position in the list, from 1.
+    /// before it. The line in the error is the position of that time in the list, from 1.
     pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, TraceError> {
         let moments = moments.into();
         if moments.is_empty() {

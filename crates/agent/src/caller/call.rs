@@ -1,8 +1,9 @@
 //! One outgoing call: an INVITE client transaction, a dialog, a BYE client transaction.
 //!
-//! It is a pure state machine without bytes. The RFC keeps state after the end of a transaction to
-//! absorb late copies (timers D, K and M). This machine keeps none. A late response contains our
-//! [`Mark`](crate::identity::Mark), from which the caller can write the ACK.
+//! A [`Call`] is a pure state machine and handles no bytes. The RFC keeps the state of an ended
+//! transaction to absorb retransmissions (timers D, K and M). A [`Call`] needs no such state,
+//! because a late response contains our [`Mark`](crate::identity::Mark), from which the caller can
+//! write the ACK.
 
 use std::time::Duration;
 
@@ -17,28 +18,30 @@ use crate::dialog::Dialog;
 /// The outcome of an ended call: success, or the reason for its failure.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// An action of the caller for a call.
+/// An action that the caller has to perform for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Wait,
     Send(Method),
     SendAgain(Method),
-    /// End the call.
+    /// End the call with this outcome.
     End(Outcome),
-    /// End the call, because the other side has ended it.
+    /// End the call, because the other side has sent a BYE.
     HungUp,
 }
 
-/// The meaning of a 2xx to the INVITE for the call.
+/// The effect of a 2xx to the INVITE on its call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The call is set up.
+    /// The 2xx sets up the call.
     SetUp,
-    /// The response came after the caller had hung up: acknowledge it and end its dialog.
+    /// The 2xx came after the caller had hung up. The caller must acknowledge it and end its
+    /// dialog.
     TooLate,
-    /// It is a copy of the response that set up the call.
+    /// The 2xx is a copy of the one that set up the call.
     Again,
-    /// A 2xx of another fork, with its dialog.
+    /// The 2xx comes from another callee, because a proxy has forked the INVITE. Contains the
+    /// dialog with this callee.
     Stray(Dialog),
 }
 
@@ -49,10 +52,10 @@ enum Phase {
     /// The CANCEL was sent. Contains its transaction, and the time at which the INVITE counts as
     /// cancelled even without a response.
     Cancelling(OtherClient, Timestamp),
-    /// The call is set up, until the caller hangs up at this time.
+    /// The call is set up. The caller hangs up at this time.
     Held(Timestamp),
-    /// The BYE was sent. Contains its transaction, and the outcome if the BYE is answered with
-    /// success.
+    /// The BYE was sent. Contains its transaction, and the outcome of the call if the BYE gets a
+    /// 2xx.
     Leaving(OtherClient, Outcome),
 }
 
@@ -61,18 +64,17 @@ enum Phase {
 pub(crate) struct Call {
     /// Intended start of the call.
     pub intended: Timestamp,
-    /// Actual start of the call at the server to which it is offered now.
+    /// Time at which the INVITE was first sent to the current server.
     pub begun: Timestamp,
     /// The person who calls.
     pub person: Person,
-    /// Time at which the caller loses patience.
+    /// Time at which the caller hangs up if the call is not answered.
     hangs_up: Timestamp,
-    /// Holding time.
+    /// Time from the answer until the caller hangs up.
     hold: Duration,
-    /// Index of the server to which the call is offered: the number of servers that have rejected
-    /// it.
+    /// Number of servers that have rejected the call, which is the index of the current server.
     pub server: usize,
-    /// Time of the first BYE, or `None` before it.
+    /// Time at which the caller first sent the BYE, or `None` if it has sent none.
     left: Option<Timestamp>,
     phase: Phase,
     /// The dialog, or `None` until the call is set up.
@@ -81,8 +83,8 @@ pub(crate) struct Call {
     is_served: bool,
 }
 
-/// A person, and the person's intended behaviour in one call: patience and holding time. Other
-/// parts of the program do not know it in advance.
+/// A person, with the person's patience and holding time in one call. Other parts of the program do
+/// not know them in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
@@ -107,7 +109,7 @@ impl Call {
         }
     }
 
-    /// Returns the same call after its INVITE was sent to the next server at `now`.
+    /// Returns the state of the call after its INVITE was sent to the next server at `now`.
     pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
         Self {
             begun: now,
@@ -132,22 +134,19 @@ impl Call {
         }
     }
 
-    /// Returns whether the call was set up before its caller hung up.
     pub fn is_served(&self) -> bool {
         self.is_served
     }
 
-    /// Returns the dialog, or `None` until the call is set up.
     pub fn dialog(&self) -> Option<&Dialog> {
         self.dialog.as_ref()
     }
 
-    /// Returns the time of the caller's first BYE, or `None` if there was none.
     pub fn left(&self) -> Option<Timestamp> {
         self.left
     }
 
-    /// Handles the expiry of [`due`](Self::due).
+    /// Returns the action that is required at the time [`due`](Self::due).
     pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         match &mut self.phase {
             Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
@@ -186,7 +185,7 @@ impl Call {
         if now >= self.hangs_up { self.cancel(now, timing) } else { Action::Wait }
     }
 
-    /// Handles a 2xx to the INVITE, which arrived at `arrived`.
+    /// Handles a 2xx to the INVITE. The 2xx arrived at `arrived` and creates `dialog`.
     pub fn on_answer(
         &mut self,
         now: Timestamp,
@@ -225,7 +224,7 @@ impl Call {
         }
     }
 
-    /// Handles a response to the CANCEL. The response to the INVITE is still to come.
+    /// Handles a response to the CANCEL. The call lasts until the final response to the INVITE.
     pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
         if let Phase::Cancelling(cancel, _) = &mut self.phase {
             (*cancel, _) = cancel.on_response(now, timing, status);
@@ -243,7 +242,7 @@ impl Call {
         }
     }
 
-    /// Handles a BYE from the end whose tag is `tag`.
+    /// Handles a BYE. Its From tag is `tag`, which identifies the dialog that the BYE ends.
     pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
         // RFC 3261 §12: both tags identify a dialog. Another branch of a fork may have answered
         // with a dialog that the call does not keep.
@@ -259,7 +258,7 @@ impl Call {
         }
     }
 
-    /// Hangs up an established call.
+    /// Hangs up with a BYE. `outcome` is the outcome of the call if the BYE gets a 2xx.
     fn leave(&mut self, now: Timestamp, outcome: Outcome, timing: &Timing) -> Action {
         self.phase = Phase::Leaving(OtherClient::start(now, timing), outcome);
         self.left = Some(now);

@@ -13,21 +13,21 @@ use crate::caller::redial::Redial;
 use crate::connections::ConnectionUse;
 use crate::span::Span;
 
-/// The longest Request-URI, in bytes.
+/// Maximum length of a Request-URI, in bytes.
 const URI_MAX: usize = 1024;
 
-/// Maximum [`slack`](CallerConfig::slack) of a call. A caller counts as too slow at five times this
-/// delay.
+/// Maximum [`slack`](CallerConfig::slack): a fifth of the lateness at which a caller counts as too
+/// slow.
 const SLACK_MAX: Duration = Duration::from_millis(1);
 
 /// The rule for routing in-dialog requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
-    /// Follows RFC 3261 §12.2.1.1: by Record-Route and Contact.
+    /// The requests follow Record-Route and Contact (RFC 3261 §12.2.1.1).
     #[default]
     Follow,
-    /// Ignores the route set: ACK and BYE go to the same address as the INVITE, with the same
-    /// Request-URI, as in SIPp's built-in scenario.
+    /// The requests ignore the route set. ACK and BYE go to the same address as the INVITE, with
+    /// the same Request-URI, as in SIPp's built-in scenario.
     Ignore,
 }
 
@@ -37,11 +37,12 @@ pub struct CallerConfig {
     /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
-    /// Use of connections to the target, over a stream. Default: all calls share one connection.
+    /// Use of connections to the target, if the transport has connections. Default: all calls share
+    /// one connection.
     pub connections: ConnectionUse,
-    /// Our address, which is written into Via and Contact. It is never a wildcard.
+    /// Address of the caller, for Via and Contact. It must not be a wildcard such as `0.0.0.0`.
     pub local: SocketAddr,
-    /// Target of INVITEs.
+    /// Address of the server to which INVITEs are sent.
     pub target: SocketAddr,
     /// Further targets, which are tried one after the other when a call is rejected with 503.
     /// Default: none, so the call fails.
@@ -60,7 +61,7 @@ pub struct CallerConfig {
     /// True if the names of calling users have 16 different lengths, as the names of real callers
     /// have. For this, zeros are put before the number. Default `false`.
     pub uneven: bool,
-    /// Holding time until the caller hangs up. Default 0.
+    /// Time from the answer until the caller hangs up. Default 0.
     pub hold: Span,
     /// Time after the start of a call at which its caller hangs up if there is no answer. Default
     /// 60 s.
@@ -72,26 +73,28 @@ pub struct CallerConfig {
     /// Time after the start until which calls are [measured](crate::Measured). Later calls only
     /// keep up the load until the last measured calls have ended. Default: no limit.
     pub measured_until: Duration,
-    /// Maximum time by which the start or the end of a call may be delayed, so that one wake serves
-    /// several calls, at most 1 ms. Default 0.
+    /// Maximum time by which the start or the end of a call may be delayed, so that one wake-up of
+    /// the process serves several calls. At most 1 ms. Default 0.
     pub slack: Duration,
-    /// Base values of the timers.
+    /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
     /// True if INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// If false, each request is sent once, and a call waits as long for the response (timers B and
-    /// F). A retransmitted 2xx is acknowledged again in any case. Default true.
+    /// If false, each request is sent only once. The time limits for a response (timers B and F)
+    /// are the same in both cases. Each copy of a 2xx is acknowledged in both cases. Default true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// Maximum number of open calls. Further calls are not started, but counted. Default 100,000.
-    /// SIPp's option `-l` is similar, but does not count: if a server answers slowly, SIPp (3.6.1)
-    /// offers fewer calls than requested and does not report this. The default of `-l` is the
+    /// Maximum number of open calls. Further calls are not started, but are counted as
+    /// [`not_begun`](crate::CallerStats::not_begun). Default 100,000.
+    ///
+    /// SIPp's option `-l` is similar, but SIPp (3.6.1) does not count: if a server answers slowly,
+    /// SIPp offers fewer calls than requested and does not report this. The default of `-l` is the
     /// number of calls that start in three times the duration of the scenario. A duration below 1 s
     /// counts as 1 s.
     pub open_max: usize,
-    /// Maximum number of open calls in a closed loop. A further call is held back until another
-    /// ends, and starts late. Its set-up delay counts from its intended time, so the results
-    /// include the wait. Calls held back at the end of the [`Load`]'s duration are never started.
+    /// Maximum number of open calls in a closed loop. Further calls are held back until another
+    /// call ends. The set-up delay of a call counts from its intended time, so it includes this
+    /// wait. Calls still held back at the end of the [`Load`]'s duration are never started.
     /// Default: `None`, an open loop.
     pub open_limit: Option<usize>,
     /// Behaviour of people whose call has failed, or `None` if they do not call again. Default:
@@ -105,7 +108,7 @@ pub struct CallerConfig {
 }
 
 impl CallerConfig {
-    /// Returns the defaults, for calls from `local` to `target`.
+    /// Returns the default configuration for calls from `local` to `target`.
     pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,
@@ -201,14 +204,14 @@ pub enum CallerConfigError {
     Connections,
     /// The maximum number of open calls is zero, so no call would ever start.
     OpenLimit,
-    /// The probability of another call is not between 0 and 1.
+    /// The probability that a person calls again is not between 0 and 1.
     Redial,
     /// The share of emergency calls is not between 0 and 1.
     Emergency,
     /// A share of the devices is not between 0 and 1, there are too many devices, or a time between
     /// their registrations is zero.
     Devices,
-    /// Devices register over UDP only.
+    /// Devices are configured over a stream transport, but they register over UDP only.
     DevicesOverStreams,
     /// T1 is zero, so retransmissions would never end.
     T1,

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::delays::Delays;
 
-/// A population of devices, all behind the caller's address. At the start each has a registration.
+/// A population of devices, all behind the caller's address. At the start, each device has a
+/// registration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DevicesConfig {
     /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
@@ -27,13 +28,13 @@ pub struct DevicesConfig {
 ///
 /// RFC 5626 §4.5: "W = min( max-time, (base-time * (2 ^ consecutive-failures)))", and "the retry
 /// delay time is computed by selecting a uniform random time between 50 and 100% of the upper-bound
-/// wait time": a base of 30 s, a maximum of 1800 s and a jitter of 0.5. Devices that follow another
-/// rule have other numbers here. If base and maximum are equal, the wait is constant.
+/// wait time". In the RFC, the base is 30 s, the maximum is 1800 s, and the jitter is 0.5. Other
+/// values describe devices that follow another rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackOff {
-    /// Half the longest wait after the first failure: each failure doubles the wait.
+    /// Half the longest wait after the first failure. Each further failure doubles the wait.
     pub base: Duration,
-    /// The longest wait.
+    /// The longest wait after any number of failures.
     pub max: Duration,
     /// The random part of a wait, 0 to 1. A wait is between `1 - jitter` and 1 times its upper
     /// bound.
@@ -43,17 +44,17 @@ pub struct BackOff {
 /// An event at which devices lose their registrations and register again: an avalanche.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegistrationLoss {
-    /// Time of the event, after the start.
+    /// Time of the loss, counted from the start of the run.
     pub at: Duration,
     /// The share of devices that lose their registration, 0..1.
     pub share: f64,
-    /// Time within which these devices send their first REGISTER, uniformly distributed. If zero,
-    /// all send it at once.
+    /// Time after the event within which the devices send their first REGISTER, uniformly
+    /// distributed. If zero, all devices send it at once.
     pub within: Duration,
 }
 
 impl DevicesConfig {
-    /// The most devices of one caller.
+    /// Maximum number of devices of one caller.
     pub const COUNT_MAX: u32 = 1_000_000;
 
     pub(super) fn is_valid(&self) -> bool {
@@ -87,9 +88,9 @@ pub struct DeviceStats {
     /// device whose refresh failed does not count, although the registrar keeps its binding for
     /// nearly another refresh interval.
     pub registered: u64,
-    /// Registrations lost by the event.
+    /// Registrations lost in the [`RegistrationLoss`].
     pub lost: u64,
-    /// Attempts: REGISTERs sent for the first time.
+    /// Attempts to register, without retransmissions of the REGISTER.
     pub attempts: u64,
     /// REGISTERs retransmitted, by timer E.
     pub repeated: u64,

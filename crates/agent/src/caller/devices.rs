@@ -38,17 +38,19 @@ Content-Length: 0
 
 ";
 
-/// Bit that distinguishes the identifiers of devices from those of calls.
+/// Bit of the element number with which identifiers of devices are generated. It makes them differ
+/// from those of calls.
 const ELEMENT: u32 = 1 << 31;
 
 /// The registration of one device.
 struct Device {
     phase: Phase,
-    /// CSeq number of its last REGISTER.
+    /// CSeq number of the device's last REGISTER.
     cseq: u32,
-    /// Number of failed attempts since its last success.
+    /// Number of failed attempts since the device last registered.
     failures: u32,
-    /// Time at which it lost its registration or failed to refresh it, or `None` while it has one.
+    /// Time at which the device lost its registration or failed to refresh it, or `None` while the
+    /// device is registered.
     lost: Option<Timestamp>,
 }
 
@@ -73,7 +75,7 @@ pub(super) struct Devices {
     /// The devices in the order of their numbers. Both the slot and the serial number of an entry
     /// are the number of the device.
     table: Table<Device>,
-    /// Time and extent of the loss of registrations, or `None` if there is none or if it is over.
+    /// Time and extent of the coming loss of registrations, or `None` if none will come.
     loss: Option<(Timestamp, RegistrationLoss)>,
 }
 
@@ -160,9 +162,10 @@ impl Devices {
         stats.open -= 1;
         if status >= 300 {
             *stats.rejected.entry(status).or_default() += 1;
-            let told = Message::parse(&received.bytes).ok().and_then(|m| m.retry_after().ok()?);
-            let told = told.filter(|_| self.config.obeys_retry_after);
-            return self.fail(now, id, Duration::from_secs(told.unwrap_or(0).into()), stats);
+            let retry_after =
+                Message::parse(&received.bytes).ok().and_then(|m| m.retry_after().ok()?);
+            let retry_after = retry_after.filter(|_| self.config.obeys_retry_after);
+            return self.fail(now, id, Duration::from_secs(retry_after.unwrap_or(0).into()), stats);
         }
         stats.accepted += 1;
         device.phase = Phase::Idle;
@@ -222,17 +225,18 @@ impl Devices {
         }
     }
 
-    /// Ends an attempt that has failed. The next attempt begins after a wait of at least `told`.
+    /// Ends an attempt that has failed. The next attempt begins after a wait of at least
+    /// `retry_after`.
     ///
     /// RFC 5626 §4.5: "a 503 response to an earlier failed registration attempt with a Retry-After
     /// header field value may cause the UA to wait longer".
-    fn fail(&mut self, now: Timestamp, id: Id, told: Duration, stats: &mut DeviceStats) {
+    fn fail(&mut self, now: Timestamp, id: Id, retry_after: Duration, stats: &mut DeviceStats) {
         let unit = self.stream.unit();
         let back_off = self.config.back_off;
         let Some(device) = self.table.get(id) else { return };
         device.phase = Phase::Idle;
         device.failures = device.failures.saturating_add(1);
-        let wait = back_off.wait(device.failures, unit).max(told);
+        let wait = back_off.wait(device.failures, unit).max(retry_after);
         if device.lost.is_none() {
             device.lost = Some(now);
             stats.registered -= 1;
@@ -240,7 +244,7 @@ impl Devices {
         self.table.wake_at(id, now + wait);
     }
 
-    /// Makes a share of the devices lose their registrations.
+    /// Makes the share `loss.share` of the devices lose their registrations.
     fn lose(&mut self, now: Timestamp, loss: RegistrationLoss, stats: &mut DeviceStats) {
         for slot in 0..self.config.count {
             // Each device draws two numbers, whether it loses its registration or not.

@@ -9,7 +9,7 @@ use crate::arrival::{Load, Process, Profile};
 use crate::connections::ConnectionUse;
 use crate::share::Share;
 
-/// The reason why a load cannot be divided among that many callers.
+/// The reason why a load cannot be divided among several callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indivisible {
     /// A trace has no rate to divide.
@@ -81,7 +81,8 @@ impl CallerConfig {
     }
 }
 
-/// Returns the profile of a part. All profiles except an avalanche are factors on the rate.
+/// Returns the profile of one part of the load. Only an avalanche has a number of calls, which is
+/// divided. All other profiles are factors on the rate.
 fn part_of(profile: &Profile, share: Share) -> Profile {
     match *profile {
         Profile::Avalanche { at, calls, within } => {

@@ -41,8 +41,8 @@ impl Caller {
         }
     }
 
-    /// Ends a dialog that belongs to no call: the dialog of another branch, or a dialog whose 2xx
-    /// came after the caller had given up.
+    /// Ends a dialog that belongs to no call: the dialog of another branch of a forked INVITE, or a
+    /// dialog whose 2xx came after the call had ended.
     // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC does not
     // want to continue with that dialog, then the UAC MUST terminate the dialog by sending a BYE
     // request". Each copy of the 2xx causes a BYE, so the BYE needs no timer.
@@ -53,13 +53,14 @@ impl Caller {
         self.send(mark, dialog.hop(), server, bye);
     }
 
-    /// Counts the first BYE of a call, if it is measured.
+    /// Counts the BYE of a call, if it was sent in the measured time.
     pub(super) fn record_bye(&mut self, mark: Mark) {
         let measured = self.measured_bye(mark).is_some();
         self.stats.measured.byes += u64::from(measured);
     }
 
-    /// Counts the 2xx to a BYE. A second 2xx finds no call.
+    /// Counts the 2xx to the BYE of a call. A copy of the 2xx is not counted, because the call has
+    /// ended.
     pub(super) fn record_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
         let Some(sent) = self.measured_bye(mark) else { return };
         let delay = arrived.since(sent);
@@ -68,8 +69,8 @@ impl Caller {
         measured.bye_delay.record(delay);
     }
 
-    /// Returns the time of the first BYE of a call, or `None` if it was not in the measured time, or
-    /// if the load had ended.
+    /// Returns the time at which the BYE of a call was first sent, or `None` if this time is
+    /// outside the measured time or after the end of the load.
     fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
         let sent = self.calls.get(mark.id).and_then(|call| call.left())?;
         (self.is_measured(sent) && sent < self.last_begin()).then_some(sent)

@@ -1,4 +1,4 @@
-//! Requests of other parties, and the responses of the caller.
+//! Requests that other parties send to the caller, and the responses to them.
 
 use tidegate_sip::{Message, Method, Scan};
 use tidegate_world::{Received, Timestamp};
@@ -11,10 +11,10 @@ use crate::response;
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, CANCEL, BYE, OPTIONS");
 
 impl Caller {
-    /// Answers a request within one of our dialogs. Only a BYE changes the call: a new session is
-    /// rejected. A BYE for a call that has ended gets 200 too. It is a copy of the BYE that ended
-    /// the call (RFC 3261 §17.2.2), or it was sent at the same time as our BYE. No other party
-    /// knows the tag of our call.
+    /// Answers a request within a dialog of the caller. Only a BYE changes the call. A new INVITE
+    /// is rejected. A BYE for a call that has ended gets 200 too, because it is either a copy of
+    /// the BYE that ended the call (RFC 3261 §17.2.2), or crossed our BYE. No other party knows the
+    /// tag of the call, so the BYE comes from the other side.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,

@@ -30,16 +30,16 @@ pub struct Persons {
     pub delay: Delays,
     /// People whose first call came in the measured time.
     pub measured_came: u64,
-    /// Number of these people who were answered, at any attempt.
+    /// People whose first call came in the measured time and who were answered, at any attempt.
     pub measured_served: u64,
 }
 
 /// Counts of the emergency calls of the measured time. Each attempt counts as a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Emergency {
-    /// Calls that have become due.
+    /// Emergency calls that have become due.
     pub offered: u64,
-    /// Calls set up within [`deadline`](crate::CallerConfig::deadline).
+    /// Emergency calls set up within [`deadline`](crate::CallerConfig::deadline).
     pub set_up_in_time: u64,
 }
 

@@ -1,6 +1,6 @@
 //! People who call again after their call has failed.
 //!
-//! These attempts are a load that failures cause: the more calls fail at a server, the more calls
+//! Repeated calls are a load that failures cause: the more calls fail at a server, the more calls
 //! are offered to it. Queueing theory calls this a retrial queue (Falin, Templeton, Retrial Queues,
 //! 1997).
 
@@ -16,13 +16,13 @@ pub struct Redial {
     /// 2020 the congestion "likely required many of its subscribers to make 2-3 call attempts
     /// before successfully connecting" (FCC, PS Docket 20-183, report of October 2020).
     pub attempts_max: u32,
-    /// Probability that a person calls again after a failure. It applies to each failure except the
-    /// last.
+    /// Probability that a person calls again after a failed call, if fewer than `attempts_max`
+    /// calls were made.
     pub probability: f64,
-    /// Time from the failure to the next call.
+    /// Time from the failure of a call to the next call of the same person.
     pub wait: Span,
-    /// Maximum number of people who wait at the same time. Others are counted as
-    /// [`overflowed`](crate::Persons::overflowed) and do not call again.
+    /// Maximum number of people who wait at the same time to call again. Further people are counted
+    /// as [`overflowed`](crate::Persons::overflowed) and do not call again.
     pub waiting_max: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Redial {
 pub(crate) struct Person {
     /// Intended time of the first call.
     pub first: Timestamp,
-    /// Number of calls, including the current one.
+    /// Number of calls that the person has made, including the current one.
     pub attempts: u32,
     /// True if the call is to an emergency service.
     pub is_emergency: bool,
@@ -45,17 +45,15 @@ pub(super) struct Redialers {
 }
 
 impl Redialers {
-    /// Creates the state without any waiting people.
     pub fn new(config: Redial, seed: Seed, element: u32) -> Self {
         Self { config, waiting: Timers::new(), stream: seed.stream(Purpose::Redial, element) }
     }
 
-    /// Returns the number of people who wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns a time before which nobody calls again, or `None` if nobody waits.
+    /// Returns a time before which nobody redials, or `None` if nobody waits to redial.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.waiting.next()
     }
@@ -97,7 +95,7 @@ impl Caller {
         }
     }
 
-    /// Removes all people who wait. From now on nobody calls again.
+    /// Removes all people who wait to redial. From now on, nobody redials.
     pub(super) fn cut_off_redialers(&mut self) {
         let Some(redialers) = self.redialers.take() else { return };
         self.stats.persons.cut_off += redialers.waiting() as u64;

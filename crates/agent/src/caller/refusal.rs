@@ -41,11 +41,11 @@ impl Caller {
         }
     }
 
-    /// Offers a call that was rejected with 503 to the next server. Returns `false` if all servers
-    /// have rejected the call.
+    /// Offers a call to the next server, after the current one has rejected it with 503. Returns
+    /// `false` if all servers have rejected the call.
     ///
-    /// For the caller this is the same call, and the caller continues to wait. For the server it is
-    /// a new call with a new Call-ID.
+    /// For the person who calls, this is the same call. For the server, it is a new call with a new
+    /// Call-ID.
     // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
     // attempt to forward the request to an alternate server."
     fn offer_elsewhere(&mut self, now: Timestamp, id: Id) -> bool {
@@ -62,15 +62,15 @@ impl Caller {
         true
     }
 
-    /// Returns the address of the server to which a call was offered. Requests that do not use the
-    /// route set go there.
+    /// Returns the address of the server to which a call is offered, for requests that do not
+    /// follow a route set.
     pub(super) fn server_of(&mut self, id: Id) -> SocketAddr {
         let server = self.calls.get(id).map_or(0, |call| call.server);
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
     }
 
     /// Returns the address for the ACK to a response from `remote`: `remote` if it is an alternate
-    /// target, otherwise the first target. The call may have ended.
+    /// target, otherwise the first target. The call need not exist any more.
     pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
         if self.config.alternates.contains(&remote) { remote } else { self.config.target }
     }

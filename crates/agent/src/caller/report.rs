@@ -9,27 +9,27 @@ use crate::caller::config::CallerConfig;
 use crate::caller::stats::{CallerStats, TooSlow};
 use crate::usage::Usage;
 
-/// The results of a run. [`Display`](fmt::Display) formats them as a table, and [`Serialize`] as
-/// JSON.
+/// The results of a caller's run. [`Display`](fmt::Display) formats them as a table, and
+/// [`Serialize`] as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
     /// Requested rate in calls/s, while the factor of the profile is 1.
     pub asked_cps: f64,
-    /// Arrival process, in the syntax of its option.
+    /// Arrival process, such as `poisson`.
     pub arrivals: String,
-    /// Profile of the rate, in the syntax of its option.
+    /// Profile of the rate, such as `constant`.
     pub profile: String,
-    /// Rate in calls/s of the drawn start times.
+    /// Rate in calls/s at which calls were due.
     pub intended_cps: f64,
     /// Rate in calls/s at which calls were started.
     pub begun_cps: f64,
-    /// Calls/s set up in time.
+    /// Goodput in calls/s: calls set up within the deadline.
     pub goodput_cps: f64,
-    /// Calls/s set up in time, after the warm-up.
+    /// Goodput in calls/s, counting only the measured time.
     pub measured_goodput_cps: f64,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
-    /// The deadline of a set-up, in seconds.
+    /// Longest set-up delay of a call that counts as set up in time, in seconds.
     pub deadline_s: f64,
     /// Seed of the run.
     pub seed: u64,
@@ -39,16 +39,16 @@ pub struct CallerReport {
     pub usage: Usage,
     /// CPU time per started call, in µs.
     pub cpu_us_per_call: f64,
-    /// The reason why the generator was too slow to offer the load, or `None` if it was fast
+    /// The reason why the load generator was too slow to offer the load, or `None` if it was fast
     /// enough.
     pub too_slow: Option<TooSlow>,
-    /// True if the generator itself lost messages. Then failures and delays may not be caused by
-    /// the server.
+    /// True if the load generator itself lost messages. Then failures and delays may not be caused
+    /// by the server.
     pub lost_datagrams: bool,
 }
 
 impl CallerReport {
-    /// Creates the report on a run by `config`.
+    /// Creates the report on a run with the configuration `config`.
     pub fn new(config: &CallerConfig, seed: u64, stats: CallerStats, usage: Usage) -> Self {
         Self {
             asked_cps: config.load.rate_cps,

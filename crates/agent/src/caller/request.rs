@@ -68,25 +68,26 @@ Content-Length: 0
 /// The Request-URI of an emergency call (RFC 5031 §4.2).
 const SOS: &[u8] = b"urn:service:sos";
 
-/// Number of lengths that the names of uneven callers have: 0 to 15 zeros precede the number.
+/// Number of different lengths of user names, if [`CallerConfig::uneven`] is set: 0 to 15 zeros
+/// precede the number of the user.
 const UNEVEN: u32 = 16;
 
-/// Maximum length of the number of a caller with its zeros, in bytes.
+/// Maximum length of the number of a user with the zeros before it, in bytes.
 const CALLER_MAX: usize = UNEVEN as usize + 10;
 
-/// Length of the longest branch.
+/// Maximum length of a branch parameter, in bytes.
 const BRANCH_MAX: usize = COOKIE.len() + 1 + MARK + 16;
 
-/// The kind of transaction of a call to which a branch belongs.
+/// The kind of request to which a branch parameter belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Branch {
     /// INVITE, its CANCEL, and the ACK to a rejection.
     Invite,
     /// ACK to a 2xx.
     Ack,
-    /// BYE.
+    /// BYE of a call.
     Bye,
-    /// BYE to a dialog that the call does not keep.
+    /// BYE to a dialog that belongs to no call, such as another branch of a forked INVITE.
     StrayBye,
     /// REGISTER of a device.
     Register,
@@ -105,8 +106,8 @@ impl Branch {
         }
     }
 
-    /// Returns the text of the branch. `remote` is the tag of the other end. Only the branches of
-    /// an ACK to a 2xx and of a BYE to a stray dialog depend on it.
+    /// Returns the branch parameter of a request. `remote` is the To of the request, on which only
+    /// the branches of [`Ack`](Self::Ack) and [`StrayBye`](Self::StrayBye) depend.
     pub fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());
@@ -125,8 +126,8 @@ impl Branch {
         text
     }
 
-    /// Splits a branch of ours into its kind of transaction and the text of its mark. Returns
-    /// `None` for any other branch.
+    /// Splits a branch parameter of ours into its kind and the text of its [`Mark`]. Returns `None`
+    /// if the branch does not have the form of our branches.
     pub fn split(branch: &[u8]) -> Option<(Self, &[u8])> {
         let (&letter, mark) = branch.strip_prefix(COOKIE)?.split_first()?;
         let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;
@@ -139,7 +140,7 @@ impl Branch {
 
 /// A writer of the requests of one caller's calls.
 pub(crate) struct Requests {
-    /// The URIs, one for each callee.
+    /// The Request-URIs, one for each called user.
     uris: Box<[Box<[u8]>]>,
     callers: u32,
     first_caller: u32,
@@ -202,7 +203,7 @@ impl Requests {
         self.within(&self.ack, Branch::Ack, mark, dialog, out);
     }
 
-    /// Writes a BYE under [`Branch::Bye`] or [`Branch::StrayBye`].
+    /// Writes a BYE with a branch parameter of the kind [`Branch::Bye`] or [`Branch::StrayBye`].
     pub fn bye(&self, branch: Branch, mark: &Mark, dialog: &Dialog, out: &mut Buffer) {
         self.within(&self.bye, branch, mark, dialog, out);
     }
@@ -264,7 +265,7 @@ impl Requests {
     }
 }
 
-/// Returns the URI of each called user.
+/// Returns the Request-URIs, one for each called user.
 fn uris(config: &CallerConfig) -> Box<[Box<[u8]>]> {
     let uri = &config.uri;
     let (user, rest) = uri.split_once('@').unwrap_or((uri, ""));

@@ -14,14 +14,14 @@ use crate::usage::Usage;
 pub struct CallerResult {
     stats: CallerStats,
     usage: Usage,
-    /// Time from the start to the last intended time of a call.
+    /// Time from the start of the run to the intended time of the last call.
     #[serde(
         rename = "intended_s",
         serialize_with = "write_seconds",
         deserialize_with = "read_seconds"
     )]
     intended: Duration,
-    /// Time from the start to the start of the last call.
+    /// Time from the start of the run to the actual start of the last call.
     #[serde(
         rename = "begun_s",
         serialize_with = "write_seconds",
@@ -38,7 +38,8 @@ impl CallerResult {
         Self { stats, usage, intended, begun }
     }
 
-    /// Returns the counts and the resources. The run starts at [`Timestamp::ZERO`].
+    /// Returns the counts and the resources. The times in the counts are as if the run had started
+    /// at [`Timestamp::ZERO`].
     pub fn into_parts(self) -> (CallerStats, Usage) {
         let Self { stats, usage, intended, begun } = self;
         let start = Timestamp::ZERO;

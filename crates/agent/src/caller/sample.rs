@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::caller::stats::CallerStats;
 
-/// The counts of [`CallerStats`] that a curve over time needs. The difference of two samples is the
-/// number of events between them.
+/// The counts of a caller at one moment. The difference of two samples counts the events between
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallerSample {
     /// Calls that have become due.
@@ -14,25 +14,25 @@ pub struct CallerSample {
     pub begun: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Calls set up in time.
+    /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
-    /// Calls that were set up and ended.
+    /// Calls that were set up and then ended by a BYE.
     pub completed: u64,
-    /// Calls rejected by 503.
+    /// Calls that failed because of a 503.
     pub refused: u64,
-    /// Calls that failed, including the rejected ones.
+    /// Calls that failed, including the calls in `refused`.
     pub failed: u64,
     /// INVITEs retransmitted.
     pub repeated: u64,
-    /// Calls that are open at this moment.
+    /// Calls that are open at the time of the sample.
     pub open: u64,
-    /// Calls that are held back at this moment.
+    /// Calls that wait, at the time of the sample, for another call to end.
     pub waiting: u64,
 }
 
 impl CallerSample {
-    /// Returns the counts since `earlier`, a sample of the same caller. `open` and `waiting` are
-    /// the numbers of this sample.
+    /// Returns the events between `earlier` and this sample. Only `open` and `waiting` are not
+    /// differences: they are copied from this sample.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             offered: self.offered - earlier.offered,
@@ -50,7 +50,7 @@ impl CallerSample {
 }
 
 impl CallerStats {
-    /// Returns the counts at this moment.
+    /// Returns a sample of these counts.
     pub fn sample(&self) -> CallerSample {
         CallerSample {
             offered: self.offered,

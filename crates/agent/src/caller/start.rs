@@ -9,10 +9,10 @@ use super::call::{Action, Call, Intent};
 use super::redial::Person;
 use super::{BURST, Caller};
 
-/// Maximum number of calls that wait for another call to end. Further calls do not begin.
+/// Maximum number of calls that wait for another call to end. Further calls are not started.
 const HELD_BACK_MAX: usize = 1_000_000;
 
-/// A call that waits for another to end.
+/// A call that waits for another call to end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelayedCall {
     intended: Timestamp,
@@ -71,7 +71,7 @@ impl Caller {
         self.offer_call(now, intended, Person { first: intended, attempts: 1, is_emergency });
     }
 
-    /// Offers a call that was to start at `intended`.
+    /// Starts a call that is due since `intended`, or holds it back if too many calls are open.
     pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;
         self.stats.last_intended = self.stats.last_intended.max(intended);
@@ -107,7 +107,7 @@ impl Caller {
         self.action(now, self.namer.mark(id), Action::Send(Method::Invite));
     }
 
-    /// Records a call for which there was no room.
+    /// Records a call that was not started because too many calls were open or held back.
     fn record_not_begun(&mut self, intended: Timestamp) {
         self.stats.not_begun += 1;
         self.stats.measured.not_begun += u64::from(self.is_measured(intended));
@@ -118,7 +118,7 @@ impl Caller {
         self.config.open_limit.is_some_and(|limit| self.calls.len() >= limit)
     }
 
-    /// Returns the time at which the load ends, so that no call begins later.
+    /// Returns the end of the load. No call begins later.
     pub(super) fn last_begin(&self) -> Timestamp {
         self.stats.start + self.config.load.duration
     }

@@ -135,35 +135,36 @@ impl Repeated {
 pub struct Measured {
     /// Calls that were due.
     pub offered: u64,
-    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max))
-    /// or held back.
+    /// Calls not started because too many calls were open
+    /// ([`open_max`](crate::CallerConfig::open_max)) or held back.
     pub not_begun: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
-    /// Calls finally rejected by 503.
+    /// Calls that failed because of a 503.
     pub refused: u64,
     /// INVITEs retransmitted, by timer A.
     pub repeated_invites: u64,
     /// Delays from the intended time of a call to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// BYEs that were sent for the first time in the measured time and before the end of the load,
-    /// whenever their calls started.
+    /// BYEs first sent in the measured time and before the end of the load. Their calls may have
+    /// started before the measured time.
     pub byes: u64,
-    /// BYEs answered with 2xx within the deadline.
+    /// BYEs in `byes` that were answered with 2xx within
+    /// [`deadline`](crate::CallerConfig::deadline).
     pub byes_in_time: u64,
     /// Delays from the first BYE of a call to the arrival of its 2xx.
     pub bye_delay: Delays,
 }
 
 impl Measured {
-    /// Returns the number of requests that start a transaction: INVITEs and BYEs.
+    /// Returns the number of INVITEs and BYEs that were due, without retransmissions.
     pub fn requests(&self) -> u64 {
         self.offered + self.byes
     }
 
-    /// Returns the requests answered with 2xx within the deadline.
+    /// Returns the number of INVITEs and BYEs that were answered with 2xx within the deadline.
     pub fn requests_handled(&self) -> u64 {
         self.set_up_in_time + self.byes_in_time
     }
@@ -195,20 +196,20 @@ pub struct CallerStats {
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max))
-    /// or held back.
+    /// Calls not started because too many calls were open
+    /// ([`open_max`](crate::CallerConfig::open_max)) or held back.
     pub not_begun: u64,
-    /// Calls that were never started because others were open until the end
-    /// ([`open_limit`](crate::CallerConfig::open_limit)).
+    /// Calls that were held back ([`open_limit`](crate::CallerConfig::open_limit)) until the end of
+    /// the load and never started.
     pub expired: u64,
     /// Calls that wait for another call to end.
     pub waiting: u64,
     /// Calls that had to wait for another call to end, whatever their outcome was.
     pub held_back: u64,
-    /// Number of times that a call was offered to another server after a 503. Such a call was
-    /// started once.
+    /// Number of times that a call was offered to another server after a 503. The call counts only
+    /// once in `begun`.
     pub offered_elsewhere: u64,
-    /// Open calls.
+    /// Calls that have been started and have not ended.
     pub open: u64,
     /// Open calls that are set up.
     pub talking: u64,
@@ -227,16 +228,16 @@ pub struct CallerStats {
     pub repeated: Repeated,
     /// Delays from the intended time of a call to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Delays from the intended time of a call until the driver got the INVITE, for calls that were
-    /// not held back.
+    /// Delays from the intended time of a call to its actual start, for calls that were not held
+    /// back.
     pub lateness: Delays,
-    /// The calls of the measured time.
+    /// Counts of the measured time.
     pub measured: Measured,
-    /// The people who call.
+    /// Counts of the people who call.
     pub persons: Persons,
-    /// The emergency calls of these people.
+    /// Counts of the emergency calls of the measured time.
     pub emergency: Emergency,
-    /// The devices that register.
+    /// Counts of the devices that register.
     pub devices: DeviceStats,
     /// Messages that belong to none of our calls, and requests within our calls other than BYE and
     /// ACK.
@@ -245,23 +246,23 @@ pub struct CallerStats {
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,
-    /// Deliveries that the transport reported as failed.
+    /// Messages whose delivery the transport reported as failed.
     pub undelivered: u64,
     /// Messages not sent because their connection had ended, was full or could not be opened.
     pub unsent: u64,
-    /// Earliest possible start of the first call.
+    /// Earliest time at which the first call may start.
     #[serde(skip)]
     pub start: Timestamp,
-    /// The last intended time of a call.
+    /// Intended time of the last call that was due.
     #[serde(skip)]
     pub last_intended: Timestamp,
-    /// Start of the last call.
+    /// Time at which the last call was started.
     #[serde(skip)]
     pub last_begun: Timestamp,
 }
 
 impl CallerStats {
-    /// Returns the calls offered per second, as drawn.
+    /// Returns the rate in calls/s at which calls were due.
     pub fn intended_cps(&self) -> f64 {
         rate(self.offered, self.last_intended.since(self.start))
     }
@@ -274,7 +275,7 @@ impl CallerStats {
         rate(self.measured.set_up_in_time, span)
     }
 
-    /// Returns the calls started a second.
+    /// Returns the rate in calls/s at which calls were started.
     pub fn begun_cps(&self) -> f64 {
         rate(self.begun, self.last_begun.since(self.start))
     }
@@ -285,15 +286,16 @@ impl CallerStats {
         rate(self.set_up_in_time, self.last_intended.since(self.start))
     }
 
-    /// Returns the figures of a caller that itself was too slow to offer its load, or `None` if it
-    /// was fast enough. If it was too slow, its other results do not describe the server.
+    /// Returns the rates and the lateness of a caller that was too slow to offer its load, or
+    /// `None` if it was fast enough. The other results of a slow caller do not describe the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
         let missing = self.not_begun as f64 / self.offered.max(1) as f64;
         self.too_late().or_else(|| (missing > 0.01).then(|| self.figures()))
     }
 
-    /// Returns the figures of a caller that began its calls too late, or `None` if it was fast
-    /// enough. Unlike [`too_slow`](Self::too_slow), this ignores calls that did not begin.
+    /// Returns the rates and the lateness of a caller that started its calls too late, or `None` if
+    /// it was fast enough. Unlike [`too_slow`](Self::too_slow), this ignores calls that were not
+    /// started.
     pub fn too_late(&self) -> Option<TooSlow> {
         /// Delay that at most 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);
@@ -351,10 +353,10 @@ impl CallerStats {
     }
 }
 
-/// The figures of a caller that was too slow to offer its load.
+/// The rates and the lateness of a caller that was too slow to offer its load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TooSlow {
-    /// Delay of the start that 1 % of the calls exceeded.
+    /// The 99th percentile of the delay between the intended and the actual start of a call.
     pub lateness_p99: Duration,
     /// Rate in calls/s at which calls should have started.
     pub intended_cps: f64,

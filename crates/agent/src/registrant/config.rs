@@ -10,7 +10,7 @@ use tidegate_world::Transport;
 use crate::arrival::{Load, LoadError};
 use crate::connections::ConnectionUse;
 
-/// The longest address-of-record, in bytes.
+/// Maximum length of an address-of-record, in bytes.
 const AOR_MAX: usize = 1024;
 
 /// Maximum number of users.
@@ -22,12 +22,13 @@ pub struct RegistrantConfig {
     /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
-    /// Use of connections to the registrar, over a stream. Default: all users share one connection.
+    /// Use of connections to the registrar, if the transport has connections. Default: all users
+    /// share one connection.
     pub connections: ConnectionUse,
-    /// Interval of the keep-alives on each connection (RFC 5626 §4.4.1), until the run is stopped.
-    /// Default: `None`, so that the run ends with the last registration.
+    /// Interval of the keep-alives on each connection (RFC 5626 §4.4.1). With keep-alives, the run
+    /// lasts until it is stopped. Default: `None`, so that the run ends with the last registration.
     pub keep_alive: Option<Duration>,
-    /// Our address, which is written into Via and Contact. It is never a wildcard.
+    /// Address of the registrant, for Via and Contact. It must not be a wildcard such as `0.0.0.0`.
     pub local: SocketAddr,
     /// Address of the registrar.
     pub target: SocketAddr,
@@ -39,8 +40,9 @@ pub struct RegistrantConfig {
     /// Times of the registrations. Default: 10 registrations at 10 a second.
     pub load: Load,
     /// CSeq number of each user's first REGISTER. Default 1. A registrar rejects a REGISTER with a
-    /// known Call-ID unless its CSeq number is higher than the last one (RFC 3261 §10.3). So a run
-    /// with the seed of an earlier run must begin above the last CSeq number of that run.
+    /// known Call-ID unless its CSeq number is higher than the last one (RFC 3261 §10.3). Runs with
+    /// the same seed have the same Call-IDs. So a second run with a seed must begin above the last
+    /// CSeq number of the first run.
     pub first_cseq: u32,
     /// Seconds for which each registration is requested. Default 3600.
     pub expires_s: u32,
@@ -48,18 +50,18 @@ pub struct RegistrantConfig {
     pub deadline: Duration,
     /// Time after the start in which registrations are not measured. Default 0.
     pub warm_up: Duration,
-    /// Maximum time by which a registration may be delayed, so that one wake serves several
-    /// registrations. Default 0.
+    /// Maximum time by which a registration may be delayed, so that one wake-up of the process
+    /// serves several registrations. Default 0.
     pub slack: Duration,
-    /// Base values of the timers.
+    /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
-    /// Maximum number of registrations without a response. Further ones are not started, but
-    /// counted. Default 100,000.
+    /// Maximum number of registrations without a final response. Further registrations are not
+    /// started, but counted. Default 100,000.
     pub open_max: usize,
 }
 
 impl RegistrantConfig {
-    /// Returns the defaults, for a user of `local` at the registrar at `target`.
+    /// Returns the default configuration of a registrant at `local`, for the registrar at `target`.
     pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,

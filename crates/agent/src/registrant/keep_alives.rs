@@ -14,13 +14,13 @@ const PING: &[u8] = b"\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct KeepAlives {
     interval: Duration,
-    /// The connections with the times of their pings. They are in the order of the times, because
-    /// the interval is always the same.
+    /// The connections with the times of their next pings. They are in the order of these times,
+    /// because the interval is always the same.
     due: VecDeque<(Timestamp, ConnectionId)>,
 }
 
 impl KeepAlives {
-    /// Creates keep-alives at this interval.
+    /// Creates an empty schedule of pings at this interval.
     pub fn new(interval: Duration) -> Self {
         Self { interval, due: VecDeque::new() }
     }

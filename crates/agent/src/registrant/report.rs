@@ -9,19 +9,20 @@ use super::config::RegistrantConfig;
 use super::stats::RegistrantStats;
 use crate::usage::Usage;
 
-/// The results of a run. [`Display`](fmt::Display) formats them as a table, and [`Serialize`] as
-/// JSON.
+/// The results of a registrant's run. [`Display`](fmt::Display) formats them as a table, and
+/// [`Serialize`] as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegistrantReport {
     /// Requested rate in registrations/s while the factor of the profile is 1.
     pub asked_per_s: f64,
     /// Rate in registrations/s at which registrations were started.
     pub begun_per_s: f64,
-    /// Registrations/s answered in time.
+    /// Rate in registrations/s of the registrations that were answered with 2xx within the
+    /// deadline.
     pub registered_in_time_per_s: f64,
     /// Number of users.
     pub users: u32,
-    /// The deadline of a registration, in seconds.
+    /// Longest response time of a registration that counts as in time, in seconds.
     pub deadline_s: f64,
     /// Interval of keep-alives in seconds, or `None` without keep-alives.
     pub keep_alive_s: Option<f64>,
@@ -35,17 +36,17 @@ pub struct RegistrantReport {
     pub usage: Usage,
     /// CPU time per started registration, in µs.
     pub cpu_us_each: f64,
-    /// True if the generator was too slow to offer the load: 1 % of the registrations began more
-    /// than 5 ms late, more than 1 % did not begin because too many were open, or the last ones
-    /// began too late.
+    /// True if the load generator was too slow to offer the load: 1 % of the registrations began
+    /// more than 5 ms late, more than 1 % did not begin because too many were open, or the last
+    /// registrations began too late.
     pub too_slow: bool,
-    /// True if the generator itself lost messages. Then failures and delays may not be caused by
-    /// the server.
+    /// True if the load generator itself lost messages. Then failures and delays may not be caused
+    /// by the server.
     pub lost_datagrams: bool,
 }
 
 impl RegistrantReport {
-    /// Creates the report on a run by `config`.
+    /// Creates the report on a run with the configuration `config`.
     pub fn new(config: &RegistrantConfig, seed: u64, stats: RegistrantStats, usage: Usage) -> Self {
         let per_second = |count: u64, until: Duration| {
             if until.is_zero() { 0.0 } else { count as f64 / until.as_secs_f64() }

@@ -15,7 +15,8 @@ pub struct MeasuredRegistrations {
     pub offered: u64,
     /// Registrations answered with 2xx.
     pub registered: u64,
-    /// Registrations answered with 2xx within the deadline.
+    /// Registrations answered with 2xx within [`deadline`](crate::RegistrantConfig::deadline) of
+    /// their intended time.
     pub registered_in_time: u64,
     /// Registrations answered with 503.
     pub refused: u64,
@@ -33,8 +34,8 @@ pub struct RegistrantStats {
     pub offered: u64,
     /// Registrations whose REGISTER was sent.
     pub begun: u64,
-    /// Registrations that were not started, because the user still waited for the response to the
-    /// previous one, or because too many registrations waited.
+    /// Registrations that were not started, because the user still waited for the response to its
+    /// previous registration, or because too many registrations waited.
     pub not_begun: u64,
     /// Registrations in `not_begun` for which there was no room, because
     /// [`open_max`](crate::RegistrantConfig::open_max) registrations waited for their responses.
@@ -60,9 +61,9 @@ pub struct RegistrantStats {
     pub granted_unknown: u64,
     /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
-    /// Delays from the intended time of a registration until the driver got the REGISTER.
+    /// Delays from the intended time of a registration to its actual start.
     pub lateness: Delays,
-    /// The registrations after the warm-up.
+    /// Counts of the registrations that were due after the warm-up.
     pub measured: MeasuredRegistrations,
     /// Keep-alives sent.
     pub pings: u64,
@@ -74,15 +75,15 @@ pub struct RegistrantStats {
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,
-    /// Deliveries that the transport reported as failed.
+    /// Messages whose delivery the transport reported as failed.
     pub undelivered: u64,
-    /// Earliest possible start of the first registration.
+    /// Earliest time at which the first registration may start.
     #[serde(skip)]
     pub start: Timestamp,
-    /// The last intended time of a registration.
+    /// Intended time of the last registration that was due.
     #[serde(skip)]
     pub last_intended: Timestamp,
-    /// Start of the last registration.
+    /// Time at which the last registration was started.
     #[serde(skip)]
     pub last_begun: Timestamp,
 }
@@ -91,8 +92,9 @@ pub struct RegistrantStats {
 const LATENESS_MAX: Duration = Duration::from_millis(5);
 
 impl RegistrantStats {
-    /// Returns the reason why the registrant itself was too slow to offer its load, or `None` if it
-    /// was fast enough. A user that misses its turn because its own response is late is no reason.
+    /// Returns the reason why the registrant was too slow to offer its load, or `None` if it was
+    /// fast enough. A registration that was not started because its user still waited for a
+    /// response does not count.
     pub(crate) fn too_slow(&self) -> Option<&'static str> {
         let missing = self.overflowed as f64 / self.offered.max(1) as f64;
         let intended = self.last_intended.since(self.start);
@@ -108,7 +110,7 @@ impl RegistrantStats {
         }
     }
 
-    /// Counts a time for which a registrar has granted a registration, in seconds.
+    /// Records that the registrar has granted a registration for this number of seconds.
     pub(crate) fn granted(&mut self, seconds: u32) {
         let least = self.granted_s_min.map_or(seconds, |least| least.min(seconds));
         let most = self.granted_s_max.map_or(seconds, |most| most.max(seconds));
