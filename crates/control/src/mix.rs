@@ -6,9 +6,8 @@ use tidegate_world::{Timestamp, Work};
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Counts of the messages that arrive, by class, in windows of a second. A share is the share in
-/// the last complete window. If no message arrived in that window, it is the share in the current
-/// window.
+/// Counts of the messages that arrive, by class, in windows of a second. Shares are computed from
+/// the last complete window, or from the current window if no message arrived in the last one.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,

@@ -4,13 +4,13 @@
 //! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
 //! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
 //! empty. When the rate changes, the bucket keeps its content in seconds, but no more than T + TAU
-//! at the new rate. Otherwise a single piece at a very low rate could keep out all pieces for
-//! minutes, however high the rate is by then. After a fall of the rate, the content stands for
-//! fewer pieces.
+//! at the new rate. Otherwise one piece that passed at a very low rate could block all pieces for
+//! minutes, even if the rate has risen. When the rate falls, the same content corresponds to fewer
+//! pieces.
 //!
-//! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
-//! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
-//! this. [Feedback](crate::feedback) does it, and has a tolerance for each priority.
+//! RFC 7415 §3.5.3 adds or subtracts up to half a T if the bucket is empty, so that many senders to
+//! one server do not synchronize. The throttle of a server does not do this, because it is the only
+//! one. The buckets for [feedback](crate::feedback) do it, and have a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
@@ -22,9 +22,9 @@ pub(crate) struct LeakyBucket {
     tolerance: f64,
     /// X: the content in seconds at the time `passed`.
     content_s: f64,
-    /// LCT: the time when the last piece passed, or the content was scaled. It never goes back. If it
-    /// did, the content would leak twice in the time between. Shards that share a bucket have
-    /// different clocks.
+    /// LCT: the time when the last piece passed or the content was last scaled. Shards that share a
+    /// bucket have different clocks, but this time never goes back. Otherwise the content would
+    /// leak twice for the same time.
     passed: Timestamp,
 }
 
@@ -45,7 +45,8 @@ impl LeakyBucket {
         (self.content_s, self.passed) = (left_s * factor, self.passed.max(now));
     }
 
-    /// Returns whether the bucket is empty: pieces arrive more slowly than they may.
+    /// Returns whether the bucket is empty, which it is if pieces arrive more slowly than the rate
+    /// allows.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         self.content_s <= now.since(self.passed).as_secs_f64()
     }
