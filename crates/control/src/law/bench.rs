@@ -55,8 +55,8 @@ impl Bench {
         self.service();
     }
 
-    /// Serves `count` calls with this latency. When each is served, `behind` calls are in the
-    /// queue. Returns the window.
+    /// Serves `count` calls with a latency of `ms` milliseconds each. While each of them is served,
+    /// `behind` calls wait in the queue. Returns the window.
     pub fn served(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
         self.signals.service = Service {
             is_session: true,

@@ -130,7 +130,8 @@ const STEP_MAX: Duration = Duration::from_millis(100);
 /// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, so the rate
 /// at which calls are taken from the queue is not a measure of the load.
 const LOAD_MAX: f64 = 16.0;
-/// Time in seconds within which the server should catch up on work that was released but not taken.
+/// Time in seconds within which the server should catch up on the calls that were released from the
+/// queue but not taken.
 const BACKLOG_TIME_S: f64 = 0.5;
 /// The law is at rest if fewer than [`REST_CPS`] calls/s arrive, less than the share [`REST`] is
 /// rejected, and the occupancy is below half of its target.
@@ -146,13 +147,15 @@ struct Pi {
     processor_gains: (f64, f64),
     adaptive: bool,
 
-    /// Time and counts of the last step of the loops.
+    /// Time of the last step of the loops.
     stepped: Timestamp,
     counted: Counted,
     read: Reading,
-    /// Rates of calls that arrive, that enter the queue, and that are taken from it, calls/s.
+    /// Smoothed rate of the calls that arrive, calls/s.
     arriving: LowPass,
+    /// Smoothed rate of the calls that enter the queue, calls/s.
     entering: LowPass,
+    /// Smoothed rate of the calls that are taken from the queue, calls/s.
     taken: LowPass,
     occupancy: LowPass,
     queue_integral: f64,
@@ -228,7 +231,7 @@ impl Pi {
         output(self.queue_integral).max(0.0)
     }
 
-    /// Returns the share of calls to reject.
+    /// Returns the share of calls to reject, 0 to 1.
     fn refusal(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let mut error = self.occupancy.value() - self.cpu_target;
         let mut scale = 1.0;
@@ -246,8 +249,8 @@ impl Pi {
         output(self.processor_integral).clamp(0.0, 1.0)
     }
 
-    /// Returns the arrivals as a multiple of the capacity, at least 1. The capacity is the rate
-    /// taken from the queue divided by the occupancy.
+    /// Returns the arrivals as a multiple of the capacity, at least 1. The capacity is the rate at
+    /// which calls are taken from the queue, divided by the occupancy.
     fn load(&self) -> f64 {
         let load = self.occupancy.value() * self.arriving.value() / self.taken.value();
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }

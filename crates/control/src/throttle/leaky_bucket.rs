@@ -9,8 +9,9 @@
 //! pieces.
 //!
 //! RFC 7415 §3.5.3 adds or subtracts up to half a T if the bucket is empty, so that many senders to
-//! one server do not synchronize. The throttle of a server does not do this, because it is the only
-//! one. The buckets for [feedback](crate::feedback) do it, and have a tolerance for each priority.
+//! one server do not synchronize. A server has only one bucket, so its throttle does not do this.
+//! The buckets that limit the requests to overloaded servers (see [feedback](crate::feedback)) do
+//! it, and have a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
