@@ -25,7 +25,7 @@ pub enum Per {
     Limit,
 }
 
-/// A limit on new work.
+/// A limit on the rate of new work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     /// Number of pieces of new work a second, above 0.

@@ -43,8 +43,8 @@ impl MaxMin {
         self.weight
     }
 
-    /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if there is
-    /// enough for all.
+    /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if `total` is
+    /// enough for all demands.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {
             return f64::INFINITY;

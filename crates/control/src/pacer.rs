@@ -7,8 +7,8 @@ use crate::Release;
 /// One piece of work, with a tolerance: in floating point, ten times 0.1 is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// A limit on the rate at which waiting work is released. The rate earns credit, and each released
-/// piece of work uses one unit of credit. If the processor is too slow to use the credit, the
+/// A limit on the rate at which waiting work is released. Credit grows at this rate, and each
+/// released piece of work uses one unit of it. If the processor is too slow to use the credit, the
 /// credit is limited to one more than the number of waiting pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {

@@ -148,7 +148,7 @@ impl Sessions {
         if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
     }
 
-    /// Returns s, the time to serve all messages of a session, or `None` while it is not known. The
+    /// Returns s, the time to serve all messages of a session, or `None` until it is measured. The
     /// work of the operating system is not included.
     pub fn cost(&self) -> Option<Duration> {
         let cost_s = self.cost_s.value() / self.priced.value();

@@ -23,7 +23,7 @@ impl Bucket {
     /// All buckets.
     pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single, Self::Priority];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the bucket in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -40,25 +40,27 @@ impl Bucket {
 pub struct Flow {
     /// Messages that ask for new work, including repetitions.
     pub arrived: u64,
-    /// Pieces of work, each counted once.
+    /// Pieces of new work that arrived, each counted once.
     pub offered: u64,
-    /// Pieces that entered the queue.
+    /// Pieces of new work that entered the queue.
     pub entered: u64,
-    /// Pieces that were taken from the queue to be served.
+    /// Pieces of new work that were taken from the queue to be served.
     pub taken: u64,
-    /// Pieces that were admitted.
+    /// Pieces of new work that were admitted.
     pub admitted: u64,
-    /// Pieces that were rejected.
+    /// Pieces of new work that were rejected.
     pub refused: u64,
-    /// Pieces that were admitted, but were rejected when their turn came, because they had waited
-    /// too long. A piece that is judged only when its turn comes counts as `refused` instead.
+    /// Pieces of new work that were admitted at their arrival, but were rejected when their turn
+    /// came, because they had waited too long. A piece that is judged only when its turn comes
+    /// counts as `refused` instead.
     pub stale: u64,
-    /// Rejected pieces for which the queue had no room, or which had waited in it too long.
+    /// Rejected pieces of new work for which the queue had no room, or which had waited too long in
+    /// the queue.
     pub lost: u64,
     /// Retransmissions of requests that wait, or that were admitted or rejected before.
     pub repeated: u64,
-    /// Pieces that overload control rejected although the processor had been partly idle within the
-    /// last 0.1 s.
+    /// Pieces of new work that overload control rejected although the processor had been partly
+    /// idle within the last 0.1 s.
     pub early: u64,
 }
 
@@ -84,8 +86,8 @@ pub struct Queue {
 /// A message whose service has begun or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// True if the message asked for a new session. Single requests and sessions with priority wait
-    /// in queues of their own, so they are not included: their waits tell a law nothing about the
+    /// True if the message asked for a new session. False for single requests and for sessions with
+    /// priority: they wait in queues of their own, so their waits tell a law nothing about the
     /// queue of new sessions.
     pub is_session: bool,
     /// Time from the arrival of the message to the start of its service.

@@ -15,7 +15,7 @@ const LONGEST_US: u64 = 60_000_000;
 /// Statistics of the sojourns in a complete window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournWindow {
-    /// Number of messages.
+    /// Number of messages in the window.
     pub count: u64,
     /// The minimum sojourn, or zero if there were no messages.
     pub min: Duration,
@@ -25,7 +25,7 @@ pub struct SojournWindow {
     pub p99: Duration,
 }
 
-/// Sojourn of new work and of all other messages, in windows of a second.
+/// The sojourns of new work and of all other messages, in windows of a second.
 pub struct Sojourn {
     open: [Histogram<u32>; 2],
     last: [SojournWindow; 2],

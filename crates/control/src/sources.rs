@@ -31,7 +31,8 @@ impl Default for SourceSettings {
 /// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The number of the source, or `None` if the source is not distinguished from others.
+    /// The number that identifies the source, or `None` if the source is not distinguished from
+    /// others.
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
@@ -143,7 +144,6 @@ impl Sources {
         }
     }
 
-    /// Returns the sources that cause an overload, or `None` if `fair` is not enabled.
     pub(crate) fn heavy(&self) -> Option<&Heavy> {
         self.heavy.as_ref()
     }

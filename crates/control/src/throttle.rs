@@ -45,7 +45,7 @@ impl ThrottleKind {
     pub const ALL: [Self; 5] =
         [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
 
-    /// Returns the name in configurations.
+    /// Returns the name of the kind of throttle in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deterministic => "deterministic",

@@ -82,14 +82,15 @@ use crate::throttle::Deterministic;
 
 use cost::CallCosts;
 
-/// τ as a fraction of the occupancy that the law in force aims at.
+/// τ, the target occupancy, as a fraction of the occupancy that the law in force aims at.
 const LEAD: f64 = 0.9;
 
-/// The share of calls with state may rise while ρ' is at least this far below τ.
+/// The share of calls with state may rise while ρ', the occupancy with the unserved work, is at
+/// least this far below the target τ.
 const BAND: f64 = 0.05;
 
 /// The change of the share of calls with state in one step, as a part of the change that would
-/// correct the excess.
+/// bring the occupancy to its target.
 const GAIN: f64 = 0.5;
 
 /// The largest amount by which the share of calls with state falls in one period.
@@ -107,7 +108,8 @@ const BACKLOG_TIME_S: f64 = 1.0;
 /// Time constant of the low-pass filters of the occupancy and of the rate of new calls, in seconds.
 const FILTER_S: f64 = 0.3;
 
-/// `s₀` as a fraction of `s₁`, until `s₀` is measured.
+/// The cost `s₀` of a call without state, as a fraction of the cost `s₁` with state, until `s₀` is
+/// measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
 /// Minimum number of new calls between two changes of the share of calls with state, unless
@@ -132,7 +134,7 @@ impl Tier {
     /// All tiers.
     pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the tier in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateful => "stateful",

@@ -62,7 +62,7 @@ pub enum Reason {
     Rank,
     /// The work waited in the queue for longer than the law allows.
     Stale,
-    /// Earlier copies of the work were probably dropped, and too many other pieces wait.
+    /// Earlier copies of the message were probably dropped, and too much other work waits.
     Late,
     /// The queue is full.
     QueueFull,
@@ -74,7 +74,7 @@ pub enum Reason {
     Stopping,
     /// The source has used up its share of the admitted work, or of the room in the queue.
     SourceShare,
-    /// The source has exceeded its limit.
+    /// The source has exceeded the limit that applies to it.
     SourceLimit,
     /// All possible back ends have asked for fewer requests.
     Feedback,
@@ -101,7 +101,7 @@ impl Reason {
         Self::PeerShare,
     ];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Law => "law",

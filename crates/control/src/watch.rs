@@ -28,7 +28,8 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Number of the second in which the last message arrived, counted from the start.
+    /// Number of the second in which the last message of the source arrived, counted from the
+    /// start.
     second: u64,
     /// Arrival of the first message in the second `second`, in nanoseconds from the start of this
     /// second.

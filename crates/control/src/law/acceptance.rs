@@ -116,12 +116,12 @@ pub(super) struct Estimate {
     sustainable_cps: Option<f64>,
     trail: Trail<Counts>,
     k: usize,
-    /// Consecutive intervals without messages.
+    /// Number of consecutive intervals without messages.
     silent: usize,
 }
 
-/// Counts of messages or sessions since the start. Rejections because of full back ends are
-/// excluded.
+/// Counts of messages and of admitted sessions since the start. Messages that were rejected because
+/// of full back ends are excluded.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,

@@ -6,7 +6,6 @@ use tidegate_world::Timestamp;
 
 use crate::{Allowance, Bucket, Control, Entry, Law, Service, Signals};
 
-/// A law with its signals and its control.
 pub(super) struct Bench {
     pub law: Box<dyn Law>,
     pub signals: Signals,
@@ -70,7 +69,6 @@ impl Bench {
         self.window()
     }
 
-    /// Returns the window for new calls.
     #[track_caller]
     pub fn window(&self) -> f64 {
         match self.allowance() {
@@ -79,7 +77,6 @@ impl Bench {
         }
     }
 
-    /// Returns the allowance for new calls.
     pub fn allowance(&self) -> Allowance {
         self.control.admit(Bucket::Session)
     }

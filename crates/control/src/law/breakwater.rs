@@ -112,7 +112,7 @@ struct Breakwater {
     increase: f64,
     decrease: f64,
     credits_max: f64,
-    /// d: the wait of the last new call taken from the queue.
+    /// d: the wait of the new call that was taken from the queue last.
     delay: Duration,
     /// C: the number of credits.
     credits: f64,

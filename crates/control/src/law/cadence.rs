@@ -140,7 +140,7 @@ impl Cadence {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
 
-    /// Returns whether a measurement is due. Called at each arrival and each tick.
+    /// Returns whether a measurement is due. Must be called at each arrival and each tick.
     pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
         let before = std::mem::replace(&mut self.seen, signals.messages);
         self.at_arrival = signals.messages > before;

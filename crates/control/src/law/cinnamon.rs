@@ -111,13 +111,13 @@ pub(crate) static ENTRY: Entry = Entry {
 struct Cinnamon {
     timeout: Duration,
     interval: Duration,
-    /// The gains K_p and K_i.
+    /// The proportional gain K_p and the integral gain K_i of the controller.
     gains: (f64, f64),
     seen: Seen,
     tripped: bool,
     /// The integral part, K_i·∫e.
     integral: f64,
-    /// The rejected share of ranks.
+    /// The share of ranks that is rejected, 0 to 1.
     rejected: f64,
     tuner: Tuner,
 }
@@ -140,7 +140,7 @@ impl Seen {
     }
 }
 
-/// The tuner that sets the number of places in flight.
+/// The state from which the number of places for calls in flight is computed.
 #[derive(Debug)]
 struct Tuner {
     limit: f64,

@@ -108,17 +108,17 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values: &Values| Box::new(Clearwater::new(values)),
 };
 
-/// Factor by which the rate falls.
+/// The admitted rate is divided by this factor when it falls.
 const DECREASE: f64 = 1.2;
-/// The rate may grow if the error is below this.
+/// The admitted rate may grow if the relative error of the latency is below this.
 const INCREASE_BELOW: f64 = -0.005;
-/// The part of the bucket by which the rate grows if there is no latency.
+/// The part of `bucket` by which the admitted rate grows if the latency is 0.
 const INCREASE: f64 = 0.5;
-/// The part of the rate that must be in use before the rate may grow.
+/// The part of the admitted rate that must be in use before this rate may grow.
 const USED_MIN: f64 = 0.5;
 /// Weight of the newest latency in the smoothed latency.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Time without calls after which the rate is reset.
+/// Time without calls after which the admitted rate is set to `rate_start`, if it is lower.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -134,9 +134,9 @@ struct Clearwater {
     calls: u64,
     /// Time of the last change of the rate, and the number of calls admitted by then.
     changed: (Timestamp, u64),
-    /// Messages that had asked for a session by the last tick.
+    /// Number of messages that had asked for a session by the last tick.
     arrived: u64,
-    /// Time of the last tick, and the calls that had been offered by then.
+    /// Time of the last tick, and the number of calls that had been offered by then.
     counted: (Timestamp, u64),
     /// The rate of offered calls between the last two ticks.
     offered_cps: f64,

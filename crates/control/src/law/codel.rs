@@ -96,8 +96,8 @@ struct Codel {
 }
 
 impl Codel {
-    /// Returns the sojourn by which the queue is judged. While the newest call is served first,
-    /// this is zero if the queue is empty, and [`Duration::MAX`] otherwise.
+    /// Returns the sojourn that tells whether the queue is short. While the newest call is served
+    /// first, this is zero if the queue is empty, and [`Duration::MAX`] otherwise.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {
             signals.service.sojourn

@@ -117,7 +117,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Number of calls at the start that have equal weight in the average (warm-up).
 const WARM_UP: u32 = 10;
-/// The minimum of g.
+/// The minimum of g, the factor by which the window changes.
 const GRADIENT_MIN: f64 = 0.5;
 /// Each call reduces the long average if this average exceeds this multiple of the call's
 /// response time.

@@ -72,7 +72,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Below this fill the queue counts as empty.
+/// Smoothed fill of the queue below which the queue counts as empty.
 const REST: f64 = 0.01;
 
 #[derive(Debug)]

@@ -179,26 +179,28 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(10);
-/// Occupied time in seconds after which the weight of a measurement of μ has fallen to 1/e.
+/// Occupied time in seconds after which the weight of a measurement of the rate μ has fallen to
+/// 1/e.
 const FORGET_S: f64 = 0.2;
 /// Occupied time in seconds that must be measured before the law limits anything. Each tick counts
 /// for at most [`TICK`].
 const EVIDENCE_S: f64 = 0.1;
-/// h: decrease of D in s/s while all calls are rejected.
+/// h: the decrease of the target wait D, in s/s, while all calls are rejected.
 const DECREASE: f64 = 1.0;
-/// g: increase of D in s/s of idle time.
+/// g: the increase of the target wait D, in s for each second of idle time.
 const INCREASE: f64 = 30.0;
 /// The smallest window, in calls.
 const WINDOW_MIN: f64 = 4.0;
-/// Minimum part of D that the queue may use, however late the receive buffer is read.
+/// Minimum part of the target wait D that calls may spend in the queue, however late the receive
+/// buffer is read.
 const QUEUE_PART_MIN: f64 = 0.25;
-/// Fill of a receive buffer above which it counts as full.
+/// Fill of a receive buffer above which the buffer counts as full.
 const FULL: f64 = 0.9;
-/// An overload counts as long while D is at most this part of `wait_max`.
+/// An overload counts as long while the target wait D is at most this part of `wait_max`.
 const LONG: f64 = 0.5;
-/// In a long overload, a call that has waited for this multiple of D is rejected.
+/// In a long overload, a call that has waited for this multiple of the target wait D is rejected.
 const AGES: f64 = 3.0;
-/// Ticks over which the minimum of the wait in the receive buffer is taken.
+/// Number of ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
 /// The length in seconds of the longest tick that counts in full. The period of a CPU quota is
 /// usually this long.
@@ -209,13 +211,13 @@ struct Tide {
     wait_min: f64,
     wait_max: f64,
     stale: Duration,
-    /// D, in seconds.
+    /// D: the target wait of a new call in the queue, in seconds.
     wait_s: f64,
     read: Reading,
     decided: Decided,
     sessions: Drain,
     singles: Drain,
-    /// Longest wait in the receive buffer in each of the last ticks.
+    /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks.
     lags: [Duration; LAGS],
     ticks: usize,
 }
@@ -244,7 +246,7 @@ impl Decided {
 /// An estimate of the rate at which work of one bucket is taken from its queue.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Pieces taken from the start to the last tick.
+    /// Number of pieces of work that were taken from the queue from the start to the last tick.
     counted: u64,
     taken: f64,
     occupied_s: f64,
@@ -255,10 +257,10 @@ struct Drain {
 }
 
 impl Drain {
-    /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
-    /// since the last record. If no piece was taken and none waits (`in_progress` is 0), this time
-    /// is left out. Otherwise the result would be the rate of arrivals. The time is added at the
-    /// next record, together with the pieces that arrived in it.
+    /// Records that `taken` pieces of work were taken from the queue since the start. `occupied_s`
+    /// is the occupied time since the last record. If no piece was taken and none waits
+    /// (`in_progress` is 0), this time is left out. Otherwise the estimate would be the rate of
+    /// arrivals. The time is added at the next record, together with the pieces that arrived in it.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -271,8 +273,8 @@ impl Drain {
         self.counted = taken;
     }
 
-    /// Returns the window: the number of pieces that are taken in `wait_s`. The window is unlimited
-    /// until enough occupied time has been measured.
+    /// Returns the window: the number of pieces of work that are taken from the queue in `wait_s`
+    /// seconds. The window is unlimited until enough occupied time has been measured.
     fn window(&self, wait_s: f64) -> Allowance {
         if self.evidence_s < EVIDENCE_S {
             return Allowance::Open;
@@ -382,8 +384,8 @@ impl Law for Tide {
     }
 }
 
-/// Returns the time in seconds that a tick of this length counts for. The longer a stall was, the
-/// less it counts.
+/// Returns the time in seconds for which a tick of the length `passed` counts. Beyond
+/// [`STEP_MAX_S`], the longer a tick is, the less it counts.
 fn step_s(passed: Duration) -> f64 {
     let passed_s = passed.as_secs_f64();
     passed_s.min(STEP_MAX_S * STEP_MAX_S / passed_s)

@@ -86,7 +86,7 @@ const PROBE_MEAN: f64 = 0.75;
 
 #[derive(Debug)]
 struct Vegas {
-    /// L: the window.
+    /// L: the size of the window, in calls.
     limit: f64,
     limit_max: f64,
     probe: f64,

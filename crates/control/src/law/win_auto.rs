@@ -86,7 +86,7 @@ struct WinAuto {
     leak_cps: f64,
     delay_max: Option<Duration>,
     window: f64,
-    /// Repetitions since the start that have already taken a place.
+    /// Number of repetitions since the start that have already taken a place of the window.
     repeated: u64,
     ticked: Timestamp,
 }

@@ -50,7 +50,8 @@ pub(crate) static ENTRY: Entry = Entry {
 struct WinDisc {
     interval: Duration,
     budget_s: f64,
-    /// w as computed at the last tick, and the number of calls that had been admitted by then.
+    /// w: the number of calls to admit as computed at the last tick, and the number of calls that
+    /// had been admitted by then.
     window: Option<(f64, u64)>,
     /// N: the number of calls that waited at the last tick.
     waiting: f64,

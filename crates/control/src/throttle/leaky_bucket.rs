@@ -35,7 +35,7 @@ impl LeakyBucket {
         Self { tolerance, content_s: 0.0, passed: Timestamp::ZERO }
     }
 
-    /// Starts with this content, which may be below zero.
+    /// Sets the content at `now` to `content_s` seconds, which may be below zero.
     pub(crate) fn start(&mut self, now: Timestamp, content_s: f64) {
         (self.content_s, self.passed) = (content_s, now);
     }
@@ -52,7 +52,8 @@ impl LeakyBucket {
         self.content_s <= now.since(self.passed).as_secs_f64()
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second, above zero.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass. `rate` is above
+    /// zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
         // TAU)."
@@ -60,7 +61,7 @@ impl LeakyBucket {
         self.passes_within(now, rate, self.tolerance, || 0.0)
     }
 
-    /// Removes the content at `now` that exceeds `capacity_s`.
+    /// Reduces the content at `now` to `capacity_s` seconds if it is more.
     pub(crate) fn limit(&mut self, now: Timestamp, capacity_s: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
         if left_s > capacity_s {
@@ -68,8 +69,9 @@ impl LeakyBucket {
         }
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second, above zero. `tolerance` is TAU in
-    /// multiples of T. If the bucket is empty, the piece adds `spread` times T more.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass. `rate` is above
+    /// zero, and `tolerance` is TAU in multiples of T. If the bucket is empty, the piece adds
+    /// `spread` times T more.
     pub(crate) fn passes_within(
         &mut self,
         now: Timestamp,

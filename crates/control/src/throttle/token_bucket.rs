@@ -30,7 +30,7 @@ impl TokenBucket {
         self.tokens >= self.depth
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         // In floating point ten times a tenth of a token is less than one.
