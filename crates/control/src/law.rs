@@ -1,5 +1,6 @@
-//! The laws, one file each. Each file opens with its signal, when it trips, how it recovers, its
-//! cold start, its known bias, and its source.
+//! The laws of overload control, one file each. The comment at the start of a file describes the
+//! signal of the law, when it trips, how it recovers, its cold start, its known bias, and its
+//! source.
 
 pub(crate) mod acceptance;
 pub(crate) mod aro;
@@ -57,20 +58,20 @@ pub type Values = tidegate_world::Values<Laws>;
 
 /// A law that decides, from the signals of a server, how much new work it admits.
 ///
-/// It may change the control in any of its methods, and reads only the signals.
+/// The law may change the control in any of its methods, and only reads the signals.
 pub trait Law: Debug + Send {
     /// Takes over a server that already runs. The law ignores all counts before `now`, and starts
     /// as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
-    /// Takes other values of its parameters, and keeps its measurements. Returns `false`, and changes
-    /// nothing, if the law cannot do this. Then a new law replaces it.
+    /// Changes the values of the law's parameters, and keeps its measurements. Returns `false`, and
+    /// changes nothing, if the law cannot do this. Then the caller replaces it by a new law.
     fn adjust(&mut self, _values: &Values) -> bool {
         false
     }
 
-    /// Ends a time without ticks, in which the law was [at rest](Self::is_at_rest). The next tick
-    /// measures from the message that has just arrived.
+    /// Handles the first message after a time without ticks, in which the law was [at
+    /// rest](Self::is_at_rest). The next tick measures from the arrival of this message.
     fn on_wake(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Handles the arrival of a message. The signals include the message, but not yet the decision

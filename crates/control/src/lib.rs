@@ -9,16 +9,16 @@
 //! so that the admitted work still completes. A [`Law`] reads [`Signals`] at four moments: arrival,
 //! start of service, completion, tick. It sets a [`Control`]: the share of new work to admit, and
 //! the rate at which the queue of new work is released. The [`Gate`] keeps the signals, runs the
-//! law, and returns a [`Verdict`] for each piece of new work. A repetition gets the same decision
-//! as the original.
+//! law, and returns a [`Verdict`] for each piece of new work. A retransmitted request gets the same
+//! decision as the original.
 //!
 //! This crate does not depend on SIP, sockets or clocks. Time is an argument, each piece of work
-//! has a [`Bucket`], and a 64-bit fingerprint identifies a repetition. So the same laws run in
+//! has a [`Bucket`], and a 64-bit fingerprint identifies a retransmission. So the same laws run in
 //! production, in the simulator, and in servers of other kinds: `examples/guard.rs` puts a gate in
 //! front of a worker thread.
 //!
 //! [`registry`] lists every law with its parameters. Configuration and documentation are generated
-//! from it. [`bound`] computes the maximum goodput that any such law can reach.
+//! from this list. [`bound`] computes the maximum goodput that any such law can reach.
 
 mod arrival_rate;
 mod ban_list;

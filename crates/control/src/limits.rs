@@ -1,10 +1,10 @@
-//! Limits on the new work of some sources. They apply at any load.
+//! Limits on the rate at which some sources may send new work. They apply at any load.
 //!
-//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket) with a rate, in pieces a second,
-//! and a burst, the number of pieces that may pass at once. It limits each source separately, or
-//! all sources under the limit together. When the bucket of a source is full again, the source is
-//! forgotten, because a new bucket is full too. Sources for which the table has no room share one
-//! bucket for each limit.
+//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket) with a rate, in pieces of work a
+//! second, and a burst, the number of pieces that may pass at once. The limit applies to each
+//! source separately, or to all sources under the limit together. A source is forgotten when its
+//! bucket is full again, because a new bucket is full too. All sources for which the table has no
+//! room share one bucket for each limit.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tidegate_world::{Stream, Timestamp};
 use crate::source_table::SourceTable;
 use crate::throttle::TokenBucket;
 
-/// The interval at which the table is searched for sources that can be forgotten.
+/// Interval at which sources whose bucket is full again are removed from the table.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The work that a limit counts together.
+/// The sources whose work is counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
     /// The work of each source is counted separately.
@@ -25,17 +25,18 @@ pub enum Per {
     Limit,
 }
 
-/// A limit on new work.
+/// A limit on the rate of new work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     /// Number of pieces of new work a second, above 0.
     pub rate: f64,
-    /// Maximum number of pieces that pass at once, at least 1.
+    /// Maximum number of pieces of new work that pass at once, at least 1.
     pub burst: u32,
-    /// The work that the limit counts together.
+    /// The sources whose work the limit counts together.
     pub per: Per,
-    /// True if a repetition of a rejected piece is rejected as well. False if repetitions are
-    /// judged again, which needs no memory. False is meant for work that is dropped.
+    /// True if each retransmission of a rejected request is rejected as well. False if the limit
+    /// decides about each retransmission again, which needs no memory. False is meant for limits
+    /// whose excess work is dropped, not rejected.
     pub sticky: bool,
 }
 
@@ -56,8 +57,8 @@ struct Account {
 }
 
 impl Limits {
-    /// Creates these limits, for up to `sources_max` distinct sources. The key of the table is
-    /// drawn from `stream`.
+    /// Creates these limits, for up to `sources_max` distinct sources. The key of the table's hash
+    /// function is drawn from `stream`.
     pub fn new(limits: Vec<Limit>, sources_max: usize, stream: &mut Stream) -> Self {
         Self {
             shared: limits.iter().map(|limit| TokenBucket::new(limit.burst)).collect(),
@@ -80,13 +81,14 @@ impl Limits {
         self.sources.len()
     }
 
-    /// Returns the number of pieces from sources for which the table had no room.
+    /// Returns the number of pieces of work from sources for which the table had no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// Returns whether a piece of a source's work passes the limit at the index `limit`, and counts
-    /// the piece if it passes. The caller must use the same limit for a source every time.
+    /// Returns whether a piece of new work from `source` passes the limit at the index `limit`. A
+    /// piece that passes counts against the limit. The caller must use the same limit for a source
+    /// every time.
     ///
     /// # Panics
     /// Panics if there is no limit at this index.

@@ -1,24 +1,25 @@
-//! Max-min fair shares: the water level.
+//! Max-min fair shares of a total.
 //!
-//! If a total is too small for all demands, each demand gets its amount or the *level*, whichever
-//! is less. The level is chosen so that the whole total is divided. If one demand got more, another
-//! demand that gets the same or less would have to get less (Bertsekas and Gallager, Data Networks,
-//! §6.5.2). So large demands share what the small ones leave. A demand with a weight counts as that
-//! many equal demands: it gets up to that many times the level.
+//! If a total is too small for all demands, each demand gets its full amount or the *level*,
+//! whichever is less. The level is chosen so that the shares add up to the total. No share can then
+//! grow unless a share of the same size or a smaller one shrinks (Bertsekas and Gallager, Data
+//! Networks, §6.5.2). A demand with a weight counts as that many equal demands: it gets up to that
+//! many times the level.
 
 /// A set of demands, sorted so that the level for any total can be computed.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
-    /// Each demand divided by its weight, and the weight, in ascending order.
+    /// For each demand, the demand divided by its weight, and its weight. Sorted by the first
+    /// number.
     demands: Vec<(f64, f64)>,
-    /// For each demand, the sum of the demands before it, and the sum of their weights.
+    /// For each entry of `demands`, the sum of the demands before it, and the sum of their weights.
     before: Vec<(f64, f64)>,
     sum: f64,
     weight: f64,
 }
 
 impl MaxMin {
-    /// Replaces the demands. Each is 0 or more, with a weight above 0.
+    /// Replaces all demands. Each item is a demand, 0 or more, and its weight, above 0.
     pub fn set(&mut self, demands: impl IntoIterator<Item = (f64, f64)>) {
         self.demands.clear();
         self.demands.extend(demands.into_iter().map(|(demand, weight)| (demand / weight, weight)));
@@ -42,8 +43,8 @@ impl MaxMin {
         self.weight
     }
 
-    /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if there is
-    /// enough for all.
+    /// Returns the maximum that a demand of weight 1 gets from `total`, or infinity if `total` is
+    /// enough for all demands.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {
             return f64::INFINITY;

@@ -1,28 +1,31 @@
-//! A memory of recent decisions, so that a repetition gets the same decision.
+//! A memory of recent decisions on new work, so that a retransmission gets the same decision as the
+//! original request.
 //!
 //! Over UDP a caller repeats its request up to six times. If each repetition were judged again, a
 //! repetition of a rejected call might be admitted after the caller has learned that the call
-//! failed. It would also be counted again in the offered load, the most important signal of a law.
+//! failed. Each repetition would also be counted in the offered load, the most important signal of
+//! a law.
 
 use std::time::Duration;
 
 use tidegate_world::{Hashed, SlotTable, Timestamp};
 
-/// The length of a generation. A decision is remembered for one to two generations. The length is
-/// 64·T1 of RFC 3261 §17, after which no caller repeats a request.
+/// The time in which new decisions are added to one [`Generation`]. A decision is remembered for at
+/// least this time and for at most twice this time. This time is 64·T1 of RFC 3261 §17, after which
+/// no caller repeats a request.
 const GENERATION: Duration = Duration::from_secs(32);
 
 /// The remembered state of a piece of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It waits in the queue. It was admitted, or it will be judged [at its
-    /// service](crate::Decide::Service).
+    /// The work waits in the queue. It was admitted at its arrival, or the gate will decide about
+    /// it [at the start of its service](crate::Decide::Service).
     Waits,
-    /// It was admitted, and has been served.
+    /// The work was admitted, and has been served.
     Served,
-    /// It was rejected.
+    /// The work was rejected, for another reason than [`Full`](Self::Full).
     Refused,
-    /// It was rejected because no back end had room for it.
+    /// The work was rejected because no back end had room for it.
     Full,
 }
 
@@ -42,8 +45,9 @@ impl Recalled {
     }
 }
 
-/// Two generations of keyed fingerprints. New decisions go to the newer one. After 32 s it becomes
-/// the older one, to which no work is added, and after another 32 s it is freed.
+/// Decisions on recent work, by fingerprint, in two generations. New decisions are added to the
+/// newer generation. After 32 s it becomes the older generation, to which no work is added. After
+/// another 32 s it is freed.
 #[derive(Debug)]
 pub struct Memory {
     newer: Generation,
@@ -69,7 +73,8 @@ impl Hashed for Remembered {
 }
 
 impl Memory {
-    /// Creates a memory of up to `count_max` decisions in each generation, 28 bytes each.
+    /// Creates a memory of up to `count_max` decisions in each generation. A decision takes 28
+    /// bytes.
     pub fn new(count_max: usize) -> Self {
         Self {
             newer: Generation::default(),
@@ -91,9 +96,9 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. If the newer generation is full, the decision is not added to it. But
-    /// if the older generation has a decision on the same work, that decision is replaced. Returns
-    /// false if the decision is not remembered, and counts this.
+    /// Remembers a decision. If the newer generation is full, the decision is remembered only if it
+    /// replaces a decision on the same work. Returns whether it is remembered. If it is not, it
+    /// counts as [overflowed](Self::overflowed).
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) -> bool {
         self.rotate(now);
         let is_full = self.newer.len() >= self.count_max;
@@ -116,7 +121,7 @@ impl Memory {
         self.newer.len() + self.older.len()
     }
 
-    /// Returns true if nothing is remembered.
+    /// Returns whether no decision is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -139,7 +144,8 @@ impl Memory {
     }
 }
 
-/// Replaces the decision on some work. Returns false if the generation has none.
+/// Replaces the decision on the work with this fingerprint. Returns false if the generation has no
+/// decision on this work.
 fn change(generation: &mut Generation, fingerprint: u64, decision: Decision) -> bool {
     let known = generation.find(fingerprint, |_| true);
     let Some(known) = known.and_then(|known| generation.get_mut(known)) else { return false };

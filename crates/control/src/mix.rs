@@ -1,14 +1,13 @@
-//! Counts arrivals by class.
+//! Counts of arriving messages by class.
 
 use std::time::Duration;
 
 use tidegate_world::{Timestamp, Work};
 
-/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Arrivals by class in windows of a second. Shares come from the last complete window. If nothing
-/// arrived in it, they come from the arrivals so far in the current window.
+/// Counts of the messages that arrive, by class, in windows of a second. Shares are computed from
+/// the last complete window, or from the current window if no message arrived in the last one.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,
@@ -24,14 +23,16 @@ struct Counts {
 }
 
 impl Mix {
-    /// Returns the share of a class in the arrivals, 0 to 1, or 0 when nothing has arrived.
+    /// Returns the share of the arriving messages that are of `class`, 0 to 1, or 0 when nothing
+    /// has arrived.
     pub fn share(&self, class: u8) -> f64 {
         let counts = self.counts();
         let count = counts.by_class.get(usize::from(class)).copied().unwrap_or(0);
         counts.share(count)
     }
 
-    /// Returns the share of messages that ask for new work, 0 to 1, or 0 when nothing has arrived.
+    /// Returns the share of the arriving messages that ask for new work, 0 to 1, or 0 when nothing
+    /// has arrived.
     pub fn share_of_new(&self) -> f64 {
         let counts = self.counts();
         counts.share(counts.new)

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use crate::Release;
 
-/// One, with a tolerance: in floating point, ten times a tenth is less than one.
+/// One piece of work, with a tolerance: in floating point, ten times 0.1 is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// A pacer that releases waiting work at a rate. Fractions of a piece are carried over. If the
-/// processor is too slow to use its credit, the unused credit is limited to one more than the
-/// number of waiting pieces.
+/// A limit on the rate at which waiting work is released. Credit grows at this rate, and each
+/// released piece of work uses one unit of it. If the processor is too slow to use the credit, the
+/// credit is limited to one more than the number of waiting pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,
 }
 
 impl Pacer {
-    /// Adds the credit for the time `passed` at the rate of `release`. `waiting` is the number of
-    /// pieces of work in the queue.
+    /// Adds the credit that the rate of `release` earns in the time `passed`. `waiting` is the
+    /// number of pieces of work in the queue.
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();
@@ -32,7 +32,7 @@ impl Pacer {
         release == Release::Open || self.credit >= ONE
     }
 
-    /// Records that a piece was released.
+    /// Records that a piece of work was released.
     pub fn on_released(&mut self, release: Release) {
         if release != Release::Open {
             self.credit -= 1.0;

@@ -1,26 +1,27 @@
-//! The cap on priority work, which all shards of a process share in one atomic word.
+//! The cap on the rate of priority work. All shards of a process share it in one atomic word.
 //!
 //! The kernel gives all datagrams of one source port to one shard. So one shard may get all
 //! emergency calls. If each shard had only a part of the cap, this part would be too small. The
-//! rule is the generic cell rate algorithm (ITU-T I.371 annex A): a piece at time t passes if the
-//! theoretical arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T
-//! the time between two pieces at the rate. τ allows a burst as large as the number of pieces in
-//! one second, at least one. The whole burst is available at the start.
+//! rule is the generic cell rate algorithm (ITU-T I.371 annex A): a piece of work at time t passes
+//! if the theoretical arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T,
+//! with T the time between two pieces at the rate. τ allows a burst as large as the number of
+//! pieces in one second, at least one. The whole burst is available at the start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_world::Timestamp;
 
-/// The part of the cap that is used up. All clones share it.
+/// The state of the cap on priority work. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct PriorityCap {
-    /// TAT of the next piece, in nanoseconds.
+    /// TAT: the theoretical arrival time of the next piece of work, in nanoseconds.
     next_at: Arc<AtomicU64>,
 }
 
 impl PriorityCap {
-    /// Returns whether a piece passes at `rate_cps` pieces a second, above zero.
+    /// Returns whether a piece of priority work passes, if the cap is `rate_cps` pieces a second,
+    /// above zero. A piece that passes counts against the cap.
     pub(crate) fn passes(&self, now: Timestamp, rate_cps: f64) -> bool {
         let step = 1e9 / rate_cps;
         let burst = rate_cps.ceil().max(1.0);

@@ -1,9 +1,9 @@
 //! Sources that have proved that they receive packets.
 //!
 //! Over UDP an attacker can forge any source address, but it cannot read the packets sent to this
-//! address. A source is a real peer if it sends back data that only the receiver of our packets can
-//! know, even if others forge its address as well. Such a proof is remembered for some hours.
-//! Sources for which the table has no room count as not proven.
+//! address. A source proves that it is a real peer if it sends back data that only the receiver of
+//! our packets can know. A proof is remembered for three hours, and stays valid even if others
+//! forge the address of the source. A source for which the table has no room counts as not proven.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Ranks of pieces of work. A law may reject the lowest ranks. A session and its repetitions have
-//! the same rank, so they get the same decision.
+//! Ranks of new work. A law may reject the work with the lowest ranks. A retransmission has the
+//! same rank as the original request, so both get the same decision.
 
 use tidegate_world::Stream;
 

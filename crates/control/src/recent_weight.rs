@@ -1,13 +1,14 @@
-//! The weight of a source whose messages have several weights.
+//! The weight of a source whose messages do not all have the same weight.
 
-/// The largest weight of the messages that a source has recently sent. The weight may depend on the
-/// port of the address, and a stranger may forge the address for a while. So the largest weight in
-/// the last two periods in which the source sent counts, and older ones do not.
+/// The weight of a source: the largest weight of its messages in the last two periods in which it
+/// sent messages. Messages of one source can differ in weight, because a weight may depend on the
+/// port of the address. Older messages are ignored, because an attacker may have sent them from a
+/// forged address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecentWeight {
-    /// The largest weight in the last period in which the source sent, and in the one before it.
+    /// The largest weight in each of the last two periods in which the source sent, newest first.
     largest: [u32; 2],
-    /// The last period in which the source sent.
+    /// Number of the last period in which the source sent.
     period: u64,
 }
 
@@ -26,7 +27,7 @@ impl RecentWeight {
         self.period = period;
     }
 
-    /// Returns the weight that counts now.
+    /// Returns the weight of the source.
     pub(crate) fn get(&self) -> u32 {
         self.largest[0].max(self.largest[1])
     }

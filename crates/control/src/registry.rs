@@ -1,5 +1,5 @@
 //! A list of all laws by name, with their parameters. Configuration, documentation and the command
-//! line are generated from it.
+//! line are generated from this list.
 
 use tidegate_world::Registry;
 pub use tidegate_world::{Param, Range, Wrong};
@@ -11,7 +11,8 @@ use crate::law::{
     rate_abs, rate_occ, sired, tide, vegas, win_auto, win_cont, win_disc,
 };
 
-/// All laws: none, our own laws, the laws of the papers, and then the laws of current products.
+/// All laws. First comes the law that admits everything, then our own law, then the laws of the
+/// papers, then the laws of current products.
 pub static LAWS: Registry<Laws> = Registry::new(&[
     &none::ENTRY,
     &tide::ENTRY,

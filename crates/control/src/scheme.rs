@@ -1,7 +1,7 @@
-//! Class schemes: the meaning of a law's share for each class of message.
+//! Schemes, which apply the admitted share that a law sets to the classes of messages.
 //!
-//! A law decides how much work is admitted. A scheme decides which messages this affects. The
-//! classes are numbers that the user of this library gives to kinds of message, below
+//! A law decides how much work is admitted. A scheme decides which messages are shed. The user of
+//! this library gives each kind of message a class: a number below
 //! [`CLASSES_MAX`](Work::CLASSES_MAX).
 //!
 //! Sources: paper 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class),
@@ -12,39 +12,39 @@ use tidegate_world::Work;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Costs, Mix};
 
-/// The choice of the work to shed if not all work can be served.
+/// The rule that selects the work to shed when not all work can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Sheds only new work, by [`Bucket`]. Admitted work can finish.
+    /// Sheds only new work, with one throttle for each [`Bucket`]. Admitted work can finish.
     Simplified {
-        /// True if the law's share applies to all messages together, as in paper 000 §6.8. Then the
-        /// whole amount that the share sheds is taken from new work: f' = max(0, 1 − (1−f)/p),
-        /// where p is the part of new work in the arrivals. False if the share applies to new work
-        /// only.
+        /// True if the law's share f is the admitted share of all messages, as in paper 000 §6.8.
+        /// Only new work is shed, so the admitted share of new work is smaller than f: f' = max(0,
+        /// 1 − (1−f)/p), where p is the share of new work in the arriving messages. False if f is
+        /// the admitted share of new work.
         scaled: bool,
     },
-    /// Sheds messages of all classes by the same throttle. Calls that were admitted can fail. This
-    /// is meant for comparison.
+    /// Sheds messages of all classes with one throttle. So messages of admitted calls are shed too,
+    /// and these calls can fail. This scheme is meant for comparison.
     Single,
-    /// Sheds some classes before others.
+    /// Sheds classes of messages in a given order.
     Multi(ShedOrder),
 }
 
-/// The rule by which load is shed from classes.
+/// The order in which classes of messages are shed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
-    /// The classes that are shed, in order. A class is shed only if all classes before it are shed
-    /// completely. Classes that are not in the list are always admitted.
+    /// The classes that may be shed, in order. A class is shed only if all classes before it are
+    /// shed completely. Classes that are not in the list are always admitted.
     pub order: Vec<u8>,
-    /// The weight of a message.
+    /// The weight of a message in the load of its class.
     pub weight: Weight,
 }
 
-/// The weight of a message when the load of classes is compared.
+/// The weight of a message in the load of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The measured service time of its class. A class of which no message was served has the mean
-    /// weight of the others.
+    /// The measured mean service time of the message's class. For a class of which no message was
+    /// served yet, the mean of the service times of the other classes.
     Cost,
     /// The same weight for each message.
     Count,
@@ -60,8 +60,8 @@ impl Scheme {
         }
     }
 
-    /// Returns the throttle for a message of `class`, or `None` for a message that is never shed.
-    /// `bucket` is the bucket of the message, or `None` if it is not new work.
+    /// Returns the index of the throttle for a message of `class`, or `None` for a message that is
+    /// never shed. `bucket` is the bucket of the message, or `None` if it is not new work.
     pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
         match self {
             Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
@@ -70,8 +70,8 @@ impl Scheme {
         }
     }
 
-    /// Converts the law's `allowance` into the allowance for new work. `of_all` is the part of new
-    /// work in the arrivals, 0 to 1.
+    /// Converts the law's `allowance` into the allowance for new work. `of_all` is the share of new
+    /// work in the arriving messages, 0 to 1.
     pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
         match (self, allowance) {
             (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {
@@ -87,8 +87,8 @@ impl ShedOrder {
     /// Returns the admitted share of `class`, 0 to 1, when the share `fraction` of all load is
     /// admitted.
     ///
-    /// The load to shed is (1−f)·Σ p·s, where p is a class's share of the arrivals and s its
-    /// weight.
+    /// The load to shed is (1−f)·Σ p·s over all classes, where f is `fraction`, p is the share of a
+    /// class in the arriving messages, and s is its weight.
     pub(crate) fn share(&self, class: u8, fraction: f64, mix: &Mix, costs: &Costs) -> f64 {
         if fraction >= 1.0 {
             return 1.0;

@@ -1,26 +1,30 @@
-//! Estimates of whole sessions from messages.
+//! Estimates of the rate, the length and the cost of sessions, from counts of messages.
 //!
-//! Laws admit sessions, but a queue contains messages. Every T_m, three values are estimated:
+//! Laws admit sessions, but a queue contains messages. After each interval of length T_m, three
+//! values are estimated:
 //!
 //! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv is the number of admitted
 //!   sessions whose service has begun;
 //! - the number of messages in a session, L = N_msg/N_inv, where N_msg is the number of all
 //!   messages served in that time;
-//! - the processor time of a whole session, s: the service time of these messages divided by N_inv.
+//! - the processor time of a whole session, s: the sum of the service times of these N_msg
+//!   messages, divided by N_inv.
 //!
-//! A queue of `sessions` messages that begin a session and `others` other messages then holds N =
-//! sessions + others/(L − 1) sessions.
+//! A queue that contains S messages that begin a session, and M other messages, then holds N = S +
+//! M/(L − 1) sessions.
 //!
-//! This is the *start session check*. The *full session check* counts sessions that end instead. A
-//! session that ends is complete, but its messages may have been served long before, and its last
-//! message may take another path. The gate does not know to which session a message belongs. So L
-//! is the same quotient here, not the mean length of single sessions. A message that ends a session
-//! counts only while a session is open.
+//! This method counts a session when it starts: the *start session check*. The *full session check*
+//! counts a session when it ends. All messages of such a session have been served, but most of them
+//! perhaps long before, and its last message may take a path on which this server is not. The gate
+//! does not know to which session a message belongs. So in the full session check, L is also N_msg
+//! divided by the number of counted sessions, not the mean length of these sessions. A message that
+//! ends a session counts only while a session is open.
 //!
-//! All values are smoothed. An interval without any session does not change them: its messages
-//! count for a later interval, up to ten intervals later. μ starts at a configured rate, and L at 7
-//! (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a minimum. Otherwise a window
-//! of 0 calls could never grow again.
+//! All values are smoothed. An interval without a counted session does not change them: its
+//! messages are added to those of the next interval, for at most ten intervals. μ starts at a
+//! configured rate, and L at 7 (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a
+//! configured minimum. Otherwise a law could compute a window of 0 calls, admit no call, and never
+//! measure another value.
 //!
 //! Source: paper 002 §3.1, equation 1.
 
@@ -30,7 +34,7 @@ use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
 
-/// The parameters of the estimates.
+/// The parameters for estimating whole sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimation {
     /// The event that counts as a session.
@@ -39,7 +43,7 @@ pub struct Estimation {
     pub end: Option<u8>,
     /// T_m: the length of an interval.
     pub interval: Duration,
-    /// Weight of the newest interval, above 0 and up to 1.
+    /// Weight of the newest interval in the smoothed values, above 0 and up to 1.
     pub weight: f64,
     /// Assumed rate of served sessions a second, until it is measured.
     pub rate_cps: f64,
@@ -56,20 +60,20 @@ pub enum SessionCheck {
     Full,
 }
 
-/// Number of messages in a session before anything is measured: a call in paper 002 §3.1.
+/// Number of messages in a session until it is measured: a call in paper 002 §3.1 has this many.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
-/// Maximum number of intervals for which messages are kept until a session is counted.
+/// Number of intervals without a counted session after which the counted messages are discarded.
 const CARRIED: u32 = 10;
 
-/// The messages that wait.
+/// The numbers of waiting messages, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Messages that ask for new sessions.
     pub sessions: usize,
     /// All other messages.
     pub others: usize,
-    /// Messages of unknown kind that have not been read.
+    /// Messages that have not been read, so that their kind is unknown.
     pub unread: usize,
 }
 
@@ -78,16 +82,17 @@ pub struct Backlog {
 pub struct Sessions {
     estimation: Estimation,
     begun: Timestamp,
-    /// Start of the first interval whose messages are not yet counted for a session.
+    /// Start of the first interval whose messages have not changed the estimates yet.
     carried: Timestamp,
     count: Counts,
     /// Sessions that started and have not ended.
     open: u64,
     rate_cps: Ewma,
-    /// Averages of the sessions, messages and seconds of an interval.
+    /// Average number of sessions in an interval.
     sessions: Ewma,
     messages: Ewma,
-    /// Averages of the sessions and seconds of the intervals in which costs were known.
+    /// Average number of sessions in an interval, over the intervals in which service times were
+    /// known.
     priced: Ewma,
     cost_s: Ewma,
 }
@@ -143,15 +148,15 @@ impl Sessions {
         if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
     }
 
-    /// Returns s, the time to serve all messages of a session, or `None` while it is not known. The
+    /// Returns s, the time to serve all messages of a session, or `None` until it is measured. The
     /// work of the operating system is not included.
     pub fn cost(&self) -> Option<Duration> {
         let cost_s = self.cost_s.value() / self.priced.value();
         (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
     }
 
-    /// Returns N, the number of sessions among the waiting messages. The part `new` of the unread
-    /// messages counts as requests for new sessions.
+    /// Returns N, the number of sessions to which the waiting messages belong. `new` is the share
+    /// of the unread messages that is assumed to ask for new sessions, 0 to 1.
     pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
         let Backlog { sessions, others, unread } = *backlog;
         let unread = unread as f64;

@@ -14,9 +14,11 @@ pub enum Decide {
 /// The clock that measures how occupied the processor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Time not spent waiting. It includes the processor time of other processes.
+    /// The time in which the server is not idle. It includes the time in which other processes use
+    /// the processor.
     Busy,
-    /// CPU time, as in the papers. It is too low when other processes use the processor.
+    /// The CPU time that the server uses, as in the papers. It is too low when other processes use
+    /// the processor.
     Cpu,
 }
 
@@ -29,7 +31,7 @@ pub struct Settings {
     pub shadow: Option<Values>,
     /// The moment at which new work is judged.
     pub decide: Decide,
-    /// The choice of work to shed.
+    /// The rule that selects the work to shed when not all work can be served.
     pub scheme: Scheme,
     /// The way in which the throttle selects the work that passes.
     pub throttle: ThrottleKind,
@@ -40,17 +42,17 @@ pub struct Settings {
     /// True if a retransmission gets the same decision as its original. The servers of the papers
     /// do not do this.
     pub sticky: bool,
-    /// Maximum number of decisions that are remembered in each generation of 32 s.
+    /// Maximum number of decisions that are remembered from each period of 32 s.
     pub memory_max: usize,
     /// The parameters for estimating whole sessions.
     pub sessions: Estimation,
-    /// The way in which sources of new work are distinguished.
+    /// Fair shares and limits for the sources of new work.
     pub sources: SourceSettings,
 }
 
 impl Settings {
-    /// Creates settings: `law` judges work at arrival, with the deterministic throttle, and
-    /// decisions are remembered.
+    /// Creates settings with which `law` judges work at its arrival, the throttle is deterministic,
+    /// and decisions are remembered.
     pub fn new(law: Values) -> Self {
         Self {
             law,

@@ -3,14 +3,15 @@
 //!
 //! Known bias: the signals come from a server that the law in force controls. Work that the shadow
 //! would have rejected is served and takes time. Work that the shadow would have admitted may be
-//! rejected, and its callers try again. So the shadow is accurate while the two laws agree. Its
-//! first different decision is still accurate. All later decisions concern a server that the other
-//! law controls. If the shadow is a law that holds the occupancy or the queue at a target, its
-//! admitted share drifts, because its decisions do not change the signals.
+//! rejected, and its callers try again. So the shadow is accurate while the two laws agree. The
+//! first decision in which they differ is still accurate. From then on, the shadow sees a server
+//! that it would have brought into another state. If the shadow is a law that holds the occupancy
+//! or the queue at a target, its admitted share drifts, because its decisions do not change the
+//! signals.
 //!
-//! The shadow also does not decide when and in which order waiting work is served. The pieces that
-//! count in its window were admitted by the law in force. If work is judged at arrival, nobody can
-//! tell which work would have become stale under the shadow.
+//! The shadow also does not decide when and in which order waiting work is served. The work that
+//! counts in its window was admitted by the law in force. If work is judged at its arrival, it is
+//! not known which work would have waited too long under the shadow.
 
 use std::fmt;
 
@@ -49,7 +50,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Starts a law at `now`, with its own throttles.
+    /// Starts a shadow law at `now`, with throttles of its own.
     pub(crate) fn start(
         now: Timestamp,
         values: Values,
@@ -75,7 +76,7 @@ impl Shadow {
         &self.values
     }
 
-    /// Returns the control that the law would set.
+    /// Returns the control that the shadow law would set.
     pub fn control(&self) -> &Control {
         &self.control
     }
@@ -123,8 +124,9 @@ impl Shadow {
         self.due
     }
 
-    /// Returns whether the law would queue new work: its rank is high enough, and the queue, in
-    /// which `waiting` messages wait, is shorter than the law allows.
+    /// Returns whether the shadow law would queue this work. A session needs a rank that is high
+    /// enough, and fewer than the allowed number of waiting messages. `waiting` is the number of
+    /// messages that wait. Other work is always queued.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,
@@ -139,12 +141,13 @@ impl Shadow {
             && (*rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
     }
 
-    /// Returns whether the law exempts the next message from its throttle.
+    /// Returns whether the shadow law exempts the next message from its throttle, and ends the
+    /// exemption.
     pub(crate) fn take_exemption(&mut self) -> bool {
         std::mem::take(&mut self.control.admit_next)
     }
 
-    /// Returns whether one of the shadow's throttles admits the next piece of work.
+    /// Returns whether the shadow's throttle with this index admits the next piece of work.
     pub(crate) fn passes(
         &mut self,
         throttle: usize,
@@ -155,7 +158,8 @@ impl Shadow {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// Records the decisions of both laws on a piece of work.
+    /// Records the decisions of both laws on a piece of work. `real` is true if the law in force
+    /// admits the work, and `shadow` if the shadow law admits it.
     pub(crate) fn compare(&mut self, bucket: Bucket, real: bool, shadow: bool) {
         let Compared { both, only_real, only_shadow, neither } =
             &mut self.compared[bucket as usize];

@@ -6,12 +6,12 @@ use tidegate_world::Timestamp;
 
 use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 
-/// Kinds of new work that are admitted separately. Each has its own throttle.
+/// A kind of new work. Each kind has its own throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bucket {
     /// Work that begins a session. More work of the session follows.
     Session,
-    /// A single request.
+    /// A single request, which does not begin a session.
     Single,
     /// Work that begins a session and is served before other new work, up to a rate limit.
     Priority,
@@ -23,7 +23,7 @@ impl Bucket {
     /// All buckets.
     pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single, Self::Priority];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the bucket in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -34,45 +34,49 @@ impl Bucket {
 }
 
 /// Counts of the new work of one bucket since the start. At all times, `offered = admitted +
-/// refused + undecided`, where undecided pieces wait for service.
+/// refused + undecided`, where `undecided` counts the waiting pieces that the gate will judge at
+/// the start of their service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Messages that ask for new work, including repetitions.
     pub arrived: u64,
-    /// Pieces of work, each counted once.
+    /// Pieces of new work that arrived, each counted once.
     pub offered: u64,
-    /// Pieces that entered the queue.
+    /// Pieces of new work that entered the queue.
     pub entered: u64,
-    /// Pieces that were taken from the queue to be served.
+    /// Pieces of new work that were taken from the queue to be served.
     pub taken: u64,
-    /// Pieces that were admitted.
+    /// Pieces of new work that were admitted.
     pub admitted: u64,
-    /// Pieces that were rejected.
+    /// Pieces of new work that were rejected.
     pub refused: u64,
-    /// Pieces that were admitted, but were rejected when their turn came, because they had waited
-    /// too long. Work that is judged only when its turn comes counts as rejected instead.
+    /// Pieces of new work that were admitted at their arrival, but were rejected when their turn
+    /// came, because they had waited too long. A piece that is judged only when its turn comes
+    /// counts as `refused` instead.
     pub stale: u64,
-    /// Rejected pieces for which the queue had no room, or which had waited in it too long.
+    /// Rejected pieces of new work for which the queue had no room, or which had waited too long in
+    /// the queue.
     pub lost: u64,
-    /// Repetitions of work that waits or has been decided.
+    /// Retransmissions of requests that wait, or that were admitted or rejected before.
     pub repeated: u64,
-    /// Pieces that overload control rejected although the processor had been partly idle within the
-    /// last 0.1 s.
+    /// Pieces of new work that overload control rejected although the processor had been partly
+    /// idle within the last 0.1 s.
     pub early: u64,
 }
 
 /// The queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// Number of waiting sessions. If all messages share one queue, number of all waiting messages.
-    /// So it may be compared with the limits of the queue, but not with a window, which counts
-    /// sessions ([`Signals::in_window`]).
+    /// Number of waiting sessions, or of all waiting messages if all messages share one queue. It
+    /// may be compared with `room`, but not with a window, because a window counts sessions only
+    /// ([`Signals::in_window`]).
     pub waiting: usize,
     /// The maximum number of sessions in the queue. If all messages share one queue, the maximum
     /// number of messages. 0 if no maximum was set.
     pub room: usize,
-    /// Number of sessions that could have been released but were not, if the release has a rate. A
-    /// number above 1 means that the processor is slower than the release.
+    /// If the queue is released at a limited rate, the number of sessions that this rate allowed to
+    /// leave the queue but that have not left it. A number above 1 means that the processor is
+    /// slower than this rate.
     pub credit: f64,
     /// The longest wait in a receive buffer among the new sessions that were read since the last
     /// tick.
@@ -82,22 +86,22 @@ pub struct Queue {
 /// A message whose service has begun or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// True if the message asked for a new session. Single requests and sessions with priority wait
-    /// in queues of their own, so they are not included: their waits tell a law nothing about the
+    /// True if the message asked for a new session. False for single requests and for sessions with
+    /// priority: they wait in queues of their own, so their waits tell a law nothing about the
     /// queue of new sessions.
     pub is_session: bool,
-    /// Time from its arrival to the start of its service.
+    /// Time from the arrival of the message to the start of its service.
     pub sojourn: Duration,
-    /// Duration of its service, or zero until it is known.
+    /// Duration of the service, or zero until it is known.
     pub cost: Duration,
 }
 
-/// Occupied time of the processor, as last read.
+/// A reading of the time for which the processor was occupied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The time at which the processor was read.
+    /// The time of the reading.
     pub at: Timestamp,
-    /// Time since the start for which the processor was occupied.
+    /// Total time since the start for which the processor was occupied.
     pub occupied: Duration,
 }
 
@@ -111,8 +115,8 @@ impl Reading {
     }
 }
 
-/// All signals that a server can measure about itself. Counts are since the start. A law that needs
-/// a difference keeps the earlier value.
+/// All signals that a server can measure about itself. Each count is the total since the start. A
+/// law that needs the increase of a count keeps the previous value.
 #[derive(Debug, Default)]
 pub struct Signals {
     /// Messages of all kinds that have arrived.
@@ -122,10 +126,9 @@ pub struct Signals {
     /// The messages in `messages_refused` that were not admitted because no back end had room,
     /// including repetitions. The law cannot change this number.
     pub messages_full: u64,
-    /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
     pub(crate) in_progress: [u64; BUCKETS],
-    /// The last reading of the processor.
+    /// The last reading of the processor's occupied time.
     pub processor: Reading,
     /// Fill of the fullest receive buffer, 0 to 1.
     pub socket_fill: f64,
@@ -138,11 +141,11 @@ pub struct Signals {
     pub service: Service,
     /// The cost of serving a message, by class.
     pub costs: Costs,
-    /// The arrivals, by class.
+    /// Counts of arriving messages, by class.
     pub mix: Mix,
-    /// Estimates that concern whole sessions, and not single messages.
+    /// Estimates of the rate, the length and the cost of whole sessions.
     pub sessions: Sessions,
-    /// Waiting messages, by kind if the kind is known.
+    /// Numbers of waiting messages, by kind.
     pub backlog: Backlog,
 }
 
@@ -158,15 +161,16 @@ impl Signals {
         self.in_progress[bucket as usize]
     }
 
-    /// Returns the number of sessions to which the waiting messages belong, as estimated, including
-    /// sessions that have begun.
+    /// Returns an estimate of the number of sessions to which the waiting messages belong. It
+    /// includes sessions that have already begun.
     pub fn sessions_waiting(&self) -> f64 {
         self.sessions.waiting(&self.backlog, self.mix.share_of_new())
     }
 
-    /// Returns the number of pieces of one bucket that a window counts: those in progress, and for
-    /// sessions also those that are probably among the unread messages. Other messages do not
-    /// count, even if they wait in the same queue.
+    /// Returns the number of pieces of one bucket that count against a
+    /// [window](crate::Allowance::Window): those in progress and, for sessions, an estimate of
+    /// those among the unread messages. Messages that do not ask for new work do not count, even if
+    /// they wait in the same queue.
     pub fn in_window(&self, bucket: Bucket) -> u64 {
         let unread = match bucket {
             Bucket::Session => self.backlog.unread as f64 * self.mix.share_of_new(),

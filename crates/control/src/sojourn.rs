@@ -6,27 +6,26 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tidegate_world::Timestamp;
 
-/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Maximum sojourn that is measured, in µs. A longer sojourn counts as this maximum. By then a
-/// caller has given up.
+/// Maximum sojourn that is measured, in µs. A longer sojourn counts as this maximum. No caller
+/// waits for that long.
 const LONGEST_US: u64 = 60_000_000;
 
-/// The sojourns in a finished window.
+/// Statistics of the sojourns in a complete window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournWindow {
-    /// Number of messages.
+    /// Number of messages in the window.
     pub count: u64,
-    /// The minimum, or zero without messages.
+    /// The minimum sojourn, or zero if there were no messages.
     pub min: Duration,
-    /// The mean.
+    /// The mean sojourn.
     pub mean: Duration,
-    /// The 99th percentile, accurate to 1 %.
+    /// The 99th percentile of the sojourns, accurate to 1 %.
     pub p99: Duration,
 }
 
-/// Sojourn of new work and of all other messages, in windows of a second.
+/// The sojourns of new work and of all other messages, in windows of a second.
 pub struct Sojourn {
     open: [Histogram<u32>; 2],
     last: [SojournWindow; 2],
@@ -34,12 +33,12 @@ pub struct Sojourn {
 }
 
 impl Sojourn {
-    /// Returns the sojourns of new work in the last window.
+    /// Returns the sojourns of new work in the last complete window.
     pub fn of_new(&self) -> &SojournWindow {
         &self.last[0]
     }
 
-    /// Returns the sojourns of all other messages in the last window.
+    /// Returns the sojourns of all other messages in the last complete window.
     pub fn of_ongoing(&self) -> &SojournWindow {
         &self.last[1]
     }
@@ -50,8 +49,8 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Closes the window if it is over. If it has been over for a second or more, the last window
-    /// is empty.
+    /// Closes the current window if its time is over. If its time has been over for a second or
+    /// more, the last complete window is one without messages.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;

@@ -10,7 +10,8 @@ use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 use tidegate_world::Stream;
 
-/// The index of a source's entry, until [`sweep`](SourceTable::sweep) removes the entry.
+/// The index of a source's entry. It is valid until [`sweep`](SourceTable::sweep) removes the
+/// entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
@@ -87,7 +88,8 @@ impl<T: Default> SourceTable<T> {
         slot
     }
 
-    /// Returns the shared slot for a source that gets no entry, and counts this.
+    /// Returns the shared slot for a source that gets no entry, and counts this source as
+    /// [overflowed](Self::overflowed).
     pub(crate) fn overflow(&mut self) -> Slot {
         self.overflowed += 1;
         Self::SHARED
@@ -115,8 +117,8 @@ impl<T: Default> SourceTable<T> {
         used.map(|(_, entry)| (entry.source, &mut entry.value))
     }
 
-    /// Visits all entries, including the shared one. Removes the sources for which `keep` returns
-    /// false.
+    /// Calls `keep` for each entry, including the shared one. Removes the sources for which it
+    /// returns false.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if index > 0 && entry.source.is_none() {

@@ -5,16 +5,17 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 use crate::heavy::Heavy;
 use crate::{Bucket, Fairness, Limit, Limits, PriorityCap, Source};
 
-/// The way in which sources are distinguished.
+/// Settings of fair shares and limits for the sources of new work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSettings {
     /// True if the admitted work is shared fairly among sources.
     pub fair: bool,
-    /// Maximum number of sources that are distinguished at the same time, for each kind of state.
+    /// Maximum number of sources in each table of sources. Sources beyond this number are not
+    /// distinguished from each other.
     pub sources_max: usize,
-    /// Limits, each identified by its index.
+    /// Limits on the new work of sources, each identified by its index.
     pub limits: Vec<Limit>,
-    /// Maximum rate of the work that is treated as priority work, in pieces a second, or 0 for
+    /// Maximum rate of priority work that is served before other work, in pieces a second, or 0 for
     /// none. Further priority work is treated like other work. All gates with the same
     /// [`PriorityCap`] share this rate.
     pub priority_cps: f64,
@@ -30,21 +31,23 @@ impl Default for SourceSettings {
 /// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The number of the source, or `None` if the source is not distinguished from others.
+    /// The number that identifies the source, or `None` if the source is not distinguished from
+    /// others.
     pub source: Option<u128>,
     /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
-    /// Index of the [limit](SourceSettings::limits) that applies to the source, or `None` if none
-    /// does.
+    /// Index in [`SourceSettings::limits`] of the limit that applies to the source, or `None` if
+    /// none does.
     pub limit: Option<usize>,
-    /// True if the work [exceeds](crate::Gate::exceeds_limit) that limit.
+    /// True if the work [exceeds](crate::Gate::exceeds_limit) the limit of its source.
     pub exceeds_limit: bool,
     /// True if the work has priority and the queue for priority work has room.
     pub has_priority: bool,
     /// The kinds of work for which the back ends have room.
     pub headroom: Headroom,
-    /// True if the work has already been reduced: by the sender, or to the share that the sender
-    /// was [granted](crate::feedback::Arrival::Pass). Then the law's share is not applied again.
+    /// True if the work is within the sender's [share](crate::feedback::Arrival::Pass) of this
+    /// server: the sender has reduced its work itself, or this server rejects what exceeds the
+    /// share. Then the law's share is not applied again.
     pub restricted: bool,
     /// True if earlier copies of the message were probably dropped, so that the caller may have
     /// given up.
@@ -71,13 +74,13 @@ impl Default for Sender {
     }
 }
 
-/// The kinds of new work for which the back ends that would serve it have room.
+/// The kinds of new work for which back ends have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headroom {
     /// The back ends have room for any new work.
     #[default]
     Any,
-    /// The back ends have room for priority work only, in the reserve for it.
+    /// The back ends have room for priority work only, because they keep a reserve for it.
     Priority,
     /// The back ends have no room for new work.
     None,
@@ -116,7 +119,7 @@ impl Sources {
         }
     }
 
-    /// Shares the cap on priority work with others.
+    /// Shares the cap on priority work with other gates.
     pub(crate) fn share_priority(&mut self, cap: PriorityCap) {
         self.priority = cap;
     }
@@ -141,7 +144,6 @@ impl Sources {
         }
     }
 
-    /// Returns the sources that cause an overload, or `None` if `fair` is not enabled.
     pub(crate) fn heavy(&self) -> Option<&Heavy> {
         self.heavy.as_ref()
     }
@@ -150,8 +152,8 @@ impl Sources {
         self.heavy.as_mut()
     }
 
-    /// Records that a source asks for new work. Returns a reference to the source, or `None` if it
-    /// is not distinguished or fairness is not enabled.
+    /// Records that a source asks for new work. Returns a reference to the source, or `None` if the
+    /// source is not distinguished or `fair` is not enabled.
     pub(crate) fn on_arrival(
         &mut self,
         now: Timestamp,
@@ -162,8 +164,8 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
-    /// Returns whether a piece of work exceeds the limit of its source. A piece that does not exceed
-    /// it counts against the limit.
+    /// Returns whether a piece of work exceeds the limit of its source. Otherwise the piece counts
+    /// against this limit.
     pub(crate) fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender) -> bool {
         let limited = sender.limit.zip(sender.source);
         limited.is_some_and(|(limit, source)| !self.limits.passes(now, limit, source))
@@ -176,7 +178,7 @@ impl Sources {
     }
 
     /// Returns whether a piece of priority work is served before other work. If so, the piece
-    /// counts against the cap.
+    /// counts against the cap on priority work.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }

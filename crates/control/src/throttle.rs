@@ -1,9 +1,9 @@
-//! Throttles select the new work that passes, if not all may pass.
+//! Throttles, which select the new work that passes when not all of it may pass.
 //!
 //! Some throttles count pieces of work to enforce a share. Others measure time to enforce a rate.
-//! If a law sets a rate, a throttle that enforces shares divides it by the rate of arrivals. If a
-//! law sets a share, a throttle that enforces rates multiplies it by the rate of arrivals. A window
-//! limits the work in progress, and all throttles enforce it in the same way.
+//! If a law sets a rate, a throttle that enforces shares uses this rate divided by the rate of
+//! arrivals. If a law sets a share, a throttle that enforces rates uses this share of the rate of
+//! arrivals. A window limits the work in progress, and all throttles enforce it in the same way.
 
 mod deterministic;
 mod gapping;
@@ -24,7 +24,7 @@ pub(crate) use leaky_bucket::LeakyBucket;
 use random::Random;
 pub(crate) use token_bucket::TokenBucket;
 
-/// A throttle's way of selecting work.
+/// The method by which a throttle selects the work that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleKind {
     /// Passes a share of the work, evenly spread (paper 000 §3.4).
@@ -33,8 +33,8 @@ pub enum ThrottleKind {
     Random,
     /// Passes work at a rate, and short bursts above the rate (RFC 7415 §3.5.1).
     LeakyBucket,
-    /// Passes work at a rate. Pieces that the rate allowed but that did not arrive can pass later,
-    /// in a burst.
+    /// Passes work at a rate. If less work arrives than the rate allows, the unused part of the
+    /// rate can be used later, in a burst.
     TokenBucket,
     /// Passes work at a rate, with a minimum time between two pieces.
     Gapping,
@@ -45,7 +45,7 @@ impl ThrottleKind {
     pub const ALL: [Self; 5] =
         [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
 
-    /// Returns the name in configurations.
+    /// Returns the name of the kind of throttle in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deterministic => "deterministic",
@@ -87,10 +87,10 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// Returns the throttle with `part` of one piece, 0 to 1, left over at the start. If many
-    /// senders obey one server, each starts with another part. Otherwise the first piece of every
-    /// sender would be rejected, and the next pieces would pass together. Only the deterministic
-    /// throttle has such a remainder.
+    /// Returns the throttle with an accumulated share of `part`, 0 to 1. If many senders obey one
+    /// server, each sender starts with another value. Otherwise all senders would reject their
+    /// first piece, and pass a later piece at the same time. Only the deterministic throttle
+    /// accumulates shares.
     pub fn starting_at(mut self, part: f64) -> Self {
         if let Pick::Deterministic(throttle) = &mut self.pick {
             throttle.start_at(part);

@@ -11,8 +11,9 @@
 //! There are three signals. The first is the occupancy ρ of the processor, smoothed over 0.3 s. The
 //! second is the rate of new calls λ. The third is the processor time of a call, `s₁` with state
 //! and `s₀` without ([`cost`]). Occupancy cannot exceed 1, so the work of unserved calls is added
-//! to it. These are the calls that were rejected because of the processor, and the calls that wait,
-//! as if they had to be served within a second.
+//! to it. Unserved calls are those that were rejected because of the processor, and those that
+//! wait. Waiting calls count as if they had to be served within a second. `q` is the share of the
+//! calls that is served with state:
 //!
 //! ```text
 //! ρ' = ρ + (rejected per second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
@@ -20,20 +21,20 @@
 //!
 //! # When it trips
 //!
-//! `q` is the share of the calls that is served with state. It falls as soon as ρ' exceeds the
-//! target τ. The state costs `q·λ·(s₁ − s₀)` of the processor. So `q` falls by half of the amount
-//! that would correct the excess. It falls by at most a quarter in one period, because the process
-//! may have stood still in that period:
+//! `q` falls as soon as ρ' exceeds the target τ. Service with state costs the part `q·λ·(s₁ − s₀)`
+//! of the processor more than service without it. In each period, `q` falls by half of the amount
+//! that would correct the excess. It falls by at most a quarter, because a measurement is wrong if
+//! the process stood still in the period:
 //!
 //! ```text
 //! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
 //! ```
 //!
-//! τ is a tenth below the target of the law in force, if that is an occupancy, and at most
+//! τ is a tenth below the occupancy that the law in force aims at, if it aims at one, and at most
 //! [`occupancy_max`](TierSettings::occupancy_max). If τ were equal to the law's target, the law and
 //! the tiers would react to the same excess, and some calls would be rejected that can be served
 //! without state. If τ were higher, the law would keep ρ below τ, and `q` would never fall. A law
-//! that reads a delay trips later, only when the processor is full.
+//! that reads a delay trips only when the processor is full, which is later.
 //!
 //! # How it recovers
 //!
@@ -46,7 +47,8 @@
 //! # Cold start
 //!
 //! All calls are served with state. Until `s₀` has been measured, it is assumed to be two thirds of
-//! `s₁`. Until anything was measured, `q` falls by a quarter in each period of excess.
+//! `s₁`. Until any cost has been measured, `q` falls by a quarter in each period in which ρ'
+//! exceeds τ.
 //!
 //! # Which calls
 //!
@@ -58,9 +60,9 @@
 //! `s₁` and `s₀` do not include work outside service (reception, sending). Service with state sends
 //! more. So the measured difference is too small, and the steps would be too large, in practice by
 //! a factor of at most two. Therefore a step is halved. If measurements show that state costs
-//! nothing, `q` rises to 1 and stays there. Messages of pools that are always in one tier count
-//! like the messages of the calls that are divided here. At τ, a law that acts on the occupancy of
-//! a tenth of a second may reject one call in a thousand, during a short burst.
+//! nothing, `q` rises to 1 and stays there. Some pools always serve their calls in one tier. Their
+//! messages count in `s₁` and `s₀` too. While the occupancy is τ, a law that acts on the occupancy
+//! of a tenth of a second may reject one call in a thousand, during a short burst.
 //!
 //! # Source
 //!
@@ -80,38 +82,41 @@ use crate::throttle::Deterministic;
 
 use cost::CallCosts;
 
-/// τ as a fraction of a law's target.
+/// τ, the target occupancy, as a fraction of the occupancy that the law in force aims at.
 const LEAD: f64 = 0.9;
 
-/// Distance below τ at which the share may rise.
+/// The share of calls with state may rise while ρ', the occupancy with the unserved work, is at
+/// least this far below the target τ.
 const BAND: f64 = 0.05;
 
-/// The change of the share in one step, as a part of the change that would correct the excess.
+/// The change of the share of calls with state in one step, as a part of the change that would
+/// bring the occupancy to its target.
 const GAIN: f64 = 0.5;
 
-/// The largest amount by which the share falls in one period.
+/// The largest amount by which the share of calls with state falls in one period.
 const FALL: f64 = 0.25;
 
-/// The largest amount by which the share rises in one second.
+/// The largest amount by which the share of calls with state rises in one second.
 const RISE: f64 = 0.2;
 
-/// Time without a fall after which the share may rise.
+/// Time after the last fall of the share of calls with state before the share may rise.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Time in seconds in which waiting work should be served.
+/// Time in seconds within which the waiting calls should be served.
 const BACKLOG_TIME_S: f64 = 1.0;
 
-/// Time constant of the filters, s.
+/// Time constant of the low-pass filters of the occupancy and of the rate of new calls, in seconds.
 const FILTER_S: f64 = 0.3;
 
-/// `s₀` as a fraction of `s₁` until it is measured.
+/// The cost `s₀` of a call without state, as a fraction of the cost `s₁` with state, until `s₀` is
+/// measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
-/// Minimum number of new calls between two adjustments of the share, unless [`PERIOD_MAX`] has
-/// passed.
+/// Minimum number of new calls between two changes of the share of calls with state, unless
+/// [`PERIOD_MAX`] has passed.
 const CALLS: u64 = 30;
 
-/// The longest time between two adjustments of the share.
+/// The longest time between two changes of the share of calls with state.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
 /// The kind of service that a call gets.
@@ -129,7 +134,7 @@ impl Tier {
     /// All tiers.
     pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the tier in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateful => "stateful",
@@ -144,7 +149,8 @@ pub struct TierSettings {
     /// Occupancy of the processor up to which all calls are served with state. It is above 0 and at
     /// most 1. The default is 0.85.
     pub occupancy_max: f64,
-    /// The shortest time between changes of the share. The default is 100 ms.
+    /// The shortest time between two changes of the share of calls with state. The default is 100
+    /// ms.
     pub period: Duration,
 }
 
@@ -158,19 +164,19 @@ impl Default for TierSettings {
 #[derive(Clone, Debug)]
 pub struct Tiers {
     settings: TierSettings,
-    /// q: the share served with state, 0 to 1.
+    /// q: the share of new calls that is served with state, 0 to 1.
     share: f64,
     /// τ: the target occupancy.
     target: f64,
     throttle: Deterministic,
     costs: CallCosts,
-    /// ρ: the occupancy.
+    /// ρ: the smoothed occupancy.
     occupancy: LowPass,
-    /// λ: the new calls/s.
+    /// λ: the smoothed rate of new calls, in calls/s.
     rate: LowPass,
-    /// Time of the last fall of the share.
+    /// Time of the last fall of `share`.
     fell: Timestamp,
-    /// The reading at the start of the current period, or `None` before the first.
+    /// The reading at the start of the current period, or `None` before the first period.
     since: Option<Reading>,
     /// New calls in the current period.
     begun: u64,
@@ -230,8 +236,9 @@ impl Tiers {
         self.refused += 1;
     }
 
-    /// Takes a reading of the processor, and sets the share when a period is over. `waiting` new
-    /// calls are in the queue. `aimed_at` is the occupancy that the law in force aims at, if any.
+    /// Takes a reading of the processor, and sets the share of calls with state when a period is
+    /// over. `waiting` new calls are in the queue. `aimed_at` is the occupancy that the law in
+    /// force aims at, if any.
     pub fn on_reading(&mut self, processor: Reading, waiting: usize, aimed_at: Option<f64>) {
         let Some(since) = self.since else {
             self.since = Some(processor);
@@ -271,8 +278,8 @@ impl Tiers {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }
 
-    /// Returns the change of the share after a period of `passed`. `unserved` is the number of
-    /// calls a second that were not served, because they were rejected or wait.
+    /// Returns the change of the share of calls with state after a period of `passed`. `unserved`
+    /// is the number of calls a second that were not served, because they were rejected or wait.
     fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
         let rise_max = RISE * passed.as_secs_f64();
         if self.costs.is_state_free() {

@@ -16,20 +16,19 @@ impl<T: Copy> Trail<T> {
         Self { k, taken: VecDeque::with_capacity(k) }
     }
 
-    /// Returns the newest measurement, or `None` before the first since the start or the last
+    /// Returns the newest measurement, or `None` if there is none since the start or the last
     /// [`clear`](Self::clear).
     pub(crate) fn newest(&self) -> Option<T> {
         self.taken.back().copied()
     }
 
-    /// Adds a measurement. Returns the oldest of the last k measurements, or `None` until there are
-    /// k.
+    /// Adds a measurement. Returns the oldest of the last k measurements, or `None` while there are
+    /// fewer than k.
     pub(crate) fn push(&mut self, newest: T) -> Option<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }
     }
 
-    /// Forgets all measurements.
     pub(crate) fn clear(&mut self) {
         self.taken.clear();
     }

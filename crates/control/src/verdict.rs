@@ -10,13 +10,14 @@ pub enum Verdict {
     Admit(Ticket),
     /// The work is rejected.
     Refuse(Reason),
-    /// The work is a retransmission and can be dropped: its original waits, or was served and the
-    /// queue has no room.
+    /// The work is a retransmission and can be dropped. Its original waits, or its original was
+    /// served and the queue has no room for the retransmission.
     Absorb,
 }
 
-/// A ticket of the gate, which the queue keeps with a piece of work. Each piece has one ticket. So
-/// each piece is counted once, even if the decision on it has been forgotten.
+/// A record that the gate issues for a piece of work in the queue. The queue keeps it with the
+/// work. Each piece has one ticket, so the gate counts it once, even if the decision on it has been
+/// forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) bucket: Bucket,
@@ -43,8 +44,8 @@ impl Ticket {
         self.again
     }
 
-    /// Returns the bucket in which the work is counted and waits. Work that claims priority may
-    /// have been admitted without priority.
+    /// Returns the bucket in which the work is counted and waits. Work that asks for priority may
+    /// be in another bucket than [`Bucket::Priority`].
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }
@@ -55,13 +56,13 @@ impl Ticket {
 pub enum Reason {
     /// The law does not admit the work.
     Law,
-    /// The work repeats work that was rejected.
+    /// The work is a retransmission of work that was rejected.
     Again,
-    /// The rank of the work is below the law's floor.
+    /// The rank of the work is below the lowest rank that the law admits.
     Rank,
     /// The work waited in the queue for longer than the law allows.
     Stale,
-    /// Earlier copies of the work were probably dropped, and too many other pieces wait.
+    /// Earlier copies of the message were probably dropped, and too much other work waits.
     Late,
     /// The queue is full.
     QueueFull,
@@ -73,12 +74,12 @@ pub enum Reason {
     Stopping,
     /// The source has used up its share of the admitted work, or of the room in the queue.
     SourceShare,
-    /// The source has exceeded its limit.
+    /// The source has exceeded the limit that applies to it.
     SourceLimit,
     /// All possible back ends have asked for fewer requests.
     Feedback,
-    /// The peer that sent the work takes no part in feedback, or does not obey it, and has used up
-    /// its share.
+    /// The peer that sent the work has used up its share of this server, and takes no part in
+    /// feedback or does not obey it.
     PeerShare,
 }
 
@@ -100,7 +101,7 @@ impl Reason {
         Self::PeerShare,
     ];
 
-    /// Returns the name in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Law => "law",
@@ -119,7 +120,7 @@ impl Reason {
         }
     }
 
-    /// Returns the meaning of the reason: a sentence for operators.
+    /// Returns an explanation of the reason: a sentence for operators.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Law => {

@@ -1,18 +1,18 @@
 //! Detection of sources that send more than allowed.
 //!
 //! A source is detected when it has sent more than the allowed number of messages in each of
-//! several consecutive seconds. The last of these seconds need not be complete. So if `seconds` is
-//! 1, a flood is detected in a fraction of a second. All messages of a source count on arrival,
-//! including retransmissions, because repetitions of one message are a flood as well. Sources for
-//! which the table has no room are not detected. A source with a weight may send that many times as
-//! much.
+//! several consecutive seconds. In the last of these seconds, the source is detected as soon as it
+//! exceeds the number. So if one second is enough, a flood is detected within a fraction of it. All
+//! messages of a source count on arrival, including retransmissions, because repetitions of one
+//! message are a flood as well. Sources for which the table has no room are not detected. A source
+//! with the weight w may send w times as much.
 
 use tidegate_world::{Stream, Timestamp};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The shortest time over which a rate is measured, because a few simultaneous messages are not a
-/// high rate.
+/// The shortest time, in nanoseconds, over which a rate is measured. Over a shorter time, a few
+/// simultaneous messages would look like a high rate.
 const MEASURED_MIN: u64 = SECOND / 10;
 
 use crate::source_table::SourceTable;
@@ -28,12 +28,15 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// Number of the second in which the last message arrived, counted from the start.
+    /// Number of the second in which the last message of the source arrived, counted from the
+    /// start.
     second: u64,
-    /// Arrival of the first message in this second, in nanoseconds from the start of the second.
+    /// Arrival of the first message in the second `second`, in nanoseconds from the start of this
+    /// second.
     first: u32,
     count: u32,
-    /// Number of consecutive seconds, just before this second, in which the source sent too much.
+    /// Number of consecutive seconds just before the second `second` in which the source sent too
+    /// much.
     row: u32,
 }
 

@@ -2,29 +2,29 @@
 //!
 //! Signal: α, the accepted part of all messages over the last `k` measurements, which are taken
 //! every `measure` messages. All kinds of messages count, even those that are never rejected. At
-//! each measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
-//! the target. Recovers by the same factor, which is larger if more messages were rejected. Cold
-//! start: f = 1, and nothing happens before k measurements.
+//! each measurement the admitted share f changes, without smoothing: f ← clamp(f_min, (α_targ/α)·f,
+//! 1). Trips whenever α exceeds the target. Recovers by the same factor α_targ/α, which is larger
+//! if more messages were rejected. Cold start: f = 1, and nothing happens before k measurements.
 //!
 //! Known bias: the law does not see the load. If everything is accepted, α is above the target. So
-//! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 %
-//! are rejected. Under load the law admits the share α_targ, however high the load is. This is
-//! right for one load only. If the other messages of a call are never rejected, α counts them as
+//! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 % of
+//! the calls are rejected. Under load the law admits the share α_targ, however high the load is.
+//! This is right for one load only. If only new calls are rejected, α counts all other messages as
 //! accepted. Then the rejected share of the calls is several times 1 − α_targ.
 //!
 //! If `sustainable` is set, α is instead the rate of admitted calls divided by this sustainable
 //! rate, as in the law for telephone switches from which the paper's law comes (Kasera et al.
 //! 2001). Then f falls when more calls are admitted than can be served, in proportion to the
-//! excess. The result depends on the configured rate: if it is half of the true rate, the goodput
-//! is halved.
+//! excess. The result depends on the configured rate: if this rate is half of what the server can
+//! sustain, the goodput is halved.
 //!
 //! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α.
 //! The law cannot accept them with any f. If they counted as rejected, full back ends would raise
-//! f. If they counted as accepted, full back ends would lower f. The occupancy, which
-//! [`aro`](super::aro) measures as well, includes their cost.
+//! f. If they counted as accepted, full back ends would lower f. The cost of rejecting these calls
+//! is part of the occupancy, which the law [`aro`](super::aro) measures as well.
 //!
-//! An interval without messages is not a measurement. After a whole window of such intervals, f is
-//! 1 again.
+//! An interval without messages is not a measurement. After k such intervals in a row, f is 1
+//! again.
 //!
 //! Source: paper 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
@@ -108,20 +108,20 @@ impl Measuring for Acceptance {
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The lower limit of a measured acceptance of messages: `f_min`. When everything is rejected,
-    /// it keeps the factor finite.
+    /// The lower limit `f_min` of the measured acceptance. It keeps the factor finite when every
+    /// message is rejected.
     least: f64,
-    /// Sustainable rate of new sessions a second, or `None` if the acceptance of messages is
-    /// measured.
+    /// Sustainable rate of new sessions a second, or `None` if α is the accepted share of all
+    /// messages.
     sustainable_cps: Option<f64>,
     trail: Trail<Counts>,
     k: usize,
-    /// Consecutive intervals without messages.
+    /// Number of consecutive intervals without messages.
     silent: usize,
 }
 
-/// Counts of messages or sessions since the start. Rejections because of full back ends are
-/// excluded.
+/// Counts of messages and of admitted sessions since the start. Messages that were rejected because
+/// of full back ends are excluded.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,
@@ -144,8 +144,8 @@ impl Estimate {
         }
     }
 
-    /// Takes a measurement. `arrived` messages have come since the last one. Returns the factor for
-    /// the admitted share, or `None` if it is not known.
+    /// Takes a measurement. `arrived` messages have come since the previous one. Returns the factor
+    /// by which the admitted share changes, or `None` if the factor is not known.
     pub(super) fn factor(
         &mut self,
         now: Timestamp,

@@ -1,23 +1,23 @@
-//! Acceptance rate and occupancy, the stricter of the two.
+//! Acceptance rate and occupancy: the admitted share follows the stricter of the two.
 //!
-//! Signals: the occupancy ρ̂ as in [`occupancy`], and the acceptance α as in
-//! [`acceptance`], both over the last `k` measurements, which are taken every
-//! `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α =
-//! (α_targ/α)·f. In both formulas, f is the combined share. Trips when ρ̂ or α exceeds its target.
-//! Recovers when both are below their targets, by the smaller of the two factors. Cold
+//! Signals: the occupancy ρ̂ as in [`occupancy`], and the acceptance α as in [`acceptance`], both
+//! over the last `k` measurements, which are taken every `measure` messages. f ← clamp(f_min,
+//! min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α = (α_targ/α)·f. In both formulas, f is the
+//! admitted share itself: the factors do not have a share each. Trips when ρ̂ or α exceeds its
+//! target. Recovers when both are below their targets, by the smaller of the two factors. Cold
 //! start: f = 1, and nothing happens before k measurements.
 //!
-//! Known bias of the law as printed: f_α treats complete acceptance as an overload. *Without any
-//! load* α is 1, so f falls by 5 % a measurement until the window of k measurements contains enough
-//! rejections. Then α is below its target, and f rises to 1 until the rejections have left the
-//! window. So f cycles between about 0.8 and 1, and some 7 % of the calls are rejected although the
-//! server has time for them. Under load f_ρ is smaller from the start, and the law acts like
-//! [`occupancy`], except that f_α delays each recovery. It serves the fewest calls a second of the
-//! paper's three laws (paper 000 §6.6; §6.5 calls it "very aggressive").
+//! Known bias of the law as the paper describes it: f_α treats complete acceptance as an overload.
+//! *Without any load* α is 1, so f falls by 5 % a measurement until the window of k measurements
+//! contains enough rejections. Then α is below its target, and f rises to 1 until the rejections
+//! have left the window. So f cycles between about 0.8 and 1, and some 7 % of the calls are
+//! rejected although the server has time for them. Under load f_ρ is smaller from the start, and
+//! the law acts like [`occupancy`], except that f_α delays each recovery. It serves the fewest
+//! calls a second of the paper's three laws (paper 000 §6.6; §6.5 calls it "very aggressive").
 //!
 //! If `sustainable` is set, α is the rate of admitted calls divided by this sustainable rate. Then
-//! α does what the paper intends: it shows by how much the server is overloaded, which ρ cannot
-//! show above 1, and it has no effect without load.
+//! α does what the paper intends: it shows by how much the server is overloaded, and has no effect
+//! without load. ρ cannot show an overload, because it is never above 1.
 //!
 //! Source: paper 000 §3.2, equations 4 and 5.
 

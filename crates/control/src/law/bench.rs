@@ -6,7 +6,6 @@ use tidegate_world::Timestamp;
 
 use crate::{Allowance, Bucket, Control, Entry, Law, Service, Signals};
 
-/// A law with its signals and its control.
 pub(super) struct Bench {
     pub law: Box<dyn Law>,
     pub signals: Signals,
@@ -55,8 +54,8 @@ impl Bench {
         self.service();
     }
 
-    /// Serves `count` calls with this latency. When each is served, `behind` calls are in the
-    /// queue. Returns the window.
+    /// Serves `count` calls with a latency of `ms` milliseconds each. While each of them is served,
+    /// `behind` calls wait in the queue. Returns the window.
     pub fn served(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
         self.signals.service = Service {
             is_session: true,
@@ -70,7 +69,6 @@ impl Bench {
         self.window()
     }
 
-    /// Returns the window for new calls.
     #[track_caller]
     pub fn window(&self) -> f64 {
         match self.allowance() {
@@ -79,7 +77,6 @@ impl Bench {
         }
     }
 
-    /// Returns the allowance for new calls.
     pub fn allowance(&self) -> Allowance {
         self.control.admit(Bucket::Session)
     }

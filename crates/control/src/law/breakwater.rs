@@ -1,17 +1,18 @@
-//! Breakwater: credits limit the calls in the server. The delay of its queue sets the number of
-//! credits.
+//! Breakwater: a number of credits limits the calls in the server. The delay in the queue
+//! determines this number.
 //!
 //! Signal: d, the wait of the last new call taken from the queue, or 0 if the queue is empty. Every
-//! `t_c`: if d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the
-//! target d_t. The step down is larger the further d exceeds d_t. A call that has waited 2·d_t is
-//! rejected when its turn comes. Recovers by one credit a step while d is below its target, from
-//! the minimum of one credit up to the maximum. Cold start: the maximum.
+//! `t_c` the number of credits C changes: if d is below its target d_t, C ← C + 1, else C ← C·max(1
+//! − β·(d − d_t)/d_t, ½). Trips when d reaches d_t. A step down is larger the further d exceeds
+//! d_t. A call that has waited 2·d_t is rejected when its turn comes. Recovers by one credit a step
+//! while d is below its target, from the minimum of one credit up to the maximum. Cold start: the
+//! maximum.
 //!
-//! In Breakwater the clients hold the credits and send nothing without one, so it rejects almost
-//! nothing. Here the server keeps the credits, and rejects a call for which there is none. As in
-//! Breakwater, the credits limit the calls that are in the server at the same time. So they are a
-//! window, not a rate. A window needs no estimate of the capacity, and admits a call as soon as
-//! another has left.
+//! In Breakwater itself, the clients hold the credits, and send nothing without a credit. So its
+//! servers reject almost nothing. Here the server keeps the credits, and rejects a call for which
+//! there is none. As in Breakwater, the credits limit the calls that are in the server at the same
+//! time. So they are a window, not a rate. A window needs no estimate of the capacity, and admits a
+//! call as soon as another has left.
 //!
 //! Single requests, such as REGISTER, and calls with priority do not change d, because usually they
 //! wait in queues of their own. A window of the same size limits the single requests that wait.
@@ -24,7 +25,7 @@
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
 //! caladan, `breakwater/src/bw_server.c`: β is 0.02. A step down keeps at least half of the
 //! credits, and a step up adds at least one. Calls are rejected after twice the target. d_t is 40 %
-//! of the promised delay.
+//! of the delay that is promised to clients.
 
 use std::time::Duration;
 
@@ -111,7 +112,7 @@ struct Breakwater {
     increase: f64,
     decrease: f64,
     credits_max: f64,
-    /// d: the wait of the last new call taken from the queue.
+    /// d: the wait of the new call that was taken from the queue last.
     delay: Duration,
     /// C: the number of credits.
     credits: f64,

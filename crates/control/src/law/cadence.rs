@@ -1,18 +1,17 @@
-//! The time of the next measurement, for laws that count messages.
+//! The schedule of measurements, for laws that measure after a number of messages.
 //!
 //! Paper 000 §6.3: measuring takes time, but if the law measures too rarely, the queue overflows
 //! before the law notices the overload. A law declares overload when its smoothed signal exceeds a
-//! threshold `min`: the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. An
-//! average with weight w lags by 1/w measurements, and these must take place while the signal rises
-//! from `min` to 1. To act before a queue of Q messages overflows, the law must measure at least
-//! every Q·(1−min)·w messages (equation 12, or 11 with w = 1). To notice an overload within t
-//! seconds at R messages a second, it must measure at least every t·R·(1−min)·w messages (equation
-//! 13). `measure = 0` uses the smaller of the two numbers, computed from the observed rate and the
-//! size of the queue.
+//! threshold `min`, such as the target occupancy ρ_targ. An average with weight w lags by 1/w
+//! measurements, and these must take place while the signal rises from `min` to 1. To act before a
+//! queue of Q messages overflows, the law must measure at least every Q·(1−min)·w messages
+//! (equation 12, or 11 with w = 1). To notice an overload within t seconds at R messages a second,
+//! it must measure at least every t·R·(1−min)·w messages (equation 13). `measure = 0` uses the
+//! smaller of the two numbers, computed from the observed rate and the size of the queue.
 //!
 //! If few messages arrive, this number of messages takes long. So a measurement is also due after a
 //! second. A law with this cadence asks for a tick of [`PATIENCE`], because without messages
-//! nothing else triggers it.
+//! nothing else triggers a measurement.
 
 use std::time::Duration;
 
@@ -52,9 +51,8 @@ pub(crate) static ACCEPT: Param = Param {
 /// The longest time between two measurements, however few messages arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A law that measures only when its [`Cadence`] says so, and decides by these measurements.
+/// A law that measures only when its [`Cadence`] says that a measurement is due.
 pub(crate) trait Measuring: std::fmt::Debug + Send {
-    /// Returns the cadence of the law.
     fn cadence(&mut self) -> &mut Cadence;
 
     /// Handles an arrival or a tick. Measures if a measurement is due.
@@ -100,19 +98,19 @@ impl<M: Measuring> Law for M {
 pub(crate) struct Cadence {
     every: Every,
     accepts: bool,
-    /// Number of messages so far, and whether the last of them has just arrived.
+    /// Number of messages that have arrived.
     seen: u64,
+    /// True if the last call of [`is_due`](Self::is_due) was at an arrival, not at a tick.
     at_arrival: bool,
-    /// Time and number of messages at the last measurement.
+    /// Time of the last measurement, and number of messages that had arrived by then.
     taken: (Timestamp, u64),
 }
 
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// Measures so often that the law acts in time. `step` is (1−min)·w, the part of an overload
-    /// that one measurement shows. `notice_s` is the time within which the law must notice an
-    /// overload.
+    /// Measures so often that the law acts before the queue overflows and within `notice_s`
+    /// seconds. `step` is the factor (1−min)·w of equations 12 and 13.
     InTime {
         step: f64,
         notice_s: f64,
@@ -121,8 +119,9 @@ enum Every {
 }
 
 impl Cadence {
-    /// Creates the cadence with the values of the parameters above. The law declares overload above
-    /// `threshold`, and smooths its signal with `weight`. A weight of 1 means no smoothing.
+    /// Creates the cadence with the values of [`MEASURE`], [`NOTICE`] and [`ACCEPT`]. The law
+    /// declares overload above `threshold`, and smooths its signal with `weight`. A weight of 1
+    /// means no smoothing.
     pub(crate) fn new(values: &Values, threshold: f64, weight: f64) -> Self {
         let every = match values.of(&MEASURE) as u64 {
             0 => Every::InTime {
@@ -141,7 +140,7 @@ impl Cadence {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
 
-    /// Returns whether a measurement is due. Called at each arrival and each tick.
+    /// Returns whether a measurement is due. Must be called at each arrival and each tick.
     pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
         let before = std::mem::replace(&mut self.seen, signals.messages);
         self.at_arrival = signals.messages > before;

@@ -1,24 +1,25 @@
-//! Cinnamon: a PID controller sets the share of ranks that is rejected, from the number of calls
-//! that enter and leave the queue.
+//! Cinnamon: each call has a random rank, and calls of low rank are rejected. A PID controller sets
+//! the rejected share of ranks from the numbers of calls that enter and leave the queue.
 //!
-//! Signal: the new calls that entered the queue (in) and that were taken from it (out) in the last
-//! `t_c`, and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e
-//! of ranks is rejected. There is no D part. Trips when a call has waited `timeout` and is rejected
-//! when its turn comes, or when there is no room in the queue for a call. Before that nothing is
-//! rejected. Recovers when free places make e negative. Cold start: not tripped, 20 places in
-//! flight.
+//! Signal: the number of new calls that entered the queue (in) and that were taken from it (out) in
+//! the last `t_c`, and the number of free places for calls in flight (free). e = (in − (out +
+//! free))/out, and the rejected share of ranks is K_p·e + K_i·∫e. The controller has no D part.
+//! Trips when a call has waited `timeout` and is rejected when its turn comes, or when there is no
+//! room in the queue for a call. Before that nothing is rejected. Recovers when free places make e
+//! negative. Cold start: not tripped, 20 places in flight.
 //!
 //! L, the number of places in flight, follows the latency. After each interval of at least 50
-//! calls, L ← L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these
-//! intervals, the least is forgotten. If the covariance of calls in flight and throughput shows
-//! that more calls in flight meant less throughput, L is halved. Without this rule, a least latency
-//! from an overload would raise L, and the larger L would then raise the next least latency.
+//! calls, L ← L·max(least/p90, ½) + √L, where p90 is the 90th percentile of the latency and least
+//! is the lowest p90 so far. After 50 of these intervals, the lowest p90 is forgotten. L is then
+//! halved if the covariance of calls in flight and throughput is negative: more calls in flight
+//! meant less throughput. Without this rule, a lowest p90 from an overload would raise L, and the
+//! larger L would raise the next lowest p90.
 //!
-//! All of this counts calls. Single requests, such as REGISTER, and calls with priority are not
-//! included, and the law admits all of them.
+//! All these numbers count new calls. Single requests, such as REGISTER, and calls with priority
+//! are not included, and the law admits all of them.
 //!
-//! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
-//! rank. This processor works on one call at a time: the first L calls of its queue count as in
+//! At Uber, other servers work on the calls in flight, and calls beyond L wait in a queue by rank.
+//! A Tidegate server works on one call at a time. So the first L calls of its queue count as in
 //! flight.
 //!
 //! Known bias: the controller acts twice a second, and its error counts places in a queue. A server
@@ -26,9 +27,10 @@
 //! rejected until a call was late. After that, the integral needs more steps the larger the
 //! overload is. One step adds K_i·t_c·e, which is 0.7·e.
 //!
-//! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023: error, gains, the
-//! timeout, which is a third of the caller's timeout, the p90 and the covariance. The code is not
-//! public: √L, halving and the numbers of calls and intervals are our reading of the figures.
+//! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023. They describe the
+//! error, the gains, the timeout (a third of the caller's timeout), the p90 and the covariance. The
+//! code is not public: √L, halving and the numbers of calls and intervals are our reading of the
+//! figures.
 
 use std::time::Duration;
 
@@ -109,18 +111,18 @@ pub(crate) static ENTRY: Entry = Entry {
 struct Cinnamon {
     timeout: Duration,
     interval: Duration,
-    /// The gains K_p and K_i.
+    /// The proportional gain K_p and the integral gain K_i of the controller.
     gains: (f64, f64),
     seen: Seen,
     tripped: bool,
     /// The integral part, K_i·∫e.
     integral: f64,
-    /// The rejected share of ranks.
+    /// The share of ranks that is rejected, 0 to 1.
     rejected: f64,
     tuner: Tuner,
 }
 
-/// The counts of the queue at a step.
+/// Counts of new calls at one step of the controller.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Calls that wait. Other messages take no places, even if they wait in the same queue.
@@ -138,16 +140,17 @@ impl Seen {
     }
 }
 
-/// The tuner that sets the number of places in flight.
+/// The state from which the number of places for calls in flight is computed.
 #[derive(Debug)]
 struct Tuner {
     limit: f64,
     limit_max: f64,
     latencies: Latencies,
     least_s: f64,
-    /// Calls taken since the last interval ended.
+    /// Calls taken from the queue since the last interval ended.
     taken: f64,
-    /// Calls in flight and calls taken, for each interval since the least latency was forgotten.
+    /// Calls in flight and calls taken from the queue, for each interval since `least_s` was last
+    /// reset.
     intervals: Vec<(f64, f64)>,
 }
 
@@ -155,7 +158,7 @@ const LIMIT_START: f64 = 20.0;
 const LIMIT_MIN: f64 = 1.0;
 const CALLS_MIN: u64 = 50;
 const INTERVALS: usize = 50;
-/// The smallest factor by which an interval changes the limit.
+/// The smallest factor by which the gradient multiplies the limit at the end of an interval.
 const GRADIENT_MIN: f64 = 0.5;
 
 impl Tuner {
@@ -170,8 +173,8 @@ impl Tuner {
         }
     }
 
-    /// Ends an interval if it has enough calls. `taken` calls were taken since the last step, and
-    /// `waiting` calls wait now.
+    /// Ends an interval if it has enough calls. `taken` calls were taken from the queue since the
+    /// last step, and `waiting` calls wait now.
     fn step(&mut self, waiting: f64, taken: f64) {
         self.taken += taken;
         if self.latencies.count() < CALLS_MIN {

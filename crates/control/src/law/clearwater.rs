@@ -14,15 +14,15 @@
 //! limited either.
 //!
 //! After a second without calls, the old rate has no meaning. Then a rate below the initial rate is
-//! set to the initial rate, and the latency to its target. Clearwater has no such rule: after a
-//! night without calls it rejects the first calls at the rate of the last overload. A minimum rate
-//! prevents starvation.
+//! set to the initial rate, and the latency to its target. Clearwater itself has no such rule:
+//! after a night without calls, the rate of the last overload still limits the first calls. A
+//! minimum rate prevents starvation.
 //!
 //! Known bias: the law acts after a number of calls, not after a time. So it is slow when few calls
 //! are admitted. Latency is measured when a call leaves the queue. So the law learns the latency of
 //! a call that is admitted now only after all calls ahead of it. With Clearwater's own bucket of
-//! 1,000 and 100 calls a second, the rate grows by 500 at once. The throttle should be the token
-//! bucket, with a depth of the same size.
+//! 1,000 and 100 calls a second, the rate grows by 500 at once. The throttle should be a token
+//! bucket with a depth of `bucket`.
 //!
 //! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
 //! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the rate
@@ -108,17 +108,17 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values: &Values| Box::new(Clearwater::new(values)),
 };
 
-/// Factor by which the rate falls.
+/// The admitted rate is divided by this factor when it falls.
 const DECREASE: f64 = 1.2;
-/// The rate may grow if the error is below this.
+/// The admitted rate may grow if the relative error of the latency is below this.
 const INCREASE_BELOW: f64 = -0.005;
-/// The part of the bucket by which the rate grows if there is no latency.
+/// The part of `bucket` by which the admitted rate grows if the latency is 0.
 const INCREASE: f64 = 0.5;
-/// The part of the rate that must be in use before the rate may grow.
+/// The part of the admitted rate that must be in use before this rate may grow.
 const USED_MIN: f64 = 0.5;
-/// Weight of the newest latency.
+/// Weight of the newest latency in the smoothed latency.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Time without calls after which the rate is reset.
+/// Time without calls after which the admitted rate is set to `rate_start`, if it is lower.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -132,11 +132,11 @@ struct Clearwater {
     rate: f64,
     latency: Ewma,
     calls: u64,
-    /// Time of the last change of the rate, and the number of calls admitted until then.
+    /// Time of the last change of the rate, and the number of calls admitted by then.
     changed: (Timestamp, u64),
-    /// Messages that had asked for a session by the last tick.
+    /// Number of messages that had asked for a session by the last tick.
     arrived: u64,
-    /// Time of the last tick, and the calls that had been offered by then.
+    /// Time of the last tick, and the number of calls that had been offered by then.
     counted: (Timestamp, u64),
     /// The rate of offered calls between the last two ticks.
     offered_cps: f64,
@@ -201,8 +201,8 @@ impl Law for Clearwater {
         control.admit_sessions_at(self.rate, self.offered_cps);
     }
 
-    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
-    /// average over the rest.
+    /// Makes the next tick measure the offered rate from now on. Otherwise this rate would be the
+    /// average over a time without messages.
     fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
         self.counted = (now, signals.flow(Bucket::Session).offered);
     }

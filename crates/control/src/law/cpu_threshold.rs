@@ -2,16 +2,16 @@
 //!
 //! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all
 //! new work is rejected until the next reading. Recovers when a reading is below `limit`. Cold
-//! start: open. After a rest without messages, the first reading begins with the message that ends
-//! the rest.
+//! start: open. After a time without messages, the first reading begins with the message that ends
+//! this time.
 //!
 //! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
 //! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the
 //! processor becomes idle. Callers that are admitted wait for as long as the queue permits. The law
 //! does not notice an overload shorter than `t_c`.
 //!
-//! Source: Oracle, "CPU Overload Protection" (`load-limit`: beyond it, 503 for initial requests; the load
-//! is an average over 5 s); LiveKit, `node_selector.cpu_load_limit`, 0.9.
+//! Source: Oracle, "CPU Overload Protection" (`load-limit`: beyond it, 503 for initial requests;
+//! the load is an average over 5 s); LiveKit, `node_selector.cpu_load_limit`, 0.9.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ impl Law for Threshold {
         self.read = signals.processor;
     }
 
-    /// Starts a reading at the end of a rest. Without this, the reading would be the average over
-    /// the rest.
+    /// Makes the next reading measure the occupancy from now on. Otherwise it would be the average
+    /// over a time without messages.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }

@@ -1,14 +1,15 @@
-//! DAGOR: calls below a floor of ranks are rejected. The floor rises while calls wait too long.
+//! DAGOR: each call has a random rank, and calls with a rank below a floor are rejected. The floor
+//! rises while calls wait too long.
 //!
 //! Signal: the mean wait of new calls before their service, in a window of time or of 2,000 calls,
-//! whichever ends first. Trips when it exceeds 20 ms: the share of ranks that is admitted is
-//! multiplied by 0.95. Recovers slowly, by 0.01 a window: 100 windows from nothing to everything.
-//! Cold start: everything is admitted.
+//! whichever ends first. Trips when this mean exceeds 20 ms: the admitted share of ranks is
+//! multiplied by 0.95. Recovers slowly: the share grows by 0.01 a window, so it needs 100 windows
+//! to grow from 0 to 1. Cold start: everything is admitted.
 //!
 //! A call and its retransmissions have the same fixed rank. While the floor stays the same, the law
-//! rejects a rejected call again, and admits an admitted call again. If requests need several
-//! servers, all servers reject the same requests. So no server works on a request that another
-//! server rejects. This is the purpose of the law.
+//! decides about a retransmission as about the call. If requests need several servers, all servers
+//! reject the same requests. So no server works on a request that another server rejects. This is
+//! the purpose of the law.
 //!
 //! Known bias: the step is 5 % a window, however large the overload. It takes 32 windows to reduce
 //! the share to a fifth, and meanwhile the queue fills. A few calls that waited long can raise the
@@ -102,7 +103,7 @@ struct Dagor {
     calls_max: u32,
     alpha: f64,
     beta: f64,
-    /// Sum of the waits of the calls taken in this window, and their number.
+    /// Sum of the waits of the calls that were taken from the queue in this window.
     waited: Duration,
     calls: u32,
     /// The share of ranks that is admitted.

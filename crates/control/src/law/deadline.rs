@@ -10,8 +10,8 @@
 //! its overflow decides which calls are rejected.
 //!
 //! Source: HAProxy, `timeout queue`: 503 for requests that have waited that long. The default here
-//! follows from SIP: it is a fifth less than T1 (0.5 s), after which callers repeat (RFC 3261
-//! §17.1.1.2).
+//! follows from SIP: it is a fifth less than T1 (0.5 s), after which callers repeat their requests
+//! (RFC 3261 §17.1.1.2).
 
 use std::time::Duration;
 

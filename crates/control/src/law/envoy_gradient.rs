@@ -1,16 +1,18 @@
-//! Envoy's gradient: the latency of calls, compared with the latency of an almost empty server,
-//! sets a window.
+//! Envoy's gradient: a window limits the waiting calls. The law sets it by comparing the latency of
+//! calls with the latency of an almost empty server.
 //!
 //! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` the
-//! law admits only `limit_min` calls at a time until `min_calls` have been served. Their latency is
-//! the least latency, minRTT. At all other times, every `t_c`: g = clamp(½, (1 +
-//! `buffer`)·minRTT/latency, 2), and the window L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds
+//! law admits only `limit_min` calls at a time until `min_calls` have been served. The median of
+//! their latencies is minRTT, the latency of an almost empty server. At all other times, every
+//! `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency, 2), and the window L ← ⌊g·L + √(g·L)⌋, where
+//! latency is the median of the latencies since the last change. Trips when the latency exceeds
 //! minRTT by so much that the headroom √(g·L) does not compensate for it. Recovers by the same
-//! rule, whether the window is used or not. Cold start: it begins with the measurement of minRTT.
+//! rule, whether the window is used or not. Cold start: the law begins with a measurement of
+//! minRTT.
 //!
-//! After five consecutive windows at `limit_min`, minRTT is measured again, because the last value
-//! is probably too low. Envoy makes its intervals up to 15 % longer, at random, so that its hosts
-//! do not measure at the same time. One server does not need this.
+//! If the window stays at `limit_min` for five consecutive intervals, minRTT is measured again,
+//! because the measured minRTT is probably too low. Envoy makes its intervals up to 15 % longer, at
+//! random, so that its hosts do not measure at the same time. A single server does not need this.
 //!
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.
@@ -121,7 +123,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// The limits of g.
+/// The minimum and the maximum of g, the factor by which the window changes.
 const GRADIENT: (f64, f64) = (0.5, 2.0);
 /// Consecutive intervals at the smallest window after which minRTT is measured again.
 const AT_LEAST_MAX: u32 = 5;
@@ -138,11 +140,11 @@ struct Gradient {
     limit: f64,
     /// True if minRTT is being measured.
     measuring: bool,
-    /// Time at which the current measurement of minRTT began, or the last one ended.
+    /// Time at which the current measurement of minRTT began, or at which the last one ended.
     since: Timestamp,
     /// minRTT, in seconds.
     least_s: f64,
-    /// Consecutive intervals at the smallest window.
+    /// Number of consecutive intervals at the smallest window.
     at_least: u32,
     latencies: Latencies,
 }

@@ -5,7 +5,8 @@
 //! tolerance·long/current, 1), and the window L ← 0.8·L + 0.2·(g·L + 4). Trips when `current`
 //! exceeds `long` by so much that the 4 additional calls do not compensate for g < 1. Recovers by
 //! these 4 calls, but only while at least half of the window is in use, because an unused window
-//! proves nothing. Cold start: L = 20, which is also its minimum, so some calls are always admitted.
+//! does not show that the server can serve more calls. Cold start: L = 20, which is also its
+//! minimum, so some calls are always admitted.
 //!
 //! After an overload `long` is too high for a long time. Each call whose response time is less than
 //! half of `long` reduces `long` by a tenth.
@@ -13,12 +14,12 @@
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.
 //!
-//! Known bias: the law has no threshold in seconds. In a long overload, `long` follows `current`, and
-//! only the variation of the response times keeps L small. With a tolerance of 1.5, as in later
+//! Known bias: the law has no threshold in seconds. In a long overload, `long` follows `current`,
+//! and only the variation of the response times keeps L small. With a tolerance of 1.5, as in later
 //! releases of the source, the variation is too small for that: L rises to its maximum, and 200
 //! calls wait at all times. Serving these calls must not take longer than a caller waits. The law
-//! sees a completion only if another message is served right after it. This is so at any load that
-//! matters.
+//! sees the completion of a call only if another message is served right after it. Under a load at
+//! which the window matters, this is so.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
@@ -114,14 +115,14 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Number of first calls that have equal weight in the average (warm-up).
+/// Number of calls at the start that have equal weight in the average (warm-up).
 const WARM_UP: u32 = 10;
-/// The minimum of g.
+/// The minimum of g, the factor by which the window changes.
 const GRADIENT_MIN: f64 = 0.5;
 /// Each call reduces the long average if this average exceeds this multiple of the call's
 /// response time.
 const DRIFT_MAX: f64 = 2.0;
-/// The factor by which such a call multiplies the long average.
+/// The factor by which a call reduces the long average (see [`DRIFT_MAX`]).
 const DRIFT_FACTOR: f64 = 0.9;
 
 #[derive(Debug)]
@@ -130,7 +131,7 @@ struct Gradient2 {
     queue: f64,
     smoothing: f64,
     tolerance: f64,
-    /// Mean response time, s.
+    /// The long average: the mean response time of some 600 calls, in seconds.
     long: Ewma,
     limit: f64,
 }

@@ -1,24 +1,25 @@
 //! Kamailio's ratelimit module, algorithm FEEDBACK: the control that operators run today.
 //!
-//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load. The rejected
-//! share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe. K_i is −25 and the other gains are 0, so
-//! this is an integral controller. Trips when the load exceeds the setpoint. Recovers as Σe grows
-//! again. Cold start: nothing is rejected, and Σe = 0.
+//! Signal: the load of the processor, which a timer reads every 10 s. The error is e = setpoint −
+//! load, and the rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe. K_i is −25 and the
+//! other gains are 0, so this is an integral controller. Trips when the load exceeds the setpoint.
+//! Recovers as Σe grows again. Cold start: nothing is rejected, and Σe = 0.
 //!
-//! Known bias: it is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
+//! Known bias: the law is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
 //! rejections every 10 s. So an overload of 1.5 times the capacity is controlled only after a
-//! minute. Callers give up much earlier. Once Σe is above 0, it grows no further, but it keeps the
-//! last step of a recovery, up to the setpoint. The next overload first has to use up this amount.
-//! Until then, for at most 40 s, all calls are admitted.
+//! minute. Callers give up much earlier. Σe stops growing when it is above 0, but the last step of
+//! a recovery can raise it above 0 by up to the setpoint. In the next overload Σe first has to fall
+//! back to 0. Until then, for at most 40 s, all calls are admitted.
 //!
-//! After a rest without messages, the first load is the average since the message that ended the
-//! rest. In Kamailio the timer never rests.
+//! After a time without messages, the first load is the average since the message that ended this
+//! time. In Kamailio the timer never stops.
 //!
-//! In Kamailio Σe has no lower bound. During an overload it can exceed 100 % of rejections, which
-//! delays the recovery. Here it stops at 100 %. From there, an idle processor recovers within 50 s.
+//! In Kamailio Σe has no lower bound. During an overload Σe can fall far below the value at which
+//! everything is rejected, which delays the recovery. Here Σe stops at this value. From there, the
+//! law recovers within 50 s if the processor is idle.
 //!
-//! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation: timer, K_i. The
-//! setpoint is given with the pipe and has no default there.
+//! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation, which give the
+//! timer and K_i. In Kamailio the setpoint is configured for each pipe and has no default.
 
 use std::time::Duration;
 
@@ -87,9 +88,9 @@ struct Feedback {
     /// The gains K_p, K_i and K_d.
     gains: (f64, f64, f64),
     read: Reading,
-    /// Σe: the sum of all e.
+    /// Σe: the sum of all errors e, within limits.
     sum: f64,
-    /// e at the last step.
+    /// e: the setpoint minus the load, at the last step.
     error: f64,
     /// The rejected share in percent.
     percent: f64,
@@ -100,8 +101,8 @@ impl Law for Feedback {
         self.read = signals.processor;
     }
 
-    /// Starts a reading at the end of a rest. Without this, the reading would be the average over
-    /// the rest.
+    /// Makes the next reading measure the load from now on. Otherwise it would be the average over
+    /// a time without messages.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }

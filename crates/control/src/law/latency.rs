@@ -22,7 +22,7 @@ pub(super) fn in_use(signals: &Signals) -> u64 {
     signals.in_window(Bucket::Session) + 1
 }
 
-/// The latencies in a window.
+/// The latencies of the calls served since the last [`take`](Self::take).
 #[derive(Debug)]
 pub(super) struct Latencies {
     us: Histogram<u32>,
@@ -42,8 +42,8 @@ impl Latencies {
         self.us.len()
     }
 
-    /// Ends the window. Returns the latency at this quantile in seconds, accurate to 1 % and at
-    /// least 1 µs, or `None` without calls.
+    /// Removes all latencies. Returns their value at this quantile in seconds, accurate to 1 % and
+    /// at least 1 µs, or `None` if there were no latencies.
     pub(super) fn take(&mut self, quantile: f64) -> Option<f64> {
         let us = (!self.us.is_empty()).then(|| self.us.value_at_quantile(quantile));
         self.us.reset();

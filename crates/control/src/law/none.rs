@@ -1,9 +1,9 @@
 //! No control.
 //!
-//! Signal: none. Everything is admitted. Messages without room in the queue are lost or rejected.
-//! Beyond its capacity such a server works on calls that the callers have given up. With a longer
-//! queue, each answer comes later, and more retransmissions are in the queue. This law is the
-//! baseline for all other laws.
+//! Signal: none. Everything is admitted. A message for which the queue has no room is lost or
+//! rejected. Beyond its capacity, a server without control works on calls that the callers have
+//! given up. With a longer queue, each answer comes later, and more retransmissions are in the
+//! queue. This law is the baseline for all other laws.
 //!
 //! Source: paper 000 §6.5 ("basic"), paper 002 §4.3 ("simple drop").
 

@@ -1,15 +1,16 @@
 //! OCC: occupancy control at fixed intervals.
 //!
-//! Signal: the mean of the occupancy ρ in a control interval T_c. ρ is read every T_m. φ =
-//! min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target. Recovers by
-//! the same factor. If the processor is idle, f rises from the floor of 0.02 to 1 in three
-//! intervals, because φ ≤ φ_max = 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
+//! Signal: ρ, the mean of the occupancy in a control interval T_c. The occupancy is read every T_m.
+//! At the end of each interval the admitted share f changes: f ← clamp(f_min, φ·f, 1), where φ =
+//! min(ρ_targ/ρ, φ_max). Trips when ρ exceeds the target. Recovers by the same factor φ. If the
+//! processor is idle, f rises from the floor of 0.02 to 1 in three intervals, because φ ≤ φ_max =
+//! 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
 //!
 //! Known bias: ρ cannot exceed 1. So with a target of 0.9, f falls by at most 10 % a second in any
 //! overload. At 1.57 times the capacity the processor is fully occupied for the first 25 s (paper
 //! 001, figure 6 b). In this time the queue fills and callers retransmit. A lower target makes the
-//! law faster, but leaves more of the processor unused. The law does not see the queue that has
-//! built up meanwhile.
+//! law faster, but leaves more of the processor unused. The law does not see the queue that builds
+//! up in the overload.
 //!
 //! Source: paper 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is paper
 //! 002's [rate-occ](super::rate_occ) (§3.7).
@@ -84,16 +85,17 @@ pub(super) struct Occ {
     target: f64,
     decided: Timestamp,
     read: Reading,
-    /// Sum and number of the occupancies read since the last decision.
+    /// Sum of the occupancies that were read since the last decision.
     sum: f64,
     readings: u32,
-    /// ρ at the last decision.
+    /// ρ at the last decision: the mean of the occupancies that were read.
     occupancy: f64,
     fraction: f64,
 }
 
 impl Occ {
-    /// Creates the law with the values of these parameters, and of [`FACTOR_MAX`] and [`FLOOR`].
+    /// Creates the law. The parameters `control`, `read` and `target` are T_c, T_m and ρ_targ. The
+    /// law also uses [`FACTOR_MAX`] and [`FLOOR`].
     pub(super) fn new(values: &Values, control: &Param, read: &Param, target: &Param) -> Self {
         Self {
             control: Duration::from_secs_f64(values.of(control)),

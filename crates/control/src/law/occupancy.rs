@@ -1,10 +1,11 @@
 //! Occupancy: the share of admitted calls follows the use of the processor.
 //!
 //! Signal: the processor's occupancy ρ, measured every `measure` messages over the last `k`
-//! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied by
-//! ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers by the
-//! same factor, which is larger if the occupancy is lower. Cold start: f = 1. Nothing happens
-//! before k samples, and ρ̂ begins with the first measurement. If ρ̂ is 0, f becomes 1.
+//! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the admitted share f is
+//! multiplied by ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target.
+//! Recovers by the same factor, which is larger if the occupancy is lower. Cold start: f = 1.
+//! Nothing happens before k samples, and ρ̂ begins with the first measurement. If ρ̂ is 0, f
+//! becomes 1.
 //!
 //! Known bias: ρ cannot exceed 1, so the share falls by at most 5 % a measurement, however large
 //! the overload. Because of the window of k measurements, the law reacts to the past, and
@@ -12,8 +13,8 @@
 //! 1/f_min times the capacity.
 //!
 //! The window spans k−1 intervals. At low load, 125 messages take long, so a measurement is also
-//! taken each second. Otherwise the share that an overload required would still apply after a long
-//! pause. After a pause of more than two seconds without measurements, in which everything is
+//! taken each second. Otherwise the low share of an overload would still apply after a long time
+//! without messages. After more than two seconds without measurements, in which everything is
 //! admitted, the law starts cold. Otherwise the idle time would count in the next k−1 measurements,
 //! and ρ̂ would then be so low that the law would notice an overload late.
 //!
@@ -117,7 +118,7 @@ impl Measuring for Occupancy {
 /// of the new work is rejected, a measurement is taken at least every [`PATIENCE`].
 const REST: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
-/// Occupancy over the last k measurements, smoothed.
+/// An estimate of the occupancy over the last k measurements, smoothed.
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
@@ -137,7 +138,6 @@ impl Estimate {
         }
     }
 
-    /// Returns the target occupancy.
     pub(super) fn target(&self) -> f64 {
         self.target
     }
@@ -148,8 +148,8 @@ impl Estimate {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
     }
 
-    /// Takes a measurement. Returns the factor for the admitted share. Returns `None` if the factor
-    /// is not known, and infinity if the occupancy was 0.
+    /// Takes a measurement. Returns the factor by which the admitted share changes: infinity if the
+    /// occupancy was 0, or `None` if the factor is not known.
     pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
         if self.trail.newest().is_some_and(|last| newest.at.since(last.at) > REST) {
             self.trail.clear();

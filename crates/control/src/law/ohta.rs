@@ -4,11 +4,11 @@
 //! watermark: every new call is rejected. Recovers when it has fallen to the low watermark: every
 //! call is admitted. Cold start: open.
 //!
-//! Known bias: the queue oscillates between the watermarks (paper 001, figure 6 a). An admitted
-//! call waits at least as long as it takes to serve the calls up to the low watermark. With the
-//! paper's watermarks of 800 and 400 calls, no caller waits that long, unless the server does
-//! thousands of calls a second. Paper 002's threshold rejection is the same law on a queue of all
-//! messages.
+//! Known bias: the queue oscillates between the watermarks (paper 001, figure 6 a). In an overload,
+//! an admitted call waits until at least as many calls as the low watermark have been served. With
+//! the paper's watermarks of 800 and 400 calls, callers do not wait that long, unless the server
+//! serves thousands of calls a second. Paper 002's threshold rejection is the same law on a queue
+//! of all messages.
 //!
 //! Source: paper 001 §4.2, after Ohta 2006; paper 002 §4.3.
 
@@ -66,7 +66,6 @@ pub(super) struct Watermarks {
 }
 
 impl Watermarks {
-    /// Creates the law with these parameters.
     pub(super) fn new(values: &Values, buffer: &Param, high: &Param, low: &Param) -> Self {
         let [buffer, high, low] = [buffer, high, low].map(|param| values.of(param) as usize);
         Self { buffer, high, low, refusing: false }

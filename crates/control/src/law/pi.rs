@@ -119,18 +119,20 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// T_m: the time between two samples of the occupancy.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// T_c: the time between two steps of the loops.
+/// T_c: the time between two steps of the control loops.
 const CONTROL: Duration = Duration::from_millis(20);
 /// τ: the time constant of the filter of rates, in seconds.
 const RATE_FILTER_S: f64 = 0.4;
 /// τ_c: the time constant of the filter of the occupancy, in seconds.
 const PROCESSOR_FILTER_S: f64 = 0.1;
-/// Maximum length of a step. Time beyond it is not integrated.
+/// Maximum time that one step of the control loops integrates.
 const STEP_MAX: Duration = Duration::from_millis(100);
-/// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, so the rate
-/// at which calls are taken from the queue is not a measure of the load.
+/// Maximum load, as a multiple of the capacity, to which the gains are adapted. Beyond this load
+/// hardly any call is admitted, so the rate at which calls are taken from the queue is not a
+/// measure of the load.
 const LOAD_MAX: f64 = 16.0;
-/// Time in seconds within which the server should catch up on work that was released but not taken.
+/// Time in seconds within which the server should catch up on the calls that were released from the
+/// queue but not taken.
 const BACKLOG_TIME_S: f64 = 0.5;
 /// The law is at rest if fewer than [`REST_CPS`] calls/s arrive, less than the share [`REST`] is
 /// rejected, and the occupancy is below half of its target.
@@ -146,13 +148,15 @@ struct Pi {
     processor_gains: (f64, f64),
     adaptive: bool,
 
-    /// Time and counts of the last step of the loops.
+    /// Time of the last step of the control loops.
     stepped: Timestamp,
     counted: Counted,
     read: Reading,
-    /// Rates of calls that arrive, that enter the queue, and that are taken from it, calls/s.
+    /// Smoothed rate of the calls that arrive, calls/s.
     arriving: LowPass,
+    /// Smoothed rate of the calls that enter the queue, calls/s.
     entering: LowPass,
+    /// Smoothed rate of the calls that are taken from the queue, calls/s.
     taken: LowPass,
     occupancy: LowPass,
     queue_integral: f64,
@@ -214,7 +218,7 @@ impl Pi {
         self.counted = Counted::of(signals);
     }
 
-    /// Returns the release rate of the queue, calls/s.
+    /// Returns the rate at which the queue is released, calls/s.
     fn release(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let target = self.queue_time_s * self.entering.value();
         let error = signals.queue.waiting as f64 - target;
@@ -228,7 +232,7 @@ impl Pi {
         output(self.queue_integral).max(0.0)
     }
 
-    /// Returns the share of calls to reject.
+    /// Returns the share of calls to reject, 0 to 1.
     fn refusal(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let mut error = self.occupancy.value() - self.cpu_target;
         let mut scale = 1.0;
@@ -246,14 +250,15 @@ impl Pi {
         output(self.processor_integral).clamp(0.0, 1.0)
     }
 
-    /// Returns the arrivals as a multiple of the capacity, at least 1. The capacity is the rate
-    /// taken from the queue divided by the occupancy.
+    /// Returns the rate of arriving calls as a multiple of the capacity, at least 1. The capacity
+    /// is the rate at which calls are taken from the queue, divided by the occupancy.
     fn load(&self) -> f64 {
         let load = self.occupancy.value() * self.arriving.value() / self.taken.value();
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
     }
 
-    /// Returns the occupancy that work which was released but not taken would add.
+    /// Returns the additional occupancy that is needed to take the calls that were released from
+    /// the queue but not taken.
     fn backlog(&self, signals: &Signals) -> f64 {
         let left = match self.queue_time_s {
             0.0 => signals.queue.waiting as f64,

@@ -1,9 +1,10 @@
-//! rate-abs: the rate at which calls are served, corrected by the delay of the queue.
+//! rate-abs: the admitted rate is the rate at which calls are served, corrected by the delay in the
+//! queue.
 //!
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served. The delay of the
-//! queue is d_q = N/μ. Every T_c: λ = μ·(1 − (d_q − D_B)/C). Trips when more calls arrive than λ.
-//! Recovers as the queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is
-//! admitted until the first tick.
+//! queue is d_q = N/μ. Every T_c the admitted rate is set to λ = μ·(1 − (d_q − D_B)/C), where D_B
+//! is the delay budget. Trips when more calls arrive than λ. Recovers as the queue empties: without
+//! a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first tick.
 //!
 //! Single requests, such as REGISTER, do not change λ. The admitted share of them is λ divided by
 //! the calls offered a second in the last T_c, but at most 1. While calls are not limited, single
@@ -13,8 +14,8 @@
 //! within one interval.
 //!
 //! Known bias: μ is the rate of admitted calls. So below the capacity, λ is a multiple of the load,
-//! and a load that grows faster than this multiple in an interval is cut. λ can fall to 0 while a
-//! long queue waits.
+//! and calls are rejected if the load grows by more than this factor in an interval. λ can fall to
+//! 0 while a long queue waits.
 //!
 //! Source: paper 002 §3.6, after Hosein, US patent 6,442,139.
 
@@ -62,9 +63,9 @@ struct RateAbs {
     interval: Duration,
     budget_s: f64,
     correction_s: f64,
-    /// N at the last tick: the calls that waited.
+    /// N: the number of calls that waited at the last tick.
     waiting: f64,
-    /// Time of the last tick, and the calls that had been offered by then.
+    /// Time of the last tick, and the number of calls that had been offered by then.
     counted: (Timestamp, u64),
 }
 
@@ -73,8 +74,8 @@ impl Law for RateAbs {
         self.counted = (now, signals.flow(Bucket::Session).offered);
     }
 
-    /// Starts the time of the first tick after a rest. Otherwise the offered rate would be the
-    /// average over the rest.
+    /// Makes the next tick measure the offered rate from now on. Otherwise this rate would be the
+    /// average over a time without messages.
     fn on_wake(&mut self, now: Timestamp, signals: &Signals) {
         self.counted = (now, signals.flow(Bucket::Session).offered);
     }

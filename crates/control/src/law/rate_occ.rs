@@ -4,8 +4,8 @@
 //! also uses 14 ms, with T_c = T_m), and aims at an occupancy of 0.85.
 //!
 //! Known bias: the law controls occupancy, not delay. With a target above 0.95, the occupancy
-//! sometimes reaches 1, and then calls wait and are repeated. With a lower target, some capacity
-//! remains unused.
+//! sometimes reaches 1, and then calls wait and callers repeat their requests. With a lower target,
+//! some capacity remains unused.
 //!
 //! Source: paper 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 

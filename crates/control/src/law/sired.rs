@@ -2,17 +2,18 @@
 //!
 //! Signal: q, the fill of the queue of new calls, or of the receive buffer if that is fuller. Every
 //! `measure` messages q̂ ← (1−w)·q̂ + w·q and f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1).
-//! Trips above Q_min, and rejects most from Q_max on. Recovers as fast as q̂ falls, because f
-//! depends only on q̂. Cold start: q̂ = 0.
+//! Trips when q̂ exceeds Q_min. From Q_max on, only the share f_min is admitted. Recovers as fast
+//! as q̂ falls, because f depends only on q̂. Cold start: q̂ = 0.
 //!
 //! Known bias: the law acts when a queue is two thirds full, and keeps it there. An admitted call
 //! waits until the calls ahead of it are served. So the size of the queue is the law's real
-//! parameter. For a wait of T at μ calls a second, the queue must have about μ·T/Q_min places. The
-//! law is slow: because of the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) =
-//! 23 measurements of a full queue. A queue of fewer than 23 · 125 messages overflows long before.
+//! parameter. For a wait of T in a server of μ calls a second, the queue must have about μ·T/Q_min
+//! places. The law is slow: because of the weight w, q̂ reaches Q_min only after some ln(1 −
+//! Q_min)/ln(1 − w) = 23 measurements of a full queue. A queue of fewer than 23 · 125 messages
+//! overflows long before.
 //!
 //! The paper prints the average twice, in equation 6 with swapped indices. We treat both as the
-//! same average. A measurement is also taken each second, so that q̂ fades while nothing arrives.
+//! same average. A measurement is also taken each second, so that q̂ falls while nothing arrives.
 //!
 //! Source: paper 000 §3.3, equations 6-8, after Random Early Detection.
 
@@ -71,7 +72,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Below this fill the queue counts as empty.
+/// Smoothed fill of the queue below which the queue counts as empty.
 const REST: f64 = 0.01;
 
 #[derive(Debug)]

@@ -7,14 +7,14 @@
 //! capacities:
 //!
 //! - μ, the calls that are taken from the queue in a second of occupied time. Messages of existing
-//!   calls are served before new ones, and receiving takes a share of each turn. So μ is the
-//!   capacity that in-dialog work, rejections and other processes leave for new calls. The estimate
-//!   is a quotient of two sums that fade with a time constant of 0.2 s of occupied time. Ticks
-//!   without new calls are left out. After a rest, the first tick measures only the time since the
-//!   arrival that ended the rest. If the process does not run for a while, it reads the calls of
-//!   this time after the tick that ends it. So the occupied time of a tick counts from the next
-//!   tick on, together with these calls. A tick of more than 0.1 s was a stall, and shows nothing
-//!   about the rate before or after it. So the longer such a tick is, the less it counts.
+//!   calls are served before new calls, and receiving takes time too. So μ is the capacity that
+//!   in-dialog work, rejections and other processes leave for new calls. The estimate is a quotient
+//!   of two sums that fade with a time constant of 0.2 s of occupied time. Ticks without new calls
+//!   are left out. After a rest, the first tick measures only the time since the arrival that ended
+//!   the rest. If the process does not run for a while, the calls that arrive meanwhile are read
+//!   only after the tick that ends the pause. So the occupied time of a tick is added at the next
+//!   tick, together with these calls. A tick of more than 0.1 s is a stall, and shows nothing about
+//!   the rate before or after it. So the longer the stall, the less this tick counts.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
@@ -32,9 +32,9 @@
 //! long overload (D at most half of `wait_max`) a call is rejected when its turn comes, if it has
 //! waited for 3·D, or for two fifths of T1 if that is less. Its caller will soon repeat it. If a
 //! receive buffer is full, reading faster does not help, because the kernel drops what does not
-//! fit. Then a call may have waited ℓ longer than two fifths of T1. If the overload is not long and
-//! no receive buffer is full, no call is too old. So the few calls that waited during a stall are
-//! served after it.
+//! fit. In this case, a call is rejected only if it has waited for more than two fifths of T1 plus
+//! ℓ. If the overload is not long and no receive buffer is full, no call is too old. So the few
+//! calls that waited during a stall are served after it.
 //!
 //! # Analysis
 //!
@@ -77,8 +77,8 @@
 //! for 0.1 s of occupied time. The start is the worst time to measure. A process starts with the
 //! calls that arrived before it ran, with cold caches, and often beside other processes. If other
 //! processes run for most of the tick of its first call, a limit that is learned from this call
-//! rejects the others although the server has room for them. Each tick counts for at most 0.01 s here, so a stall does
-//! not end the cold start.
+//! rejects further calls although the server has room for them. Each tick counts for at most 0.01 s
+//! here, so a stall does not end the cold start.
 //!
 //! A flood of m times the capacity at the start admits 0.1·m s of work. The calls that cannot be
 //! served in time are rejected when their turn comes, because the rejections after the cold start
@@ -103,11 +103,11 @@
 //! Assume that they answer after 300 ms, and that the offered load is twice the capacity. At first,
 //! calls are taken as fast as their INVITEs can be served. Then the answers occupy the processor,
 //! and no call is taken. Goodput is .70 of the bound (`scenarios/tournament/slow-back-ends.toml`).
-//! If the release is limited to twice its mean over a second, goodput there is .81. This limit is
-//! not part of the law, because it makes calls wait for a tick with credit. With this limit, a
-//! quota of 20 ms in 100 ms and a load equal to the capacity, goodput fell from 1.00 to .85 of the
-//! bound. With this limit, `decide = "service"` and a load of three times the capacity, goodput
-//! fell to nothing.
+//! If the release from the queue is limited to twice its mean over a second, goodput in this
+//! scenario is .81. This limit is not part of the law, because calls must then wait for the tick
+//! that lets them go. With this limit, a CPU quota of 20 ms in 100 ms and a load equal to the
+//! capacity, goodput fell from 1.00 to .85 of the bound. With this limit, `decide = "service"` and
+//! a load of three times the capacity, goodput fell to nothing.
 //!
 //! μ counts all occupied time of a tick, for any kind of work. If there is much other work
 //! (REGISTER) and there are few calls, the window is small. Then some calls of a burst within one
@@ -179,28 +179,31 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(10);
-/// Occupied time in seconds after which the weight of a measurement of μ has fallen to 1/e.
+/// Occupied time in seconds after which the weight of a measurement of the rate μ has fallen to
+/// 1/e.
 const FORGET_S: f64 = 0.2;
-/// Occupied time in seconds, with at most [`TICK`] of each tick, before the rate limits anything.
+/// Occupied time in seconds that must be measured before the law limits anything. Each tick counts
+/// for at most [`TICK`].
 const EVIDENCE_S: f64 = 0.1;
-/// h: decrease of D in s/s while all calls are rejected.
+/// h: the decrease of the target wait D, in s/s, while all calls are rejected.
 const DECREASE: f64 = 1.0;
-/// g: increase of D in s/s of idle time.
+/// g: the increase of the target wait D, in s for each second of idle time.
 const INCREASE: f64 = 30.0;
 /// The smallest window, in calls.
 const WINDOW_MIN: f64 = 4.0;
-/// Minimum part of D that the queue may use, however late the receive buffer is read.
+/// Minimum part of the target wait D that calls may spend in the queue, however late the receive
+/// buffer is read.
 const QUEUE_PART_MIN: f64 = 0.25;
-/// Fill of a receive buffer above which it counts as full.
+/// Fill of a receive buffer above which the buffer counts as full.
 const FULL: f64 = 0.9;
-/// A part of `wait_max`. While D is at most this part, the overload counts as long.
+/// An overload counts as long while the target wait D is at most this part of `wait_max`.
 const LONG: f64 = 0.5;
-/// In a long overload, a call that has waited for this multiple of D is rejected.
+/// In a long overload, a call that has waited for this multiple of the target wait D is rejected.
 const AGES: f64 = 3.0;
-/// Ticks over which the minimum of the wait in the receive buffer is taken.
+/// Number of ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
-/// The length in seconds of the longest tick that counts in full. The period of a quota is usually
-/// this long.
+/// The length in seconds of the longest tick that counts in full. The period of a CPU quota is
+/// usually this long.
 const STEP_MAX_S: f64 = 0.1;
 
 #[derive(Debug)]
@@ -208,19 +211,19 @@ struct Tide {
     wait_min: f64,
     wait_max: f64,
     stale: Duration,
-    /// D, in seconds.
+    /// D: the target wait of a new call in the queue, in seconds.
     wait_s: f64,
     read: Reading,
     decided: Decided,
     sessions: Drain,
     singles: Drain,
-    /// Longest wait in the receive buffer in each of the last ticks.
+    /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks.
     lags: [Duration; LAGS],
     ticks: usize,
 }
 
-/// The numbers of pieces of new work (calls and single requests) that were offered and that were
-/// rejected from the start to the last tick.
+/// The numbers of calls and single requests that were offered and that were rejected, from the
+/// start to the last tick.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -240,10 +243,10 @@ impl Decided {
     }
 }
 
-/// The rate at which work of one bucket is taken from its queue.
+/// An estimate of the rate at which work of one bucket is taken from its queue.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Pieces taken from the start to the last tick.
+    /// Number of pieces of work that were taken from the queue from the start to the last tick.
     counted: u64,
     taken: f64,
     occupied_s: f64,
@@ -254,10 +257,10 @@ struct Drain {
 }
 
 impl Drain {
-    /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
-    /// since the last record. Time in which no piece was taken and none waits (`in_progress` is 0)
-    /// is left out. Otherwise the result would be the rate of arrivals. The time counts from the next
-    /// record on, with the pieces that arrived in it.
+    /// Records that `taken` pieces of work were taken from the queue since the start. `occupied_s`
+    /// is the occupied time since the last record. If no piece was taken and none waits
+    /// (`in_progress` is 0), this time is left out. Otherwise the estimate would be the rate of
+    /// arrivals. The time is added at the next record, together with the pieces that arrived in it.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -270,8 +273,8 @@ impl Drain {
         self.counted = taken;
     }
 
-    /// Returns the window: the number of pieces that are taken in `wait_s`. It is unlimited until
-    /// there is enough evidence of the rate.
+    /// Returns the window: the number of pieces of work that are taken from the queue in `wait_s`
+    /// seconds. The window is unlimited until enough occupied time has been measured.
     fn window(&self, wait_s: f64) -> Allowance {
         if self.evidence_s < EVIDENCE_S {
             return Allowance::Open;
@@ -340,9 +343,9 @@ impl Law for Tide {
         true
     }
 
-    /// Lets the first tick measure from now on, and not from before the rest. A long tick counts only
-    /// in part, so after a long rest it would count only a part of the work of the call that has just
-    /// arrived.
+    /// Makes the next tick measure from now on. A long tick counts only in part. So if the next
+    /// tick included a long time without messages, it would count only a part of the work of the
+    /// call that has just arrived.
     fn on_wake(&mut self, _: Timestamp, signals: &Signals) {
         self.read = signals.processor;
     }
@@ -381,8 +384,8 @@ impl Law for Tide {
     }
 }
 
-/// Returns the time in seconds that a tick of this length counts for. The longer a stall was, the
-/// less it counts.
+/// Returns the time in seconds for which a tick of the length `passed` counts. Beyond
+/// [`STEP_MAX_S`], the longer a tick is, the less it counts.
 fn step_s(passed: Duration) -> f64 {
     let passed_s = passed.as_secs_f64();
     passed_s.min(STEP_MAX_S * STEP_MAX_S / passed_s)

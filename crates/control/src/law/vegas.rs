@@ -3,9 +3,9 @@
 //! Signal: the latency of each new call, from its arrival to the end of its service, and the least
 //! of these latencies, which counts as the latency of an empty server. They give q = ⌈L·(1 −
 //! least/latency)⌉, an estimate of how many of the L calls in the window wait. Trips when q > 6·lg
-//! L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the
-//! decimal logarithm, rounded down and at least 1. While less than half of the window is in use, L
-//! does not change. Cold start: L = 20.
+//! L: L falls by lg L. Recovers when q < 3·lg L: L grows by lg L, or by 6·lg L if q ≤ lg L. lg is
+//! the decimal logarithm, rounded down and at least 1. While less than half of the window is in
+//! use, L does not change. Cold start: L = 20.
 //!
 //! A *probe* is made after 22.5 windows of calls: the latency of that call replaces the least
 //! latency, even if it is longer. The library of Netflix draws the number of windows at random,
@@ -80,13 +80,13 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Mean of the factor that determines when the next probe is made. The library of Netflix draws it
-/// from 1/2 to 1 for each probe.
+/// Mean of the factor by which `probe` is multiplied. The library of Netflix draws the factor from
+/// 1/2 to 1 for each probe.
 const PROBE_MEAN: f64 = 0.75;
 
 #[derive(Debug)]
 struct Vegas {
-    /// L: the window.
+    /// L: the size of the window, in calls.
     limit: f64,
     limit_max: f64,
     probe: f64,

@@ -3,13 +3,14 @@
 //! Signal: repetitions of new calls. A call takes one place of the window when it arrives and gives
 //! it back when it is taken from the queue. A repetition takes a place and does not give it back.
 //! So the window shrinks with each repetition, until the waiting calls have been served and are no
-//! longer repeated. Trips when the window is full. Recovers by `leak` calls a second, up to W_0.
-//! The leak is our addition: in the paper these places are never given back, so that lost messages
-//! reduce the window to nothing. Here the window never falls below one call. Cold start: W_0.
+//! longer repeated. Trips when the window is full. Recovers by `leak` calls a second, up to W_0,
+//! the window at the start. The leak is our addition: in the paper the places of repetitions are
+//! never given back, so that lost messages reduce the window to nothing. Here the window never
+//! falls below one call. Cold start: W_0.
 //!
-//! Options: if `delay_max` is set, a call that has waited longer does not give its place back
-//! either. This is the paper's remedy for a window that is too large. The waits of single requests,
-//! such as REGISTER, and of calls with priority have no effect.
+//! Options: if `delay_max` is set, a call that has waited for longer than this does not give its
+//! place back either. This is the paper's remedy for a window that is too large. The waits of
+//! single requests, such as REGISTER, and of calls with priority have no effect.
 //!
 //! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know μ to choose W_0.
 //! If W_0 makes calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE.
@@ -85,7 +86,7 @@ struct WinAuto {
     leak_cps: f64,
     delay_max: Option<Duration>,
     window: f64,
-    /// Repetitions since the start that have already taken a place.
+    /// Number of repetitions since the start that have already taken a place of the window.
     repeated: u64,
     ticked: Timestamp,
 }
@@ -119,8 +120,8 @@ impl Law for WinAuto {
         }
     }
 
-    /// Starts the time of the first tick after a rest. The law rests at its largest window, so the
-    /// rest returns no places.
+    /// Makes the next tick grow the window for the time from now on. The law rests only while its
+    /// window cannot grow.
     fn on_wake(&mut self, now: Timestamp, _: &Signals) {
         self.ticked = now;
     }

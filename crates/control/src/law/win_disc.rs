@@ -1,11 +1,11 @@
-//! win-disc: in each interval it admits as many calls as can be served in the interval, plus as
+//! win-disc: in each interval, as many calls are admitted as can be served in the interval, plus as
 //! many as may wait.
 //!
 //! Signal: the calls that wait, N, and the rate at which calls are served, μ, both estimated from
-//! messages ([`Sessions`](crate::Sessions)). Every T_c, w = μ·T_c + μ·D_B − N is computed, and w
-//! calls are admitted in the interval. Trips when more than w calls arrive in an interval. Recovers
-//! with the next interval: w grows as the queue empties. Cold start: everything is admitted until
-//! the first tick.
+//! messages ([`Sessions`](crate::Sessions)). Every T_c, w = μ·T_c + μ·D_B − N is computed, where
+//! D_B is the delay budget, and w calls are admitted in the next interval. Trips when more than w
+//! calls arrive in an interval. Recovers with the next interval: w grows as the queue empties. Cold
+//! start: everything is admitted until the first tick.
 //!
 //! Known bias: μ is the rate of admitted calls, so below the capacity it equals the load. After a
 //! step of the load, w can grow only by a factor of 1 + D_B/T_c in each interval. All w calls may
@@ -50,9 +50,10 @@ pub(crate) static ENTRY: Entry = Entry {
 struct WinDisc {
     interval: Duration,
     budget_s: f64,
-    /// w at the last tick, and the number of calls admitted until then.
+    /// w: the number of calls to admit as computed at the last tick, and the number of calls that
+    /// had been admitted by then.
     window: Option<(f64, u64)>,
-    /// N at the last tick: the calls that waited.
+    /// N: the number of calls that waited at the last tick.
     waiting: f64,
 }
 

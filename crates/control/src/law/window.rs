@@ -1,4 +1,4 @@
-//! Admits a number of calls in addition to those that wait, and defines the parameters that several
+//! Admits a number of calls in addition to those that wait. Defines the parameters that several
 //! laws of paper 002 share.
 
 use crate::{Allowance, Bucket, Control, Param, Range, Signals};
@@ -21,9 +21,9 @@ pub(super) static BUDGET: Param = Param {
 
 /// Admits `count` pieces of new work in addition to those that wait now.
 ///
-/// The gate compares the window with [`in_window`](Signals::in_window), so this is the number of
-/// waiting pieces here too. It must not be the length of the queue. In a queue of all messages, the
-/// length is several times as large, and the window would admit several times as many calls.
+/// The gate compares the window with [`in_window`](Signals::in_window), so this function adds
+/// `count` to the same number. It must not use the length of the queue. In a queue of all messages,
+/// the length is several times as large, and the window would admit several times as many calls.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
     for bucket in Bucket::ALL {
         let waiting = signals.in_window(bucket) as f64;

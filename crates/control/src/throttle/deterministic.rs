@@ -1,8 +1,8 @@
 //! The deterministic throttle.
 //!
-//! For each piece of work it adds the admitted share f to a sum. When the sum reaches one, the
-//! piece passes, and one is subtracted. While f stays the same, n·f of any n consecutive pieces
-//! pass, plus or minus one. The pieces that pass are spread as evenly as possible.
+//! For each piece of work the throttle adds the admitted share f to a sum. When the sum reaches
+//! one, the piece passes, and one is subtracted. While f stays the same, n·f of any n consecutive
+//! pieces pass, plus or minus one. The pieces that pass are spread as evenly as possible.
 //!
 //! Source: paper 000 §3.4.
 

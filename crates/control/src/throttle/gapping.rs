@@ -31,8 +31,8 @@ impl Gapping {
     }
 }
 
-/// Returns the rate whose gap passes the share `fraction`, 0 to 1, if `arrivals` calls arrive a
-/// second.
+/// Returns the rate at which the gap lets the share `fraction` of the calls pass (0 to 1), if
+/// `arrivals` calls arrive a second.
 pub(super) fn rate_of(fraction: f64, arrivals: f64) -> f64 {
     arrivals * fraction / (1.0 - fraction)
 }

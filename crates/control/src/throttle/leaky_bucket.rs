@@ -4,13 +4,14 @@
 //! A piece does not pass if the bucket holds more than TAU. At a constant rate, at most (TAU + T)/T
 //! pieces pass at once, and at most this number plus rate·t pass in any time t. The bucket starts
 //! empty. When the rate changes, the bucket keeps its content in seconds, but no more than T + TAU
-//! at the new rate. Otherwise a single piece at a very low rate could keep out all pieces for
-//! minutes, however high the rate is by then. After a fall of the rate, the content stands for
-//! fewer pieces.
+//! at the new rate. Otherwise one piece that passed at a very low rate could block all pieces for
+//! minutes, even if the rate has risen. When the rate falls, the same content corresponds to fewer
+//! pieces.
 //!
-//! The RFC adds or subtracts up to half a T if the bucket is empty, so that many senders to one
-//! server do not synchronize (§3.5.3). A server has only one bucket, so its throttle does not do
-//! this. [Feedback](crate::feedback) does it, and has a tolerance for each priority.
+//! RFC 7415 §3.5.3 adds or subtracts up to half a T if the bucket is empty, so that many senders to
+//! one server do not synchronize. A server has only one bucket, so its throttle does not do this.
+//! The buckets that limit the requests to overloaded servers (see [feedback](crate::feedback)) do
+//! it, and have a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
@@ -22,9 +23,9 @@ pub(crate) struct LeakyBucket {
     tolerance: f64,
     /// X: the content in seconds at the time `passed`.
     content_s: f64,
-    /// LCT: the time when the last piece passed, or the content was scaled. It never goes back. If it
-    /// did, the content would leak twice in the time between. Shards that share a bucket have
-    /// different clocks.
+    /// LCT: the time when the last piece passed or the content was last scaled. Shards that share a
+    /// bucket have different clocks, but this time never goes back. Otherwise the content would
+    /// leak twice for the same time.
     passed: Timestamp,
 }
 
@@ -34,7 +35,7 @@ impl LeakyBucket {
         Self { tolerance, content_s: 0.0, passed: Timestamp::ZERO }
     }
 
-    /// Starts with this content, which may be below zero.
+    /// Sets the content at `now` to `content_s` seconds, which may be below zero.
     pub(crate) fn start(&mut self, now: Timestamp, content_s: f64) {
         (self.content_s, self.passed) = (content_s, now);
     }
@@ -45,12 +46,14 @@ impl LeakyBucket {
         (self.content_s, self.passed) = (left_s * factor, self.passed.max(now));
     }
 
-    /// Returns whether the bucket is empty: pieces arrive more slowly than they may.
+    /// Returns whether the bucket is empty, which it is if pieces arrive more slowly than the rate
+    /// allows.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         self.content_s <= now.since(self.passed).as_secs_f64()
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second, above zero.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass. `rate` is above
+    /// zero.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
         // TAU)."
@@ -58,7 +61,7 @@ impl LeakyBucket {
         self.passes_within(now, rate, self.tolerance, || 0.0)
     }
 
-    /// Removes the content at `now` that exceeds `capacity_s`.
+    /// Reduces the content at `now` to `capacity_s` seconds if it is more.
     pub(crate) fn limit(&mut self, now: Timestamp, capacity_s: f64) {
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
         if left_s > capacity_s {
@@ -66,8 +69,9 @@ impl LeakyBucket {
         }
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second, above zero. `tolerance` is TAU in
-    /// multiples of T. If the bucket is empty, the piece adds `spread` times T more.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass. `rate` is above
+    /// zero, and `tolerance` is TAU in multiples of T. If the bucket is empty, the piece adds
+    /// `spread` times T more.
     pub(crate) fn passes_within(
         &mut self,
         now: Timestamp,

@@ -16,7 +16,7 @@ impl Random {
         Self(Box::new(stream))
     }
 
-    /// Returns whether the next piece passes. The share `fraction` of all pieces should pass.
+    /// Returns whether the next piece of work passes, if `fraction` of all work is to pass.
     pub(super) fn passes(&mut self, fraction: f64) -> bool {
         self.0.unit() < fraction
     }

@@ -1,7 +1,7 @@
 //! The token bucket.
 //!
 //! A bucket with a fixed depth gets `rate` tokens a second. Each piece that passes takes one token.
-//! The bucket starts full. At a constant rate it passes the same pieces as a [leaky
+//! The bucket starts full. At a constant rate the bucket passes the same pieces as a [leaky
 //! bucket](super::leaky_bucket) with the same burst: the tokens correspond to the free space in the
 //! leaky bucket. The two differ when the rate changes. Tokens are pieces, not seconds. So a higher
 //! rate applies at once, and tokens that were saved at a high rate can be spent at a low rate.
@@ -30,7 +30,7 @@ impl TokenBucket {
         self.tokens >= self.depth
     }
 
-    /// Returns whether a piece passes at `rate` pieces a second.
+    /// Returns whether a piece of work passes, if `rate` pieces a second may pass.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         // In floating point ten times a tenth of a token is less than one.

@@ -1,10 +1,11 @@
 //! The processor time of a call in each tier.
 //!
-//! A call has an average number of messages of each class, which is the same in both tiers. In each
-//! tier, messages of a class have a mean service time. So both tiers are compared with the same mix
-//! of messages, even if the last message of a call comes long after the first, when the share has
-//! changed. Means are quotients of long sums, because an interrupted service may take a thousand
-//! times as long as another, and would dominate an average with a short memory.
+//! The cost of a call in a tier is computed from the average number of messages of each class in a
+//! call, and from the mean service time of these messages in the tier. The numbers of messages are
+//! the same for both tiers. So both tiers are compared with the same mix of messages, even if the
+//! last message of a call comes long after the first, when the share of calls with state has
+//! changed. Means are quotients of long sums. An interrupted service may take a thousand times as
+//! long as another, and would dominate an average with a short memory.
 
 use std::time::Duration;
 
@@ -12,24 +13,25 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// The count and the time of a class and tier are halved when the count reaches this number of
-/// messages. From then on a mean covers at least half of this number.
+/// Number of measured messages of a class in a tier at which their count and their total time are
+/// halved. From then on a mean covers at least half of this number.
 const MESSAGES: f64 = 16_384.0;
 
-/// The number of calls and the numbers of their messages by class are halved when there are this
-/// many calls. Their quotients are the numbers of messages of a call.
+/// Number of calls at which the count of calls and the counts of their messages are halved, so that
+/// old calls lose weight.
 const CALLS: f64 = 4096.0;
 
 /// Number of messages that must have been measured in a tier before its cost is known.
 const KNOWN: f64 = 30.0;
 
-/// Number of messages that must have been measured in each tier before state may count as free.
+/// Number of messages that must have been measured in each tier before both tiers may count as
+/// equally expensive.
 const SURE: f64 = 1000.0;
 
-/// A relative difference of the costs below this counts as none.
+/// Relative difference of the costs of both tiers below which the costs count as equal.
 const ERROR: f64 = 0.02;
 
-/// Number of calls, number of messages by class, and service time by class and tier.
+/// Counts and service times of messages, from which the cost of a call in each tier is computed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallCosts {
     begun: f64,
@@ -67,9 +69,9 @@ impl CallCosts {
         }
     }
 
-    /// Returns the seconds that a call takes in `tier`, or `None` until [`KNOWN`] messages in this
-    /// tier have been measured. A class without messages in this tier is assumed to take as long as
-    /// in the other tier.
+    /// Returns the processor time of a call in `tier`, in seconds, or `None` until [`KNOWN`]
+    /// messages in this tier have been measured. A class without messages in this tier is assumed
+    /// to take as long as in the other tier.
     pub(super) fn of(&self, tier: Tier) -> Option<f64> {
         if self.begun == 0.0 || self.count(tier) < KNOWN {
             return None;
