@@ -41,8 +41,8 @@ pub struct Conditions {
     pub goodput: Goodput,
     /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
-    /// Maximum number of open calls to one server. `None` means a default limit, and a run that
-    /// reaches it is not valid.
+    /// Maximum number of open calls to one server. `None` means a default limit. A run is
+    /// not valid if the default limit prevents more than 1 % of the calls.
     pub open_max: Option<usize>,
     /// Maximum number of open calls in a closed loop. The next call waits while this number of
     /// calls is open. `None` means an open loop.
