@@ -35,7 +35,7 @@ pub struct Report {
 pub(crate) struct Overview {
     pub name: String,
     pub title: String,
-    /// Facts about the runs.
+    /// Facts about the runs, each with its label.
     pub facts: Vec<(&'static str, String)>,
     /// Explanations. Each is shown as a line.
     pub notes: Vec<String>,

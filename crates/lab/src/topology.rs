@@ -127,7 +127,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Returns the servers.
+    /// Returns all servers, in the order of their indices.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }

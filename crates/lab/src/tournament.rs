@@ -42,7 +42,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// Both paths.
+    /// The same path and the law's own path.
     pub const ALL: [Self; 2] = [Self::Same, Self::Own];
 
     /// Returns the name of the path.

@@ -20,7 +20,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the word for the verdict.
+    /// Returns the word for the verdict in reports: `ok`, `FAIL` or `not valid`.
     pub fn word(&self) -> &'static str {
         match (self.valid, self.held) {
             (false, _) => "not valid",

@@ -16,7 +16,7 @@ impl<C: Core, F: FnMut(&C)> Watched<C, F> {
         Self { core, look }
     }
 
-    /// Returns the core.
+    /// Returns the wrapped core.
     pub fn into_inner(self) -> C {
         self.core
     }

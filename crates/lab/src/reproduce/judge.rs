@@ -38,8 +38,8 @@ impl Finding {
     }
 }
 
-/// The median, the minimum and the maximum of a value over the runs. From the minimum to the
-/// maximum of five runs, the range contains the true median with a probability of 94 %.
+/// The median, the minimum and the maximum of a value over the runs. With five runs, the true
+/// median lies between the minimum and the maximum with a probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The median.

@@ -71,7 +71,7 @@ pub struct Conditions {
     pub emulate: Emulate,
     /// Disturbances of the servers under test of which overload control knows nothing.
     pub disturbance: Disturbance,
-    /// The servers.
+    /// The servers between callers and answerers, and the routes of calls through them.
     pub topology: Arc<Topology>,
     /// The farm from which the topology and some faults are generated. `None` means no farm.
     pub farm: Option<Farm>,

@@ -44,7 +44,7 @@ pub struct Score {
     pub others: Option<f64>,
 }
 
-/// A row of `runs.csv`.
+/// A row of `runs.csv`, with the score of one run.
 #[derive(Debug, Serialize)]
 pub(super) struct Record<'a> {
     bout: &'a str,
