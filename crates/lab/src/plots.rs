@@ -91,8 +91,8 @@ fn note(scenario: &Scenario) -> String {
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
-    /// The mean load in the measured time, divided by the nominal load of the run. 1 without a load
-    /// profile.
+    /// The mean load in the measured time, divided by the nominal load of the run. It is 1 if there
+    /// is no load profile.
     factor: f64,
 }
 

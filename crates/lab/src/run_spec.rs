@@ -24,7 +24,7 @@ use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::world_kind::Kind;
 
-/// Version of the stored results. To be increased when older results are no longer comparable.
+/// Version of the stored results. It must be increased when older results are no longer comparable.
 pub(crate) const FORMAT: u32 = 4;
 
 /// One variant under one set of conditions, run once.

@@ -32,7 +32,7 @@ const STATUS_MAX: u64 = 1 << 20;
 pub type Status = serde_json::Value;
 
 /// A running `tidegate run` process. Dropping a `Tidegate` kills the process. The kernel also kills
-/// the process when the thread that started it ends.
+/// the process when the thread that started the process ends.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,

@@ -28,8 +28,8 @@ pub(super) struct Instruments {
     /// Names of the back ends in the initial configuration.
     backends: Vec<String>,
     limits: Limits,
-    /// True if the proxy sends each call to only one back end. A call then counts at no more than
-    /// one.
+    /// True if the proxy sends each call to only one back end. A call is then counted at no more
+    /// than one back end.
     gives_each: bool,
 }
 

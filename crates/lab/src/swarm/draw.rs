@@ -27,7 +27,8 @@ const CALLS: [u64; 2] = [20, 1500];
 /// of the proxy's capacity.
 const MESSAGES: f64 = 7.0;
 
-/// Number of the random stream from which worlds are drawn. Nodes and fault plans use other numbers.
+/// Number of the random stream from which worlds are drawn. Nodes and fault plans do not use this
+/// number.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 const ELEMENT_OF_SHARDS: u32 = u32::MAX - 102;

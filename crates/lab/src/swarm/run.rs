@@ -32,8 +32,8 @@ pub const PANIC: &str = "panic";
 /// Name in findings for two runs of the same world that differ.
 pub const SAME: &str = "same";
 
-/// Name in findings for calls lost because of noise (messages of no call). Noise should have no
-/// effect, because messages that cannot be verified wait behind all others.
+/// Name in findings for calls lost because of noise (messages that belong to no call). Noise should
+/// have no effect, because messages that cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
 /// The fraction of the calls that may be lost because of noise, and a number of calls that may be

@@ -243,7 +243,7 @@ fn without(world: &World, place: Place) -> World {
     closed_up(small)
 }
 
-/// Returns the indices of the attacked or called proxy in all attackers and groups of callers.
+/// Returns a reference to the proxy index of each group of callers and each attacker.
 fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))

@@ -334,9 +334,10 @@ impl World {
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Returns whether the attackers only send noise (messages of no call), at a rate that each
-    /// proxy can drop with a small part of its processor time. Returns `false` if a proxy has no
-    /// emulated costs, or has a single queue, in which noise is not separated from other messages.
+    /// Returns whether the attackers only send noise (messages that belong to no call), at a rate
+    /// that each proxy can drop with a small part of its processor time. Returns `false` if a proxy
+    /// has no emulated costs, or has a single queue, in which noise is not separated from other
+    /// messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {

@@ -104,11 +104,11 @@ pub struct Cell {
 pub enum Place {
     /// The law has the highest mean goodput.
     First,
-    /// The law is not clearly worse than the first law. Either its goodput is lower by at most
-    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %. A
-    /// difference between single runs is never significant.
+    /// The law is not clearly worse than the law with the highest mean goodput. Either its goodput
+    /// is lower by at most 0.005 of the capacity, or the difference is not significant at a
+    /// confidence of 95 %. A difference between single runs is never significant.
     Tied,
-    /// The law is clearly worse than the first law.
+    /// The law is clearly worse than the law with the highest mean goodput.
     Behind,
 }
 

@@ -37,8 +37,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Draws an attacker that sends messages of no call as long as calls are offered. The rate is at
-/// most what the proxies can drop.
+/// Draws an attacker that sends messages that belong to no call, for as long as calls are offered.
+/// The rate is at most what the proxies can drop.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let dearest_us = world.proxies.iter().map(Proxy::noise_us).fold(1.0, f64::max);
     let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us;

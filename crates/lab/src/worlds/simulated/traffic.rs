@@ -1,5 +1,5 @@
-//! Counts the messages in a simulated network by kind, sender and receiver, and the calls that were
-//! set up up to the ACK.
+//! Counts the messages in a simulated network by kind, sender and receiver, and the calls whose
+//! set-up was completed by the ACK.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
