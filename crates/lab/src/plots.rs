@@ -9,8 +9,8 @@ use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
 use crate::summary::{Row, Spread};
 
-/// Returns all figures with the names of their files. If there are many variants, those in
-/// `highlight` are among the highlighted ones.
+/// Returns all figures of `scenario`, each with its file name. If there are too many variants to
+/// highlight all, those named in `highlight` are highlighted.
 pub fn figures(
     scenario: &Scenario,
     rows: &[Row],
@@ -56,7 +56,7 @@ pub fn figures(
     ]
 }
 
-/// Describes the cost of rejecting or dropping a call, for each disposal that a variant uses.
+/// Describes the cost of each way to reject or drop a call that a variant of `scenario` uses.
 fn refusal_costs(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
@@ -91,13 +91,14 @@ fn note(scenario: &Scenario) -> String {
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
-    /// The mean load in the measured time, divided by the load. It is 1 without a profile.
+    /// The mean load in the measured time, divided by the nominal load of the run. It is 1 if there
+    /// is no load profile.
     factor: f64,
 }
 
-/// Returns the shared conditions and the curves of each panel of a figure. Rows share a panel if
-/// their variants decide, queue and reject calls in the same way, and their other swept conditions
-/// have the same values.
+/// Returns the panels of a figure: the curves of each, and the conditions that they share. Two rows
+/// are in the same panel if their variants decide, queue and reject calls in the same way, and if
+/// their swept conditions other than the load have the same values.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],
@@ -130,7 +131,8 @@ fn panels(
     (shared, facets)
 }
 
-/// Describes how the variant of `row` decides, queues and rejects calls.
+/// Describes when the variant of `row` decides on a call, its queues, and the treatment of calls
+/// that it does not admit.
 pub fn way(row: &Row) -> String {
     let when = match row.variant.decide() {
         "service" => "decided at service",

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::run_spec::RunSpec;
 use crate::worlds::{self, Kind};
 
-/// Approximate number of deliveries that the simulator makes in a second of CPU time.
+/// Approximate number of packets that the simulator delivers in a second of CPU time.
 const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
-/// Returns the number of packets that are delivered in simulated time, if every call is set up at
+/// Returns the number of packets that the simulator delivers in `run`, if every call is set up at
 /// the first attempt. A rejected call causes fewer packets. A call through a collapsing server
 /// causes more.
 pub fn deliveries(run: &RunSpec) -> f64 {
@@ -16,13 +16,13 @@ pub fn deliveries(run: &RunSpec) -> f64 {
     calls * deliveries_per_call(run)
 }
 
-/// Returns an estimate of the CPU time of `run` in simulated time.
+/// Returns an estimate of the CPU time that `run` takes in simulated time.
 pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
 
-/// Returns the predicted time of `run` in seconds: CPU time in simulated time, or elapsed time on
-/// real sockets.
+/// Returns the predicted duration of `run` in seconds. For a run in simulated time, this is CPU
+/// time. For a run on real sockets, this is elapsed time.
 pub fn seconds(run: &RunSpec) -> f64 {
     match run.world {
         Kind::Sim => simulated(run).as_secs_f64(),
@@ -30,7 +30,7 @@ pub fn seconds(run: &RunSpec) -> f64 {
     }
 }
 
-/// Returns the average number of deliveries to servers, callers and answerers per call.
+/// Returns the average number of packets that servers, callers and answerers together get per call.
 fn deliveries_per_call(run: &RunSpec) -> f64 {
     let topology = &run.conditions.topology;
     let trying = run.conditions.trying;

@@ -1,4 +1,4 @@
-//! Reports the progress of runs: as a bar on a terminal, elsewhere as a line for each run.
+//! Reports the progress of runs: on a terminal as a bar, elsewhere as one line for each run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::worlds::Kind;
 
-/// A bar with the remaining time, which is predicted from the remaining runs.
+/// A progress bar with the predicted time of the runs that are still to be made.
 #[derive(Debug)]
 pub struct Bar {
     bar: ProgressBar,
@@ -64,12 +64,12 @@ impl Observer for Bar {
     }
 }
 
-/// Returns the predicted time of a run, in ms, at least 1.
+/// Returns the predicted duration of a run in ms, at least 1.
 fn weight(run: &RunSpec) -> u64 {
     1 + (prediction::seconds(run) * 1e3) as u64
 }
 
-/// Returns a sentence about the remaining work and its time.
+/// Returns a sentence with the number of runs and the predicted CPU time of the `missing` ones.
 fn head(missing: &[&RunSpec], found: usize) -> String {
     let mut head = format!("{} runs, of which {found} were made before", found + missing.len());
     let simulated = || missing.iter().filter(|run| run.world == Kind::Sim);
@@ -85,7 +85,7 @@ fn head(missing: &[&RunSpec], found: usize) -> String {
     head
 }
 
-/// The plain output of the progress: a line for each run.
+/// Progress output for anything but a terminal: one line for each run.
 pub struct Lines<W> {
     out: Mutex<W>,
     total: AtomicUsize,
@@ -93,7 +93,7 @@ pub struct Lines<W> {
 }
 
 impl<W: std::io::Write> Lines<W> {
-    /// Creates lines written to `out`.
+    /// Creates a progress output that writes its lines to `out`.
     pub fn new(out: W) -> Self {
         Self { out: Mutex::new(out), total: AtomicUsize::new(0), done: AtomicUsize::new(0) }
     }

@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use tidegate_agent::Load;
 
-/// Interval at which the rate of the load is examined.
+/// Interval at which the offered rate is sampled.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The condition for a steady goodput.
+/// The condition under which the goodput counts as steady.
 #[derive(Clone, Copy, Debug)]
 pub struct Steady {
     /// Time over which the goodput is averaged.
     pub window: Duration,
-    /// Time for which the goodput must stay at its level.
+    /// Time for which the goodput must stay high enough.
     pub stays: Duration,
 }
 
 impl Steady {
-    /// The condition for recovery after an overload.
+    /// The condition under which a server has recovered after an overload.
     pub const RECOVERED: Self =
         Self { window: Duration::from_secs(1), stays: Duration::from_secs(5) };
-    /// The condition for settling after the beginning of an overload.
+    /// The condition under which a server has settled after the beginning of an overload.
     pub const SETTLED: Self =
         Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
 }
 
-/// The least goodput that counts as recovered, as a fraction of the possible goodput.
+/// The least steady goodput, as a fraction of the possible goodput.
 const ENOUGH: f64 = 0.9;
 
-/// Returns the time at which the rate of `load` falls to the capacity or below for the last time.
-/// Returns `None` if the rate is never above the capacity, or is above it at the end.
+/// Returns the time at which the rate of `load` last falls to the capacity or below. Returns `None`
+/// if the rate is never above the capacity, or is still above it when the load ends.
 pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -41,8 +41,8 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Returns the time at which the rate of `load` rises above the capacity for the last time, or
-/// `None` if the rate is never above the capacity.
+/// Returns the time at which the rate of `load` last rises above the capacity, or `None` if the
+/// rate is never above the capacity.
 pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -50,12 +50,11 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     (0..steps).rev().find(begins).map(|step| STEP * step)
 }
 
-/// Returns the time from the start of `span` until the goodput became `steady`. An overload ended
-/// or began at the start of `span`. The goodput is steady if it is at least 90 % of the offered
-/// load or of `possible_cps`, whichever is smaller, in each window within the time `stays`. Windows
-/// without offered calls, and windows that end after `span`, do not count. `offered` and `good` are
-/// counts since the start, at the same times. Returns `None` if the goodput did not become steady
-/// within `span`.
+/// Returns the time from the start of `span` until the goodput became steady, or `None` if it did
+/// not within `span`. The span starts when an overload ends or begins. The goodput is steady if it
+/// is at least 90 % of the offered load or of `possible_cps`, whichever is smaller, in every window
+/// for the time `stays`. Windows without offered calls, and windows that end after `span`, do not
+/// count. `offered` and `good` count calls since the start of the run, sampled at the same times.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],

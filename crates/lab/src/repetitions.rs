@@ -1,21 +1,21 @@
 //! Checks that the repetitions of an experiment differ.
 //!
-//! Runs that differ only in their seed show how much a result varies by chance. If nothing in a
-//! scenario is drawn at random, as with `arrivals = "uniform"` in simulated time, all repetitions
-//! are the same run. Then their median has no meaning, and their interval has no width.
+//! Runs that differ only in their seed show the variation of a result by chance. If nothing in a
+//! scenario is random, as with `arrivals = "uniform"` in simulated time, all repetitions are the
+//! same run. Their median then has no meaning, and their confidence interval has no width.
 
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 use crate::summary;
 use crate::verdict::Verdict;
 
-/// Returns a failed verdict for each parameter set of `results` whose repetitions all have the same
-/// outcome, if there are at least two with different seeds.
+/// Returns a failed verdict for each parameter set in `results` that was run with at least two
+/// seeds, with the same outcome in all runs.
 pub fn judge(results: &[(&RunSpec, &Outcome)]) -> Vec<Verdict> {
     summary::groups(results.iter().copied()).iter().filter_map(|group| judge_group(group)).collect()
 }
 
-/// Returns a failed verdict if all runs of this parameter set have the same outcome under different
+/// Returns a failed verdict if all runs of a parameter set have the same outcome under different
 /// seeds. Returns `None` otherwise, and if there is only one run, or if no call was offered.
 fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
     let &[(run, first), ref others @ ..] = group else { return None };

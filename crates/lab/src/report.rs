@@ -1,5 +1,5 @@
-//! Writes one page with the results of one or several scenarios: a single HTML file that loads
-//! nothing else, so that it can be sent, kept and printed.
+//! Writes one page with the results of one or several scenarios. The page is a single HTML file
+//! that loads nothing else, and therefore can be sent, kept and printed.
 
 mod comparison;
 mod page;
@@ -20,70 +20,63 @@ use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
-/// Maximum number of values over time in one report: about four megabytes. The report leaves out
-/// the values of further runs, and says how many runs these are.
+/// Maximum number of values over time in one report, which are about four megabytes. The report
+/// omits the values of further runs, and shows the number of runs omitted.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// One experiment for each scenario, in the order in which they were given.
+    /// One experiment for each scenario, in the order of the folders that were read.
     pub experiments: Vec<Experiment>,
 }
 
-/// Tables and figures of many scenarios together.
+/// Tables and figures about many scenarios.
 pub(crate) struct Overview {
-    /// The name, shown above the title.
     pub name: String,
-    /// The title: the subject of the results.
     pub title: String,
-    /// Facts about the runs.
+    /// Facts about the runs, each with its label.
     pub facts: Vec<(&'static str, String)>,
-    /// Explanations, one for each line.
+    /// Explanations. Each is shown as a line.
     pub notes: Vec<String>,
-    /// The figures, in order.
     pub figures: Vec<Figure>,
-    /// The tables, in order.
     pub sections: Vec<Section>,
 }
 
 /// A table of an [`Overview`].
 pub(crate) struct Section {
-    /// The heading.
     pub title: String,
-    /// The caption.
     pub caption: String,
-    /// The table.
     pub table: Table,
 }
 
-/// The results of one scenario, in one or both worlds.
+/// The results of one scenario, in simulated time, on real sockets, or both.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The scenario's name.
     pub name: String,
     /// Title of the scenario.
     pub title: String,
-    /// The sources of results, simulated time first.
+    /// The sources of the results. Those in simulated time are first.
     pub sources: Vec<Source>,
-    /// The curves to highlight if there are too many to highlight all.
+    /// The curves to highlight, if there are too many to highlight all.
     pub highlight: Vec<String>,
 }
 
-/// The results of one world from one folder.
+/// The results that one folder contains for one world (simulated time or real sockets).
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// A label that distinguishes this source from the others of the experiment.
+    /// The label that distinguishes this source from the other sources of the experiment.
     pub label: String,
     /// The world of the results.
     pub world: Kind,
-    /// The results in the folder.
+    /// All results in the folder, including those of the other world.
     pub results: Results,
 }
 
 impl Report {
-    /// Reads the results in `folders`. Folders of one scenario are shown together. If there are
-    /// many curves, those in `highlight` are among the highlighted ones.
+    /// Reads the results in `folders`. The results of one scenario are shown together. If there are
+    /// too many curves to highlight all, those named in `highlight` are highlighted.
     ///
     /// # Errors
     /// Returns an error when a folder contains no results, or they cannot be read.
@@ -111,7 +104,7 @@ impl Report {
         Ok(Self { experiments })
     }
 
-    /// Returns the names of all curves.
+    /// Returns the names of all curves, sorted.
     pub fn labels(&self) -> Vec<&str> {
         let rows = self.experiments.iter().flat_map(Experiment::rows);
         let mut labels: Vec<&str> = rows.map(|row| &*row.label).collect();
@@ -125,7 +118,7 @@ impl Report {
         page::html(self)
     }
 
-    /// Returns the comparison of simulated time with real sockets, for each scenario that was run
+    /// Returns a comparison of simulated time with real sockets, for each scenario that has results
     /// in both.
     pub fn comparisons(&self) -> Vec<Comparison> {
         self.experiments.iter().filter_map(Comparison::of).collect()
@@ -147,12 +140,13 @@ impl Experiment {
 }
 
 impl Source {
-    /// Returns the rows of this world.
+    /// Returns the rows of the results in this source's world.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.results.rows_in(self.world)
     }
 
-    /// Returns all runs with their folders, in the order in which the report shows them.
+    /// Returns all runs of this source with their folders, in the order in which the report shows
+    /// the runs.
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =
@@ -162,7 +156,7 @@ impl Source {
     }
 }
 
-/// Adds the name of the folder to labels that several sources share.
+/// Appends the name of the folder to each label that several sources share.
 fn name_apart(sources: &mut [Source]) {
     let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
     for source in sources {

@@ -1,5 +1,5 @@
-//! Reproduces the claims of the papers: runs the scenarios that a claim names, and gives its
-//! verdict.
+//! Reproduces the claims of papers: runs the scenarios that a claim names, and judges the claim by
+//! their results.
 
 mod claims;
 mod expression;
@@ -35,30 +35,30 @@ pub struct Reproduction<'a> {
     pub claims: &'a Claims,
     /// Folder of the scenarios that the claims name.
     pub scenarios: &'a Path,
-    /// Folder of results, with a folder for each set-up.
+    /// Folder of the results. It contains a folder for each set-up (a scenario with changes).
     pub folder: &'a Path,
     /// The programs that make the runs.
     pub programs: &'a Programs,
-    /// World of the runs: simulated time or real sockets.
+    /// The world in which the runs take place: simulated time or real sockets.
     pub world: &'a dyn World,
-    /// Number of runs at once.
+    /// Maximum number of runs at the same time.
     pub jobs: usize,
-    /// True if each set-up is run in its short form: with its `quick` values, and one run of each
-    /// parameter set.
+    /// True if each set-up is run in its short form, which has the values in [`Setup::quick`] and
+    /// only one run for each parameter set.
     pub quick: bool,
-    /// The observer that gets the progress.
+    /// The observer that is told the progress of the runs.
     pub observer: &'a dyn Observer,
-    /// Set to true to stop.
+    /// Set to true to stop [`perform`](Self::perform) early.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Reproduction<'_> {
-    /// Runs the parts of the set-ups that the `selected` claims use. Returns the finding of each
+    /// Runs the parts of the set-ups that the `selected` claims use, and returns a finding for each
     /// claim, in the same order. Returns `None` if [`cancelled`](Self::cancelled) became true. The
-    /// results of finished runs are kept.
+    /// results of finished runs are kept on disk.
     ///
     /// # Errors
-    /// Returns a sentence that names the claim or scenario that is wrong.
+    /// Returns a sentence that names the faulty claim or scenario.
     pub fn perform(&self, selected: &[&Claim]) -> Result<Option<Vec<Finding>>, String> {
         let mut needs = Vec::new();
         let mut origins = Vec::new();
@@ -115,12 +115,12 @@ impl Reproduction<'_> {
     }
 }
 
-/// Checks every claim without running anything. The rule of the claim must accept the numbers of
-/// the paper, and must not accept the wrong numbers in `planted`. Its scenarios, in the folder
-/// `scenarios`, must contain the runs that its expressions name.
+/// Checks every claim without running anything. The rule of a claim must accept the numbers of the
+/// paper, and reject the wrong numbers in `planted`. The scenarios of the claim, in the folder
+/// `scenarios`, must contain the runs that its expressions use.
 ///
 /// # Errors
-/// Returns a sentence that names the claim.
+/// Returns a sentence that names the faulty claim.
 pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
     let mut both = BTreeMap::new();
     for setup in claims.setups() {
@@ -142,7 +142,7 @@ pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that `scenario` has the runs that `need` names.
+/// Checks that `scenario` contains the run that `need` describes.
 fn check_need(need: &Need, scenario: &Scenario) -> Result<(), String> {
     let is_it = |name: &str| name == need.variant;
     let mut variants = scenario.variants.iter();
@@ -158,13 +158,13 @@ fn check_need(need: &Need, scenario: &Scenario) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the file of the scenario of `setup`.
+/// Returns the path of the scenario file of `setup`.
 fn file(scenarios: &Path, setup: &Setup) -> PathBuf {
     scenarios.join(format!("{}.toml", setup.scenario))
 }
 
-/// Returns the keys of the scenario of `setup` with the changes of the set-up. If `quick` is true,
-/// the changes of the short form are added.
+/// Returns the keys of the scenario of `setup`, with the values that the set-up replaces. If
+/// `quick` is true, the values for the short form are replaced too.
 fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, String> {
     let path = file(scenarios, setup);
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
@@ -178,8 +178,8 @@ fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, S
     Ok(table)
 }
 
-/// Returns the scenario of `setup` with the changes of the set-up. If `quick` is true, it is the
-/// short form.
+/// Returns the scenario of `setup`, with the changes of the set-up. If `quick` is true, returns the
+/// short form of the scenario.
 fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
     let path = file(scenarios, setup);
     let table = merged(scenarios, setup, quick)?;
@@ -194,8 +194,8 @@ fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, Str
     Ok(scenario)
 }
 
-/// Keeps only the variants and swept values of `scenario` that `needs` name. An axis that one of
-/// `needs` does not name keeps all its values.
+/// Removes the variants and swept values that no element of `needs` names from `scenario`. If an
+/// element leaves a swept condition open, all values of the condition are kept.
 fn restrict<'a>(scenario: &mut Scenario, needs: impl Iterator<Item = &'a Need> + Clone) {
     let named = |label: &str, name: &str| {
         needs.clone().any(|need| need.variant == label || need.variant == name)

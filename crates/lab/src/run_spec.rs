@@ -1,5 +1,5 @@
-//! The specification of a run: one variant under one set of conditions. A scenario gives a list of
-//! runs.
+//! The specification of a run: one variant under one set of conditions. A scenario determines a
+//! list of runs.
 
 mod times;
 
@@ -24,37 +24,38 @@ use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::world_kind::Kind;
 
-/// Version of the results. It is increased when results of older versions are no longer comparable.
+/// Version of the stored results. It must be increased when older results are no longer comparable.
 pub(crate) const FORMAT: u32 = 4;
 
 /// One variant under one set of conditions, run once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
-    /// World of the run.
+    /// The world in which the run takes place: simulated time or real sockets.
     pub world: Kind,
-    /// The variant: treatment of overload and balancing.
+    /// The variant that is run: its overload control and its balancing.
     pub variant: Variant,
     /// Conditions of the run.
     pub conditions: Conditions,
-    /// Swept conditions, with their values.
+    /// The swept conditions, each with its value in this run.
     pub swept: Vec<(Axis, f64)>,
-    /// Time before the measurement, under the same load.
+    /// Time from the start until the measurement begins. The load is the same as in the
+    /// measurement.
     pub warm_up: Duration,
-    /// Duration of the measurement. All calls in this time are measured. The load goes on after it
-    /// until the deadline of the last of these calls.
+    /// Duration of the measurement. All calls that begin in this time are measured. Afterwards, the
+    /// load continues until the deadline of the last measured call.
     pub measured: Duration,
-    /// Interval that the scenario sets between samples of servers and callers, or `None` for the
-    /// default of the world.
+    /// Interval between samples of servers and callers, if the scenario sets one. `None` means the
+    /// default interval of the world.
     pub sample_asked: Option<Duration>,
-    /// Index of the run among those that differ in their seed only, from 0.
+    /// Index of the run, from 0, among the runs that differ only in their seed.
     pub repetition: u32,
-    /// Seed of the run. Variants are run under the same seeds, so that they are offered the same
+    /// Seed of the run. All variants are run with the same seeds, and thus are offered the same
     /// calls.
     pub seed: u64,
 }
 
-/// Returns every run of `scenario` in `world`. First comes one run of each parameter set, then
-/// their repetitions. So an interrupted experiment has some results of every parameter set.
+/// Returns every run of `scenario` in `world`. All parameter sets are run once before one is
+/// repeated, so that an interrupted experiment has some results of every parameter set.
 pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     let schedule = scenario.schedule;
     let mut runs = Vec::new();
@@ -82,7 +83,7 @@ pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     runs
 }
 
-/// A part of a list of runs, for several processes that share them.
+/// One of several parts of a list of runs, for processes that share the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: usize,
@@ -90,13 +91,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns the part of `runs` that belongs to this shard.
+    /// Returns those of `runs` that belong to this part.
     pub fn of(self, runs: Vec<RunSpec>) -> Vec<RunSpec> {
         runs.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
 }
 
-/// Parses `K/N`, K from 1 to N.
+/// Parses `K/N`, such as `2/3` for the second of three parts.
 impl FromStr for Shard {
     type Err = String;
 
@@ -109,7 +110,7 @@ impl FromStr for Shard {
     }
 }
 
-/// Returns every combination of values. The value of the last axis changes fastest.
+/// Returns every combination of the values of all axes. The value of the last axis changes fastest.
 fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
     let mut all = vec![Vec::new()];
     for (axis, values) in sweep {
@@ -128,26 +129,26 @@ impl RunSpec {
         Capacity::under(&self.conditions).cps
     }
 
-    /// Returns the calls offered per second while the factor of the profile is 1.
+    /// Returns the nominal rate in calls/s. The load profile multiplies this rate.
     pub fn rate_cps(&self) -> f64 {
         self.conditions.load * self.capacity_cps()
     }
 
-    /// Returns the greatest possible goodput at `load`, as a part of the capacity.
+    /// Returns the greatest possible goodput at `load`, as a fraction of the capacity.
     pub fn bound(&self, load: f64) -> f64 {
         let capacity = Capacity::under(&self.conditions);
         capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
     }
 
-    /// Returns the text that distinguishes the run from other runs of the same variant, such as
-    /// `load 2, run 1`.
+    /// Returns a text that distinguishes the run from the other runs of its variant, such as `load
+    /// 2, run 1`.
     pub fn place(&self) -> String {
         let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
     }
 
-    /// Returns everything that the outcome of the run may depend on. `program` is the hash of the
-    /// programs that make the run.
+    /// Returns everything on which the outcome of the run may depend. `program` is the hash of the
+    /// programs with which the run is made.
     pub fn inputs(&self, program: &str) -> Value {
         let Conditions {
             load,
@@ -223,13 +224,13 @@ impl RunSpec {
         })
     }
 
-    /// Returns the name of the run: a hash of its inputs, as 32 hexadecimal digits.
+    /// Returns the name of the run: a hash of [`inputs`](Self::inputs), as 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// Returns the faults of the run: those of the scenario, and the pauses of the servers if they
-    /// form a farm behind a balancer.
+    /// Returns the faults of the run: those of the scenario, and the pauses of the servers if the
+    /// servers form a farm behind a balancer.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {
@@ -238,14 +239,15 @@ impl RunSpec {
         faults
     }
 
-    /// Returns the seed of the costs at the server at index `place` of the topology, if they vary.
-    /// Each server draws its own costs. Variants draw the same costs in runs with the same seed.
+    /// Returns the seed from which the server at index `place` of the topology draws random
+    /// processing costs. Each server has a different seed. All variants use the same seeds in runs
+    /// with the same seed.
     fn costs_seed(&self, place: usize) -> u32 {
         self.seed.wrapping_add((place as u64) << 20) as u32
     }
 
-    /// Returns the configuration of the server at index `place` of the topology, which listens at
-    /// `listen` and sends to `targets`.
+    /// Returns the configuration of the server at index `place` of the topology. The server listens
+    /// at `listen` and sends to `targets`.
     pub fn configuration(
         &self,
         place: usize,
@@ -287,7 +289,7 @@ impl RunSpec {
     }
 }
 
-/// Returns the properties that may differ between servers, as JSON.
+/// Returns the properties of a server that may affect a run, as JSON.
 fn node(node: &Node) -> Value {
     let Node {
         name,
@@ -317,7 +319,8 @@ fn node(node: &Node) -> Value {
     })
 }
 
-/// Returns `costs` at `speed`: each cost is divided by `speed`.
+/// Returns the processing costs of a server with relative speed `speed`: each of `costs` is divided
+/// by `speed`.
 pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
     Emulate {
@@ -331,8 +334,8 @@ pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     }
 }
 
-/// Returns the costs as text. For measured costs, the text depends on the content of their file, not
-/// on its path.
+/// Returns the processing costs as text. For measured costs, the text depends on the content of
+/// their file, not on its path.
 fn emulate_inputs(emulate: &Emulate) -> String {
     let Some(sample) = emulate.distribution.sample() else { return emulate_toml(emulate) };
     let bytes: Vec<u8> = sample.factors().iter().flat_map(|factor| factor.to_le_bytes()).collect();
@@ -340,7 +343,7 @@ fn emulate_inputs(emulate: &Emulate) -> String {
     format!("{}# measured costs: {}\n", emulate_toml(&rest), fingerprint(&bytes))
 }
 
-/// Returns a hash of the times in the trace, or `None` if the arrivals are not a trace.
+/// Returns a hash of the arrival times if the arrivals are a recorded trace, or else `None`.
 fn trace(arrivals: &Process) -> Option<String> {
     let Process::Trace(trace) = arrivals else { return None };
     let bytes: Vec<u8> =

@@ -1,4 +1,4 @@
-//! Runs a list of runs, several at once.
+//! Makes a list of runs, several at the same time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,30 +9,30 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::{Kind, World};
 
-/// Maximum number of attempts of a run. A run is repeated if the generator was too slow or lost
-/// datagrams because the machine was busy with other work, since such a run does not measure the
-/// server. In simulated time every attempt would be the same, so there is only one.
+/// Maximum number of attempts to make a run. A run is repeated if the load generator was too slow
+/// or lost datagrams because the machine was busy, since such a run does not measure the server. In
+/// simulated time there is only one attempt, because further attempts would be equal.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// An observer of the progress of the runs. Several threads call it.
+/// An observer of the progress of runs. Several threads call its methods.
 pub trait Observer: Sync {
-    /// Reports the start. `missing` are the runs that will be made. `found` other runs already have
-    /// results.
+    /// Reports the start. `missing` are the runs that will be made. `found` is the number of
+    /// further runs whose results are already stored.
     fn on_start(&self, missing: &[&RunSpec], found: usize);
 
-    /// Reports the end of a run.
+    /// Reports the result of a run that has ended.
     fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>);
 
     /// Reports that all runs have ended.
     fn end(&self);
 }
 
-/// A run, with its outcome or error.
+/// A run with its outcome, or with the error that prevented it.
 pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// Returns the results of `runs`, in the same order. Results in `store` are taken from there. The
-/// other runs are made in `world`, `jobs` at once. After `cancelled` became true, runs that were
-/// not started and runs that failed are left out.
+/// Returns the results of `runs`, in the same order. Results that `store` already has are not
+/// computed again. The other runs are made in `world`, at most `jobs` at the same time. After
+/// `cancelled` became true, runs that were not started or that failed are omitted.
 pub fn run(
     runs: Vec<RunSpec>,
     store: &Store,
@@ -63,8 +63,8 @@ pub fn run(
     runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
 }
 
-/// Returns the results of `work` for each of `items`, in any order. Items for which `work` returns
-/// `None` are left out. The work runs on `jobs` threads until `cancelled` becomes true.
+/// Calls `work` for each of `items` on `jobs` threads, until `cancelled` becomes true. Returns the
+/// results in any order, without those that are `None`.
 pub(crate) fn each<I: Sync, T: Send>(
     items: &[I],
     jobs: usize,

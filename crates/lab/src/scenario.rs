@@ -1,7 +1,7 @@
 //! A scenario: one experiment, described by a TOML file.
 //!
-//! Conditions that are not swept apply to every run. Each variant is run several times under each
-//! combination of the swept conditions.
+//! Conditions that are not swept apply to every run. Each variant is run under each combination of
+//! the swept conditions, several times with different seeds.
 
 mod conditions;
 mod farm;
@@ -25,81 +25,83 @@ pub use workload::{Goodput, Hold};
 /// A validated scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Name of its file, without folder and extension.
+    /// Name of the scenario file, without folder and extension.
     pub name: String,
     /// Title, in one line.
     pub title: String,
-    /// Conditions of every run, apart from the swept ones.
+    /// Conditions of every run. The swept conditions are replaced in each run.
     pub conditions: Conditions,
-    /// Swept conditions, with their values.
+    /// The swept conditions, each with its values.
     pub sweep: Vec<(Axis, Vec<f64>)>,
-    /// Compared variants, at least one.
+    /// The variants to be compared, at least one.
     pub variants: Vec<Variant>,
-    /// Times and number of the measurements.
+    /// The durations, the sampling interval, the repetitions and the seed of the runs.
     pub schedule: Schedule,
     /// Expected results.
     pub expectations: Vec<Expectation>,
-    /// The file as it was read.
+    /// The content of the scenario file.
     pub text: String,
 }
 
-/// The times of the measurements, and their number.
+/// The durations, the sampling interval, the repetitions and the seed of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// Time before the measurement, under the same load.
+    /// Time from the start until the measurement begins. The load is the same as in the
+    /// measurement.
     pub warm_up: Duration,
-    /// Duration of the measurement. All calls in this time are measured.
+    /// Duration of the measurement. All calls that begin in this time are measured.
     pub measured: Duration,
-    /// Interval between samples of servers and callers. If `None`, the default of the world
-    /// applies.
+    /// Interval between samples of servers and callers. `None` means the default interval of the
+    /// world (simulated time or real sockets).
     pub sample: Option<Duration>,
     /// Number of runs of each parameter set, at least 1.
     pub repetitions: u32,
-    /// Seed of the first run of each parameter set. Each further run has the next higher seed.
+    /// Seed of the first run of each parameter set. Each repetition has the next higher seed.
     pub seed: u64,
 }
 
-/// A way to treat overload and to balance servers.
+/// A combination of overload control and balancing that a scenario compares with others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// The name of the variant among those that decide and queue in the same way. Unless another
-    /// name is given, it is the name of the policy, or of the law if the variant has no policy.
+    /// The name of the variant among the variants that decide and queue in the same way. The
+    /// default is the name of the balancing policy, or of the overload law if the variant has no
+    /// policy.
     pub label: String,
-    /// Admission and queueing of new work.
+    /// Admission and queueing of new requests.
     pub overload: Overload,
-    /// Balancing at servers that have no balancing of their own. If `None`, round robin without
-    /// limits.
+    /// Balancing at servers that do not set their own. `None` means round robin without limits.
     pub pool: Option<Balancing>,
 }
 
-/// An expected result of a variant.
+/// The goodput that a scenario expects of a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     /// The variant's name.
     pub variant: String,
-    /// Loads to which the expectation applies. If the list is empty, it applies to all loads.
+    /// Loads to which the expectation applies. An empty list means all loads.
     pub loads: Vec<f64>,
-    /// Minimum goodput of the variant, as a fraction of the greatest possible goodput, or `None` if
-    /// there is no minimum. The goodput is the median of the runs.
+    /// Minimum goodput as a fraction of the greatest possible goodput. The goodput is the median of
+    /// the variant's runs. `None` means no minimum.
     pub goodput_of_bound_min: Option<f64>,
-    /// Maximum goodput of the variant, as a fraction of the greatest possible goodput, or `None` if
-    /// there is no maximum.
+    /// Maximum goodput as a fraction of the greatest possible goodput. The goodput is the median of
+    /// the variant's runs. `None` means no maximum.
     pub goodput_of_bound_max: Option<f64>,
 }
 
 impl Scenario {
-    /// Reads the scenario at `path`.
+    /// Reads the scenario file at `path`.
     ///
     /// # Errors
-    /// Returns all errors of the scenario, or the error of reading the file.
+    /// Returns all errors in the scenario, or the error of reading the file.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
         Self::parse(path, &schema::read(path)?)
     }
 
-    /// Parses `bytes`, the content of the file at `path`. The path is used only in messages.
+    /// Parses `bytes`, the content of the scenario file at `path`. The path is used in error
+    /// messages, as the name of the scenario, and to find files that the scenario names.
     ///
     /// # Errors
-    /// Returns all errors of the scenario.
+    /// Returns all errors in the scenario.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         read::parse(path, bytes)
     }
@@ -111,13 +113,13 @@ impl Variant {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// Returns the point at which the variant decides about new work: the value of the key
-    /// `decide`.
+    /// Returns the value of the key `decide`: the point at which the variant decides on new
+    /// requests.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// Returns how the variant queues admitted work: the value of the key `queue`.
+    /// Returns the value of the key `queue`: the way in which the variant queues admitted requests.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

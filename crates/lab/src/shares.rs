@@ -1,4 +1,4 @@
-//! Draws the shares of the sources of a scenario over time: paper 002, figures 13 to 16.
+//! Draws the goodput of each source of calls over time, as in figures 13 to 16 of paper 002.
 
 use std::path::Path;
 
@@ -9,12 +9,13 @@ use crate::scenario::Scenario;
 use crate::spread::Spread;
 use crate::timeline;
 
-/// Maximum number of points of a curve. Each point is the mean of a part of the run.
+/// Maximum number of points of a curve. Each point is the mean of an interval of the run.
 const POINTS: usize = 75;
 
-/// Returns a figure with a panel for each variant. It shows the calls of each source that are set
-/// up in time, as a part of the capacity. `points` is the folder of the runs, and `program` their
-/// program. Returns `None` if no node to which callers send has a `profile` of its own.
+/// Returns a figure with a panel for each variant. A panel shows the calls per second of each
+/// source that are set up in time, as a fraction of the capacity. `points` is the folder of the
+/// runs, and `program` the hash of the programs that made them. Returns `None` if no node to which
+/// callers send has its own load `profile`.
 pub(crate) fn figure(
     scenario: &Scenario,
     runs: &[(&RunSpec, &Outcome)],
@@ -55,7 +56,7 @@ pub(crate) fn figure(
     ))
 }
 
-/// Returns the goodput of the callers called `name` over time, in all repetitions.
+/// Returns the goodput over time of the callers `name`, summarized over all repetitions.
 fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Point> {
     let series: Vec<_> = runs
         .iter()

@@ -1,12 +1,12 @@
-//! Summarises several measurements of one quantity.
+//! Summarizes the values of one quantity in several runs.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Confidence level of the interval of the mean.
+/// Confidence level of the interval in [`Spread::ci95`].
 const CONFIDENCE: f64 = 0.95;
 
-/// Several measurements of one quantity.
+/// A summary of the values of one quantity in several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The smallest value.
@@ -17,13 +17,13 @@ pub struct Spread {
     pub max: f64,
     /// The mean.
     pub mean: f64,
-    /// The 95 % confidence interval of the mean, by Student's t. It assumes independent, normally
-    /// distributed values. `None` for a single value.
+    /// The 95 % confidence interval of the mean by Student's t distribution, or `None` for a single
+    /// value. The interval assumes independent, normally distributed values.
     pub ci95: Option<[f64; 2]>,
 }
 
 impl Spread {
-    /// Returns the spread of `values`, or `None` for no values.
+    /// Returns the spread of `values`, or `None` if `values` is empty.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -38,7 +38,7 @@ impl Spread {
         Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
     }
 
-    /// Multiplies all values by `factor`, to convert them to another unit.
+    /// Returns the spread with all values multiplied by `factor`, for another unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { min, median, max, mean, ci95 } = self;
@@ -52,7 +52,7 @@ impl Spread {
     }
 }
 
-/// Returns half of the width of the confidence interval, or `None` for a single value.
+/// Returns half of the width of the confidence interval of the mean, or `None` for a single value.
 fn reach(values: &[f64], mean: f64) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;

@@ -1,5 +1,6 @@
-//! Stores outcomes: a folder for each run, named by the run's inputs. A run whose outcome is stored
-//! is not run again, unless its generator did not keep up. Several processes may fill one store.
+//! Stores the outcomes of runs, each in a folder named by a hash of the run's inputs. A run with a
+//! stored outcome is not made again, unless its load generator was too slow. Several processes may
+//! write to one store.
 
 use std::fs;
 use std::io;
@@ -13,10 +14,10 @@ use crate::outcome::Outcome;
 use crate::run_spec::{RunSpec, fingerprint};
 use crate::worlds::Kind;
 
-/// Name of the file of an outcome.
+/// Name of the file with the outcome, in the folder of a run.
 const RESULT: &str = "result.json";
 
-/// The outcomes in a folder.
+/// A folder with the outcomes of runs.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
@@ -29,15 +30,15 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// A hash of the bytes of the programs that produce outcomes, as 32 hexadecimal digits.
+/// A hash of the bytes of all programs that affect outcomes, as 32 hexadecimal digits.
 #[derive(Clone, Debug)]
 pub struct Programs(String);
 
 impl Programs {
-    /// Reads the programs in `files`.
+    /// Returns the hash of the programs in `files`.
     ///
     /// # Errors
-    /// Returns an error when one cannot be read.
+    /// Returns an error when one of the files cannot be read.
     pub fn read(files: &[impl AsRef<Path>]) -> io::Result<Self> {
         let mut bytes = Vec::new();
         for file in files {
@@ -46,19 +47,18 @@ impl Programs {
         Ok(Self(fingerprint(&bytes)))
     }
 
-    /// Reads the running program.
+    /// Returns the hash of the running program.
     ///
     /// # Errors
-    /// Returns an error when it cannot be read.
+    /// Returns an error when the file of the program cannot be read.
     pub fn running() -> io::Result<Self> {
         Self::read(&[std::env::current_exe()?])
     }
 }
 
 impl Store {
-    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist.
-    /// Outcomes of different programs are separate: a program finds no outcomes of a program with
-    /// other bytes.
+    /// Opens the store in `folder`, and creates the folder if it does not exist. Only outcomes of
+    /// `programs` are visible. Outcomes of programs with other bytes are kept apart.
     ///
     /// # Errors
     /// Returns an error when the folder cannot be created.
@@ -72,8 +72,9 @@ impl Store {
         &self.program
     }
 
-    /// Returns the outcome of `run` if it is stored and its generator kept up. In simulated time
-    /// another attempt has the same outcome, so the generator does not matter.
+    /// Returns the outcome of `run` if it is stored and final. The outcome is not final if the load
+    /// generator was too slow. In simulated time every outcome is final, because another attempt
+    /// would have the same outcome.
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
@@ -81,20 +82,20 @@ impl Store {
         is_final.then_some(kept.outcome)
     }
 
-    /// Returns a folder for the files of a run in progress. Dropping the value removes the folder.
+    /// Returns a temporary folder for the files of a run in progress. Dropping the [`TempDir`]
+    /// removes the folder.
     ///
     /// # Errors
-    /// Returns an error when it cannot be created.
+    /// Returns an error when the folder cannot be created.
     pub fn workshop(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Stores the outcome of `run` with the files in `workshop`. An outcome that
-    /// [`find`](Self::find) returns already is kept instead. If this function fails, nothing is
-    /// stored.
+    /// Stores the outcome of `run` with the files in `workshop`. If another process has stored a
+    /// final outcome already, that outcome is kept. If this function fails, nothing is stored.
     ///
     /// # Errors
-    /// Returns an error when it cannot be written.
+    /// Returns an error when the outcome cannot be written.
     pub fn keep(&self, run: &RunSpec, outcome: &Outcome, workshop: TempDir) -> io::Result<()> {
         let kept = Kept { inputs: run.inputs(&self.program), outcome: outcome.clone() };
         fs::write(workshop.path().join(RESULT), serde_json::to_vec_pretty(&kept)?)?;

@@ -13,49 +13,50 @@ use crate::worlds::{load, mean_load};
 /// The runs of one parameter set: one variant under one set of conditions.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The variant.
+    /// The variant that was run.
     pub variant: Variant,
-    /// Swept conditions, without the load.
+    /// The swept conditions except the load, each with its value.
     pub swept: Vec<(Axis, f64)>,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// The load that is offered in the measured time, on average. It differs from
-    /// [`load`](Self::load) if the rate of the calls has a profile.
+    /// The average load that is offered in the measured time, as a multiple of the capacity. It
+    /// differs from [`load`](Self::load) if the load has a profile over time.
     pub mean_load: f64,
-    /// Greatest possible goodput at the mean load, as a part of the capacity.
+    /// Greatest possible goodput at the mean load, as a fraction of the capacity.
     pub bound: f64,
-    /// Number of runs.
+    /// Number of runs of the parameter set.
     pub runs: usize,
-    /// Goodput as a part of the capacity.
+    /// Goodput as a fraction of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the greatest possible goodput at the load that was actually offered in
-    /// the run. `None` if no goodput is possible at that load in one of the runs.
+    /// Goodput as a fraction of the greatest possible goodput at the load that was actually offered
+    /// in the run. `None` if no goodput is possible at that load in one of the runs.
     pub of_bound: Option<Spread>,
-    /// INVITEs retransmitted per INVITE first sent.
+    /// Retransmissions of INVITEs per INVITE.
     pub resent: Spread,
-    /// The part of the calls that was rejected.
+    /// The fraction of the calls that was rejected.
     pub refused: Spread,
-    /// Median set-up delay, or `None` if no call was set up in any run.
+    /// Median set-up delay in ms. `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
+    /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Time to recover from an overload that ended, in the runs that recovered, or `None` if no
-    /// overload ended, or if no run recovered.
+    /// Seconds from the end of the overload until the goodput had recovered, in the runs that
+    /// recovered. `None` if no overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
-    /// Number of runs that recovered, or `None` if no overload ended.
+    /// Number of runs whose goodput recovered after the overload. `None` if no overload ended.
     pub recovered: Option<usize>,
-    /// The course of an outage, or `None` if no run has one.
+    /// Values that describe the outage in the runs, or `None` if no run has an outage.
     pub outage: Option<OutageRow>,
-    /// Use of a core by the busiest thread of the generator, the maximum over all runs.
+    /// The fraction of a core that the busiest thread of the load generator used, as the maximum
+    /// over all runs.
     pub generator_load: f64,
-    /// Datagrams that the generator lost in all runs together.
+    /// Number of datagrams that the load generator lost in all runs together.
     pub drops: u64,
-    /// Runs in which the generator could not offer its load.
+    /// Number of runs in which the load generator could not offer the requested load.
     pub too_slow: usize,
 }
 
 impl Row {
-    /// Returns whether `run` has the variant and the conditions of this row.
+    /// Returns whether `run` belongs to the parameter set of this row.
     pub(crate) fn includes(&self, run: &RunSpec) -> bool {
         let beside_load = run.swept.iter().filter(|(axis, _)| *axis != Axis::LOAD);
         self.variant == run.variant
@@ -64,24 +65,27 @@ impl Row {
     }
 }
 
-/// The outage in several runs. [`Outage`] explains the fields.
+/// Values that describe an outage, summarized over several runs. [`Outage`] explains its fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageRow {
-    /// The part of the people who were answered.
+    /// The fraction of the people whose call was answered.
     pub served: Spread,
-    /// The part of the offered calls that were redials.
+    /// The fraction of the offered calls that were redials.
     pub redials: Spread,
-    /// Work that waits at the end of the trigger, in seconds of work at full capacity.
+    /// Work that waits when the cause of the outage ends, in seconds of work at full capacity.
     pub backlog_s: Spread,
-    /// Time until the goodput is back, in the runs that recovered, or `None` if no run recovered.
+    /// Seconds until the goodput has recovered, in the runs that recovered. `None` if no run
+    /// recovered.
     pub recovered_s: Option<Spread>,
-    /// Number of runs that recovered.
+    /// Number of runs whose goodput recovered.
     pub recovered: usize,
-    /// Calls set up in time per first attempt, in the last 30 s of the load.
+    /// Calls set up in time per first attempt of a person, in the last 30 s of the load.
     pub goodput_end: Spread,
-    /// The share of registered devices at the end, or `None` without devices.
+    /// The fraction of the devices that are registered at the end of the run. `None` without
+    /// devices.
     pub registered_end: Option<Spread>,
-    /// The part of the emergency calls that was set up in time, or `None` if there were none.
+    /// The fraction of the emergency calls that was set up in time. `None` if there were no
+    /// emergency calls.
     pub emergency: Option<Spread>,
 }
 
@@ -104,12 +108,12 @@ impl OutageRow {
     }
 }
 
-/// Returns a row for each parameter set that was run, in the order of `results`.
+/// Returns a row for each parameter set, in the order in which the sets first occur in `results`.
 pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -> Vec<Row> {
     groups(results).iter().map(|group| row(group)).collect()
 }
 
-/// Returns the runs of each parameter set, in the order of `results`.
+/// Groups the runs by parameter set, in the order in which the sets first occur in `results`.
 pub(crate) fn groups<'a>(
     results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>,
 ) -> Vec<Vec<(&'a RunSpec, &'a Outcome)>> {

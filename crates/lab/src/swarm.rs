@@ -1,9 +1,10 @@
-//! Makes whole worlds from seeds. A world is drawn from a seed and run in simulated time. Every
-//! checker watches the run. If a checker finds a violation, the world is made smaller.
+//! Tests proxies in random worlds. A world is drawn from a seed and run in simulated time, while
+//! checkers look for violations. If a checker finds a violation, the world is reduced to a smaller
+//! one with the same violation.
 //!
-//! A [`World`] is a value: a topology of proxies, callers, answerers, links, and faults. It is
-//! [drawn](draw::draw) from a seed, and can be written to a file that [`run`](run::run) runs again.
-//! The proxies are the ones that `tidegate run` would start from the configuration that the world
+//! A [`World`] is a description of proxies, callers, answerers, links, and faults. It is
+//! [drawn](draw::draw) from a seed, and can be saved to a file and [`run`](run::run) again. The
+//! proxies are those that `tidegate run` would start from the configuration that the world
 //! [writes](configuration) for them.
 
 pub mod attacker;

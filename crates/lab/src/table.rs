@@ -1,11 +1,11 @@
-//! Rows as text for a terminal.
+//! Formats results as a table for a terminal.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 
 use crate::summary::{Row, Spread};
 
-/// Formats a table of `rows`, as wide as its contents.
+/// Formats `rows` as a table, as wide as its contents.
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -52,7 +52,7 @@ pub fn render(rows: &[Row]) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// The headings of the columns of an outage.
+/// The headings of the columns about an outage.
 const OUTAGE: [&str; 7] =
     ["served", "redials", "backlog s", "back s", "at end", "registered", "emergency"];
 
@@ -86,8 +86,8 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
     cells
 }
 
-/// Returns the cells of an outage: medians. If not all runs recovered, also the number of runs that
-/// did.
+/// Returns the cells of the columns about an outage. They are medians over the runs. The recovery
+/// time also has the number of runs that recovered, unless all did.
 fn outage(row: &Row) -> [String; 7] {
     let none = || "–".to_owned();
     let Some(outage) = &row.outage else { return std::array::from_fn(|_| none()) };
@@ -103,8 +103,8 @@ fn outage(row: &Row) -> [String; 7] {
     ]
 }
 
-/// Formats the time after which goodput was back: the median of the `count` runs in which it came
-/// back. Adds `count` unless goodput came back in all `runs`.
+/// Formats a recovery time: the median of the `count` runs whose goodput recovered. Appends
+/// `count`, unless the goodput recovered in all `runs`.
 fn back(time: Option<Spread>, count: usize, runs: usize) -> String {
     match time {
         None => "never".to_owned(),
@@ -117,8 +117,8 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Formats milliseconds with one decimal place below 10 ms and none above. Three runs do not
-/// determine more.
+/// Formats milliseconds, with a decimal place only below 10 ms. Three runs do not give more
+/// precision.
 fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

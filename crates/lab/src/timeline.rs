@@ -1,4 +1,4 @@
-//! The course of a run over time: samples of the counts of servers and callers.
+//! Records the course of a run: samples of the counts of servers and callers over time.
 
 use std::fs;
 use std::io;
@@ -7,34 +7,34 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Maximum number of rows of a file. The timeline leaves out later ones.
+/// Maximum number of rows of a timeline file. Further rows are omitted.
 const ROWS_MAX: usize = 4_000_000;
 
-/// A server's status at one moment. Counts are since its start.
+/// The counts of a server at one moment, since the start of the server's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerReading {
-    /// Number of the server's process, which grows with each restart.
+    /// Number of the server's process, which increases with each restart of the server.
     pub life: u64,
-    /// New sessions, each counted once.
+    /// New sessions offered to the server. Retransmissions do not count again.
     pub offered: u64,
-    /// Sessions admitted.
+    /// New sessions that the server admitted.
     pub admitted: u64,
-    /// Sessions rejected.
+    /// New sessions that the server rejected.
     pub refused: u64,
-    /// Retransmissions of decided or waiting requests.
+    /// Retransmissions of requests that wait in a queue, or on which the server has decided.
     pub repeated: u64,
     /// Messages that wait in the server's queues.
     pub waiting: u64,
-    /// Seconds for which its processor was busy.
+    /// Time in seconds for which the server's processor was busy.
     pub occupied_s: f64,
-    /// Share of the new sessions that the law admits, 0 to 1.
+    /// Fraction of the new sessions that the overload law currently admits, 0 to 1.
     pub fraction: f64,
-    /// Rate at which new calls leave their queue, in calls/s, or 0 if the law does not pace the
-    /// queue.
+    /// Rate in calls/s at which new calls may leave their queue. 0 if the overload law does not
+    /// limit this rate.
     pub release_cps: f64,
-    /// Datagrams lost at receive buffers.
+    /// Datagrams lost because a receive buffer was full.
     pub socket_drops: u64,
-    /// Datagrams dropped on purpose before receive buffers.
+    /// Datagrams that a filter dropped before the receive buffer, to reduce the load.
     pub filtered: u64,
 }
 
@@ -43,17 +43,17 @@ pub struct ServerReading {
 pub struct CallersReading {
     /// Calls that had become due.
     pub offered: u64,
-    /// Calls answered.
+    /// Calls that were answered with a 2xx.
     pub set_up: u64,
-    /// Calls answered in time.
+    /// Calls that were answered within the deadline.
     pub in_time: u64,
     /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs retransmitted.
+    /// Retransmissions of INVITEs.
     pub repeated: u64,
-    /// Open calls.
+    /// Calls that have begun and not ended.
     pub open: u64,
-    /// Open calls without an answer.
+    /// Calls that have begun and were neither answered nor ended.
     pub unanswered: u64,
     /// People whose first call had become due.
     pub came: u64,
@@ -65,8 +65,8 @@ pub struct CallersReading {
     pub registered: u64,
 }
 
-/// Returns the values of a quantity of a node, with their times in seconds, from the `timeline.csv`
-/// of a run.
+/// Reads the values of one quantity of one node from `timeline.csv` in the folder of a run. Each
+/// value has its time in seconds.
 pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64)> {
     let text = fs::read_to_string(folder.join("timeline.csv")).unwrap_or_default();
     let sample = |line: &str| {
@@ -79,12 +79,12 @@ pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64
 }
 
 impl CallersReading {
-    /// Returns the number of people who wait for an answer, or before they call again.
+    /// Returns the number of people who wait for an answer or for their next attempt to call.
     pub(crate) fn waiting_people(&self) -> u64 {
         self.unanswered + self.redialing
     }
 
-    /// Returns the sum of two groups of callers.
+    /// Returns the counts of two groups of callers together.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             offered: self.offered + other.offered,
@@ -102,14 +102,14 @@ impl CallersReading {
     }
 }
 
-/// Readings of one run, in order of time.
+/// The counts of all servers and callers during one run, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     servers: Vec<Track<ServerReading>>,
     callers: Vec<Track<CallersReading>>,
 }
 
-/// All readings of one server, or all readings of the callers of one server.
+/// All readings of one server, or of the callers that call one server.
 #[derive(Clone, Debug)]
 struct Track<R> {
     name: String,
@@ -117,7 +117,8 @@ struct Track<R> {
 }
 
 impl ServerReading {
-    /// Reads the values in a `/status` of the process with the number `life`.
+    /// Reads the counts from `status`, the `/status` of a server. `life` is the number of its
+    /// process.
     pub fn of(status: &Value, life: u64) -> Self {
         let mut reading = Self { life, ..Self::default() };
         for (index, shard) in status["shards"].as_array().into_iter().flatten().enumerate() {
@@ -143,7 +144,8 @@ impl ServerReading {
 }
 
 impl Timeline {
-    /// Creates an empty timeline of these servers and of their callers.
+    /// Creates an empty timeline. `servers` are the names of all servers, and `entries` those of
+    /// the servers to which callers send.
     pub fn new<'a>(
         servers: impl IntoIterator<Item = &'a str>,
         entries: impl IntoIterator<Item = &'a str>,
@@ -154,30 +156,29 @@ impl Timeline {
         }
     }
 
-    /// Adds the status of the server at index `place`. `at` is the time after the start of the
+    /// Adds the counts of the server at index `place`. `at` is the time since the start of the
     /// load.
     pub fn server(&mut self, place: usize, at: Duration, reading: ServerReading) {
         self.servers[place].readings.push((at, reading));
     }
 
-    /// Adds the counts of the callers of one server. `index` is the index of the server among those
-    /// to which callers send. `at` is the time after the start of the load.
+    /// Adds the counts of the callers of one server. `index` is the index of the server among the
+    /// servers to which callers send. `at` is the time since the start of the load.
     pub fn callers(&mut self, index: usize, at: Duration, reading: CallersReading) {
         self.callers[index].readings.push((at, reading));
     }
 
-    /// Returns the number of calls of all callers that were answered in time, from the start to
-    /// each sample.
+    /// Returns, for each sample, the number of calls answered within the deadline since the start.
     pub fn in_time(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.in_time)
     }
 
-    /// Returns the number of calls of all callers that were offered, from the start to each sample.
+    /// Returns, for each sample, the number of calls offered since the start.
     pub fn offered(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.offered)
     }
 
-    /// Returns the sum of a count of all callers, at each sample.
+    /// Returns, for each sample, the sum of a count over all groups of callers.
     pub fn sum(&self, count: impl Fn(&CallersReading) -> u64) -> Vec<(Duration, u64)> {
         let Some((first, others)) = self.callers.split_first() else { return Vec::new() };
         let sum = |(index, (at, reading)): (usize, &(Duration, CallersReading))| {
@@ -187,13 +188,12 @@ impl Timeline {
         first.readings.iter().enumerate().map(sum).collect()
     }
 
-    /// Formats the timeline as CSV, with a row for each time, each server or group of callers, and
-    /// each quantity. Rates are means since the previous time. For a server that was restarted
-    /// since the previous time, the counts since its start are divided by the time since the
-    /// previous time.
+    /// Formats the timeline as CSV. Each row has a time, a server or group of callers, a quantity
+    /// and its value. Rates are means since the previous sample. If a server was restarted since,
+    /// its rates are the counts of the new process divided by the time since the previous sample.
     ///
     /// # Errors
-    /// Returns the errors of the CSV writer. None occurs, because it writes to memory.
+    /// Returns an error of the CSV writer. No error occurs, because the writer writes to memory.
     pub fn csv(&self) -> io::Result<Vec<u8>> {
         let mut table = Table::new()?;
         for track in &self.servers {
@@ -290,7 +290,7 @@ impl Table {
     }
 }
 
-/// Formats a value, rounded to a thousandth.
+/// Formats a value with at most three decimal places.
 fn shown(value: f64) -> String {
     ((value * 1e3).round() / 1e3).to_string()
 }

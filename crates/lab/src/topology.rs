@@ -1,4 +1,4 @@
-//! Describes the servers, and the routes of calls between them.
+//! Describes the servers between callers and answerers, and the routes of calls through them.
 
 use serde::Serialize;
 use tidegate_agent::Profile;
@@ -7,64 +7,65 @@ use tidegate_server::config::Emulate;
 
 use crate::balancing::Balancing;
 
-/// Servers between callers and answerers. No call passes the same server twice.
+/// The servers between callers and answerers. No call passes the same server twice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     nodes: Vec<Node>,
 }
 
-/// A server.
+/// A server between callers and answerers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Unique name.
+    /// Unique name of the server.
     pub name: String,
-    /// Targets of its calls. There is at least one.
+    /// The next hops to which the server forwards calls, at least one.
     pub to: Vec<Next>,
-    /// Balancing among the targets, or `None` for that of the variant.
+    /// Balancing among the next hops. `None` means the balancing of the variant.
     pub balancing: Option<Balancing>,
-    /// Fraction of the offered calls that callers send directly to it, 0 to 1. The sum of all these
-    /// fractions is 1.
+    /// Fraction of the offered calls that callers send directly to this server, 0 to 1. The
+    /// fractions of all servers add up to 1.
     pub share: f64,
-    /// Mode of the server: with transactions, without, or adaptive.
+    /// The mode of the server: stateless, transaction or adaptive.
     pub mode: Mode,
-    /// True if the server is under test. Then it has the variant's overload control and the
-    /// scenario's costs.
+    /// True if the server is under test. Its overload control is then that of the variant, and its
+    /// processing costs are those of the scenario.
     pub under_test: bool,
-    /// Overload control of a server that is not under test.
+    /// Overload control of the server if it is not under test.
     pub overload: Overload,
-    /// Costs of a server that is not under test, or `None` for a server that is infinitely fast.
+    /// Processing costs of the server if it is not under test. `None` means no processing time.
     pub emulate: Option<Emulate>,
-    /// Relative speed: at 0.5 all costs are double.
+    /// Speed of the server, relative to the costs. At 0.5, all costs are double.
     pub speed: f64,
-    /// Rate over time of the calls that callers send to it, or `None` for that of the workload.
+    /// Profile over time of the rate at which callers send calls to this server. `None` means the
+    /// profile of the workload.
     pub profile: Option<Profile>,
-    /// True if it obeys the feedback of its targets.
+    /// True if the server obeys the overload feedback of its next hops.
     pub obeys_feedback: bool,
 }
 
-/// A target of a server's calls.
+/// A next hop of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
-    /// The server at this index.
+    /// The server with this index in the topology.
     Node(usize),
-    /// The answerers, in turn.
+    /// The answerers (called parties), used in turn.
     Answerers,
 }
 
-/// The reason why servers are not a valid topology.
+/// The reason why a list of servers is not a valid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
-    /// A call would return to the server at this index.
+    /// A call could return to the server with this index.
     Circle(usize),
-    /// No call reaches the server at this index.
+    /// No call reaches the server with this index.
     Idle(usize),
     /// No server is under test.
     Untested,
 }
 
 impl Topology {
-    /// Returns one server in front of the answerers.
+    /// Returns a topology with one server, between callers and answerers.
     pub fn single(mode: Mode) -> Self {
         let server = Node {
             name: "server".to_owned(),
@@ -82,8 +83,8 @@ impl Topology {
         Self { nodes: vec![server] }
     }
 
-    /// Returns a balancer that gets all calls, in front of servers of these speeds, which are under
-    /// test.
+    /// Returns a topology with a balancer and one server behind it for each of `speeds`. The
+    /// servers are under test.
     ///
     /// # Panics
     /// Panics if `speeds` is empty. May panic if a speed is not above 0.
@@ -102,8 +103,8 @@ impl Topology {
         Self::new([balancer].into_iter().chain(servers).collect()).expect("a farm is a topology")
     }
 
-    /// Creates a topology of these servers. [`Node::to`] uses their indices. At least one must have
-    /// a share of the calls. Shares are scaled so that their sum is 1.
+    /// Creates a topology of `nodes`. The indices in [`Node::to`] refer to this list. At least one
+    /// server must have a share of the calls. The shares are scaled to a sum of 1.
     ///
     /// # Errors
     /// Returns the reason if the topology is not valid.
@@ -126,19 +127,21 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Returns the servers.
+    /// Returns all servers, in the order of their indices.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Returns the indices of the servers to which callers send, each with its part of the calls.
+    /// Returns the indices of the servers to which callers send, each with its fraction of the
+    /// calls.
     pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> {
         let entry =
             |(place, node): (usize, &Node)| (node.share > 0.0).then_some((place, node.share));
         self.nodes.iter().enumerate().filter_map(entry)
     }
 
-    /// Returns the indices of the servers. Each server comes after its targets.
+    /// Returns the indices of all servers in an order in which each server comes after its next
+    /// hops.
     pub fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
@@ -147,8 +150,8 @@ impl Topology {
         order
     }
 
-    /// Returns the fraction of the offered calls that passes through each server, if balanced
-    /// servers get calls in proportion to their speeds.
+    /// Returns the fraction of the offered calls that passes through each server. Servers with the
+    /// same previous hop get calls in proportion to their speeds.
     pub fn flows(&self) -> Vec<f64> {
         let mut flows: Vec<f64> = self.nodes.iter().map(|node| node.share).collect();
         let speed = |next: &Next| match *next {
@@ -167,13 +170,13 @@ impl Topology {
         flows
     }
 
-    /// Returns whether the server at index `place` selects among several other servers.
+    /// Returns whether the server at index `place` balances calls among several other servers.
     pub fn balances(&self, place: usize) -> bool {
         self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
-    /// Returns the classes of the messages of a call at the server at index `place`. `trying` is
-    /// true if answerers send a 100 first.
+    /// Returns the classes of the messages that the server at index `place` gets for a call.
+    /// `trying` is true if answerers send a 100 first.
     pub fn messages(&self, place: usize, trying: bool) -> Vec<Class> {
         let mut messages = Vec::with_capacity(7);
         messages.push(Class::Invite);
@@ -184,16 +187,15 @@ impl Topology {
         messages
     }
 
-    /// Returns the number of responses of a call that the sender to the server at index `place`
-    /// gets: a 100 if there is one, 180, 200, and the 200 to the BYE.
+    /// Returns the number of responses that the previous hop of the server at index `place` gets
+    /// for a call: a 100 if there is one, a 180, a 200, and the 200 to the BYE.
     pub fn responses_above(&self, place: usize, trying: bool) -> usize {
         let is_stateful = self.nodes[place].mode != Mode::Stateless;
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }
 
-    /// Returns whether the server at index `place` gets the 100 of an answerer or of another
-    /// server. A 100 travels only one hop, except through servers without transactions, which
-    /// forward it (RFC 3261 §16.11).
+    /// Returns whether the server at index `place` gets a 100 from its next hop. A 100 travels only
+    /// one hop, except through servers without transactions, which forward it (RFC 3261 §16.11).
     fn hears_trying(&self, place: usize, trying: bool) -> bool {
         self.nodes[place].to.iter().any(|next| match *next {
             Next::Answerers => trying,
@@ -215,7 +217,7 @@ impl Topology {
         order.push(place);
     }
 
-    /// Returns the index of a server to which a call can return, if there is one.
+    /// Returns the index of a server to which a call could return, or `None` if there is none.
     fn circle(&self) -> Option<usize> {
         let count = self.nodes.len();
         (0..count).find(|&start| {

@@ -1,11 +1,11 @@
-//! The tournament: every law in every scenario of a folder, in simulated time.
+//! The tournament: runs every overload law in every scenario of a folder, in simulated time.
 //!
-//! Each law is run on one or two paths. On the *same path* all laws decide, queue and reject as the
-//! scenario says, so that only the law differs. On its *own path*, a law decides, queues and
-//! rejects as in the paper or program from which it comes. The file `own-paths.toml` describes
-//! these paths. Both paths treat sources as the scenario says. If a law does better on its own
-//! path, the reason is a cheaper rejection or another queue, not the law. For a few laws, their own
-//! path also has the parameters of the paper or program, so the reason may be the parameters too.
+//! Each law is run on one or two paths. On the *same path*, all laws decide, queue and reject as
+//! the scenario says, and differ only in the law itself. On its *own path*, a law decides, queues
+//! and rejects as in the paper or program from which it comes, according to the file
+//! `own-paths.toml`. Both paths treat sources as the scenario says. If a law does better on its own
+//! path, the reason is a cheaper rejection or another queue, not the law. A few laws also have the
+//! parameters of the paper or program on their own path, and the parameters may then be the reason.
 //! With the same seed, all laws get the same calls.
 
 mod report;
@@ -31,18 +31,18 @@ pub use score::{Cell, Place, Score};
 /// Name of the file that describes the laws' own paths.
 const OWN_PATHS: &str = "own-paths.toml";
 
-/// The way in which a law decides, queues and rejects in a run.
+/// The path of a law: the settings with which the law decides, queues and rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// The way of the scenario.
+    /// The settings of the scenario, the same for all laws.
     Same,
-    /// The way of the paper or program from which the law is taken.
+    /// The settings of the paper or program from which the law comes.
     Own,
 }
 
 impl Route {
-    /// Both paths.
+    /// The same path and the law's own path.
     pub const ALL: [Self; 2] = [Self::Same, Self::Own];
 
     /// Returns the name of the path.
@@ -54,62 +54,65 @@ impl Route {
     }
 }
 
-/// The scenarios, the laws and the laws' own paths.
+/// The scenarios and laws of a tournament, with the laws' own paths.
 #[derive(Clone, Debug)]
 pub struct Tournament {
-    /// The scenarios in the order of their files. Each combination of swept conditions is one bout.
+    /// The scenarios, in the order of their files. Each combination of swept conditions is a bout.
     scenarios: Vec<Scenario>,
-    /// The laws in the order of the registry.
+    /// The laws that are compared, in the order of the registry.
     laws: Vec<&'static str>,
-    /// The variants on their own paths. A law that has none is run only on the same path.
+    /// The settings of the laws that have their own path. Other laws are run on the same path only.
     own: Vec<Variant>,
     seeds: u32,
     speeds: Vec<f64>,
 }
 
-/// The selected part of a tournament. An empty list of laws or of scenarios selects all of them.
+/// The laws, scenarios, seeds and speeds of a tournament. An empty list of laws or scenarios
+/// selects all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Names of laws.
+    /// Names of the selected laws.
     pub laws: Vec<String>,
-    /// Names of scenarios.
+    /// Names of the selected scenarios.
     pub scenarios: Vec<String>,
     /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
-    /// Speeds of the server, as multiples of the scenario's speed. Each speed gives separate bouts.
+    /// Speeds of the server, as multiples of the speed in the scenario. Each speed gives separate
+    /// bouts.
     pub speeds: Vec<f64>,
 }
 
-/// A bout: all laws under one set of conditions.
+/// A bout of a tournament: the results of all laws under one set of conditions.
 #[derive(Clone, Debug)]
 pub struct Bout {
-    /// The name of the scenario, with its swept conditions, and with the speed if that is not 1.
+    /// The name of the scenario with the values of its swept conditions, and with the speed if it
+    /// is not 1.
     pub name: String,
-    /// The subject, in one line.
+    /// The subject of the scenario, in one line.
     pub title: String,
-    /// Results of each entrant: a law on one path.
+    /// The results of each law on each of its paths.
     pub cells: Vec<Cell>,
 }
 
 /// The result of a tournament.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// The bouts in the order in which they were run.
+    /// The bouts, in the order in which they were run.
     pub bouts: Vec<Bout>,
     /// The laws that were compared.
     pub laws: Vec<&'static str>,
-    /// The laws whose parameters on their own path differ from those on the same path.
+    /// The laws whose parameters on their own path are not their defaults.
     pub tuned: Vec<&'static str>,
     /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
 }
 
 impl Tournament {
-    /// Reads the scenarios in `folder` that are selected.
+    /// Reads the scenarios that `selection` names from `folder`.
     ///
     /// # Errors
-    /// Returns the error in a sentence, such as a file that is not a scenario or a name that does
-    /// not exist.
+    /// Returns a sentence that describes the error, such as an invalid scenario file or an unknown
+    /// name.
     pub fn load(folder: &Path, selection: Selection) -> Result<Self, String> {
         let read = |path: &Path| Scenario::load(path).map_err(|wrong| wrong.to_string());
         let own = read(&folder.join(OWN_PATHS))?.variants;
@@ -139,17 +142,18 @@ impl Tournament {
         })
     }
 
-    /// Returns the number of runs.
+    /// Returns the number of runs in the tournament.
     pub fn runs(&self) -> usize {
         self.bouts().iter().map(|bout| bout.runs.len()).sum()
     }
 
-    /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` after each bout.
-    /// Returns `None` if `cancelled` became true.
+    /// Runs the tournament in `world`, with at most `jobs` runs at the same time. Calls `ended`
+    /// after each bout. Returns `None` if `cancelled` became true.
     ///
-    /// # Errors Returns an error when a run failed, or its files cannot be written, or if the runs
-    /// of a law do not describe the law: its callers did not offer the load, or its repetitions are
-    /// equal.
+    /// # Errors
+    /// Returns an error if a run failed or its files cannot be written. Also returns an error if
+    /// the results are not valid: the callers did not offer the load, or repetitions have equal
+    /// outcomes.
     pub fn run(
         &self,
         world: &dyn World,
@@ -226,7 +230,7 @@ impl Tournament {
         bouts
     }
 
-    /// Returns every run of `scenario`.
+    /// Returns every run of `scenario` at `speed`: each law on each of its paths.
     fn entries(&self, scenario: &Scenario, speed: f64) -> Vec<Entry> {
         let mut scenario = scenario.clone();
         scenario.schedule.repetitions = self.seeds;
@@ -256,7 +260,7 @@ impl Tournament {
     }
 }
 
-/// A bout that will be run, with its runs.
+/// The runs of a bout that has not taken place yet.
 struct Planned {
     name: String,
     title: String,
@@ -290,8 +294,8 @@ fn check(what: &str, selected: &[String], known: &[&str]) -> Result<(), String> 
 }
 
 impl Bout {
-    /// Returns the cell of a law on a path. If the law has no path of its own, returns its cell on
-    /// the same path. Returns `None` if the law was not run.
+    /// Returns the results of a law on a path. If the law does not have its own path, returns its
+    /// results on the same path. Returns `None` if the law was not run.
     pub fn on(&self, law: &str, route: Route) -> Option<&Cell> {
         let own = |route| self.cells.iter().find(|cell| cell.law == law && cell.route == route);
         own(route).or_else(|| own(Route::Same))
@@ -299,8 +303,8 @@ impl Bout {
 }
 
 impl Results {
-    /// Writes `runs.csv` (every run), `results.json`, `report.html` and the figures into `folder`.
-    /// Returns the path of `report.html`.
+    /// Writes `runs.csv` (a row for each run), `results.json`, `report.html` and the figures into
+    /// `folder`. Returns the path of `report.html`.
     ///
     /// # Errors
     /// Returns an error if a file cannot be written.

@@ -1,8 +1,8 @@
-//! Tunes a law: perturbs and moves its parameters in a number of steps to improve the objective.
+//! Tunes the parameters of an overload law, step by step, to improve an objective.
 //!
-//! Each step runs the scenario under one set of parameters, always with the same seeds, so that
-//! only the parameters make a difference. The search uses the logarithms of parameters: the
-//! distance from 5 to 10 is the same as from 50 to 100. The result is evaluated with other seeds.
+//! Each step runs the scenario with one set of parameters. All steps use the same seeds, and thus
+//! differ only in the parameters. The search uses the logarithms of the parameters: the distance
+//! from 5 to 10 is the same as from 50 to 100. The result is evaluated with other seeds.
 
 mod picture;
 mod seek;
@@ -24,18 +24,19 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// The difference between the seeds of the evaluation and those of the search.
+/// The difference between the seeds for evaluating the result and those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// The delay of a run in which no call was set up, as a multiple of the deadline. Longer delays
-/// count as this one.
+/// The longest delay that [`Objective::Delay`] distinguishes, as a multiple of the deadline. A run
+/// in which no call was set up has this delay.
 const HOPELESS: f64 = 10.0;
 
-/// The objective of tuning.
+/// The quantity that tuning improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// Goodput as a part of the greatest possible goodput, averaged over the loads. More is better.
+    /// Goodput as a fraction of the greatest possible goodput, averaged over the loads. More is
+    /// better.
     Goodput,
     /// Set-up delay that 1 % of the calls exceed, as a multiple of the deadline, averaged over the
     /// loads. Less is better.
@@ -43,7 +44,7 @@ pub enum Objective {
 }
 
 impl Objective {
-    /// Returns the title of the objective, with its unit.
+    /// Returns the title of the objective for the axis of a figure.
     pub fn title(self) -> &'static str {
         match self {
             Self::Goodput => "goodput ÷ bound",
@@ -66,7 +67,7 @@ impl Objective {
         }
     }
 
-    /// Returns the number that the search minimises, for this value of the objective.
+    /// Returns the number that the search minimizes, for the value `value` of the objective.
     fn cost(self, value: f64) -> f64 {
         match self {
             Self::Goodput => -value,
@@ -75,15 +76,15 @@ impl Objective {
     }
 }
 
-/// The parameters of tuning.
+/// The input of tuning.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// The scenario, with its sweep and its seeds. Its first variant with the law is tuned. If
-    /// there is none, the law replaces the law of the first variant.
+    /// The scenario to run, with its sweep and its seeds. The law is tuned in the first variant
+    /// that uses it, or in the first variant of the scenario if none does.
     pub scenario: Scenario,
-    /// The law, with its initial parameters.
+    /// The law to tune, with its initial parameters.
     pub start: Values,
-    /// The parameters to tune. Each is above 0 at the start.
+    /// The parameters to tune. Each must be above 0 at the start.
     pub sought: Vec<&'static Param>,
     /// The objective of the search.
     pub objective: Objective,
@@ -94,8 +95,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Returns the parameters of `start` that are tuned by default: those above 0 that are not
-    /// switches (0 or 1).
+    /// Returns the parameters in `start` that are tuned by default: those that are above 0 and are
+    /// not switches (0 or 1).
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
         let is_number = |param: &Param| param.range != Range::Whole(0, 1);
         let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));
@@ -106,11 +107,12 @@ impl Parameters {
 /// One step of the search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The tuned parameters as they were tried, in the order of [`Parameters::sought`].
+    /// The values of the tuned parameters with which the scenario was run, in the order of
+    /// [`Parameters::sought`].
     pub tried: Vec<f64>,
-    /// The estimate before this step.
+    /// The best values of the parameters according to the search, before this step.
     pub estimate: Vec<f64>,
-    /// The value of the objective with the parameters that were tried.
+    /// The value of the objective with the parameters in `tried`.
     pub value: f64,
 }
 
@@ -119,39 +121,39 @@ pub struct Step {
 pub struct Tuned {
     /// All steps of the search.
     pub path: Vec<Step>,
-    /// The best law: the mean, by the logarithm, of the last quarter of the estimates.
+    /// The law with the tuned parameters. Each is the geometric mean of the last quarter of its
+    /// estimates.
     pub found: Values,
-    /// The value of the objective with the initial parameters, under seeds that the search has not
-    /// used.
+    /// The value of the objective with the initial parameters, under seeds that the search did not
+    /// use.
     pub before: Spread,
-    /// The value of the objective with the parameters that were found, under the same seeds as
-    /// `before`.
+    /// The value of the objective with the tuned parameters, under the same seeds as `before`.
     pub after: Spread,
 }
 
-/// A receiver of the steps of a search.
+/// An observer of the steps of a search.
 pub trait Watcher {
-    /// Reports a step.
+    /// Reports a step of the search. `number` counts from 1.
     fn step(&self, number: u32, step: &Step);
 }
 
-/// The settings for runs.
+/// The means to make the runs of a search.
 pub struct Bench<'a> {
-    /// World of the runs.
+    /// The world in which the runs take place: simulated time or real sockets.
     pub world: &'a dyn World,
-    /// Store of the outcomes. Runs whose outcomes are stored are not made again.
+    /// Store of the outcomes. Runs with stored outcomes are not made again.
     pub store: &'a Store,
-    /// Number of runs at once.
+    /// Maximum number of runs at the same time.
     pub jobs: usize,
-    /// The flag that stops the search when it becomes true.
+    /// The search stops when this flag becomes true.
     pub cancelled: &'a AtomicBool,
 }
 
-/// Tunes the law.
+/// Tunes the law in `parameters`.
 ///
 /// # Errors
-/// Returns an error when a run failed, when the search was stopped, or when parameters contradict
-/// each other.
+/// Returns an error when a run failed, when the search was stopped, or when parameters of the law
+/// contradict each other.
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,
@@ -191,8 +193,8 @@ pub fn tune(
 }
 
 impl Parameters {
-    /// Converts logarithms to parameters within their bounds. Returns the tuned parameters, and the
-    /// law with all its parameters.
+    /// Converts logarithms to parameters within their allowed ranges. Returns the tuned parameters,
+    /// and the law with all its parameters.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| param.range.nearest(ln.exp());
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
@@ -208,7 +210,7 @@ impl Parameters {
         Ok((sought, values))
     }
 
-    /// Returns the scenario's runs under these values, with seeds shifted by `seeds`.
+    /// Returns the runs of the scenario with the law `values`. `seeds` is added to the seeds.
     fn runs(&self, values: Values, seeds: u64, world: Kind) -> Vec<RunSpec> {
         let mut scenario = self.scenario.clone();
         let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
@@ -244,8 +246,8 @@ fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
     sum / results.len().max(1) as f64
 }
 
-/// Returns the final estimates: the mean of the logarithms over the last quarter of the steps. The
-/// mean removes the oscillation of the estimates.
+/// Returns the logarithms of the result: the mean over the last quarter of the steps. The mean
+/// removes the oscillation of the estimates.
 fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     let last = &path[path.len() - path.len().div_ceil(4)..];
     let mean = |i: usize| {
@@ -255,7 +257,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
 }
 
-/// A watcher of the runs that does nothing.
+/// An observer of runs that does nothing.
 struct Unheard;
 
 impl Observer for Unheard {

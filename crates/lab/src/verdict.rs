@@ -6,21 +6,21 @@ use crate::run_spec::RunSpec;
 use crate::scenario::{Expectation, Variant};
 use crate::summary::Row;
 
-/// A condition on the results, and whether they met it.
+/// An expected result, and whether the actual results agree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The condition and the actual result in one line, with the reason if the verdict is not
+    /// The expectation and the actual result in one line, with the reason if the verdict is not
     /// valid.
     pub condition: String,
-    /// True if the results are valid and met the condition.
+    /// True if the verdict is valid and the expectation was met.
     pub held: bool,
-    /// True if the results describe the server. They do not if the generator was too slow or lost
+    /// True if the results describe the server. False if the load generator was too slow or lost
     /// datagrams, or if runs are missing.
     pub valid: bool,
 }
 
 impl Verdict {
-    /// Returns the word for the verdict.
+    /// Returns the word for the verdict in reports: `ok`, `FAIL` or `not valid`.
     pub fn word(&self) -> &'static str {
         match (self.valid, self.held) {
             (false, _) => "not valid",
@@ -30,9 +30,10 @@ impl Verdict {
     }
 }
 
-/// Compares `rows` with the expectations. `planned` are all runs of the scenario. An expectation is
-/// not met if its runs are missing, or if no goodput is possible in them. A verdict is not valid if
-/// planned runs are missing, or if the generator was too slow or lost datagrams in one of them.
+/// Compares `rows` with the expectations of a scenario. `planned` are all runs of the scenario. An
+/// expectation is not met if its runs are missing, or if no goodput is possible in them. A verdict
+/// is not valid if planned runs are missing, or if the load generator was too slow or lost
+/// datagrams in one of the runs.
 pub fn judge<'a>(
     expectations: &[Expectation],
     planned: impl Iterator<Item = &'a RunSpec> + Clone,
@@ -84,8 +85,8 @@ pub fn judge<'a>(
     verdicts
 }
 
-/// Returns the reasons why the runs of `row` may not describe the server, or `None` if there are
-/// none.
+/// Returns the reasons why the runs of `row` may not describe the server, or `None` if there is no
+/// such reason.
 fn doubt(row: &Row, repetitions: usize) -> Option<String> {
     let mut reasons = Vec::new();
     if row.runs < repetitions {

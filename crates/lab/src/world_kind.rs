@@ -1,8 +1,8 @@
-//! The kinds of worlds for runs.
+//! The kinds of worlds in which runs take place.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a world.
+/// The kind of world in which a run takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -13,7 +13,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns its name in files and on the command line.
+    /// Returns the name of the kind in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",
@@ -21,7 +21,7 @@ impl Kind {
         }
     }
 
-    /// Returns its name in reports that people read.
+    /// Returns the name of the kind in reports.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Sim => "simulated time",

@@ -1,5 +1,5 @@
-//! The worlds in which runs take place: simulated time, or real sockets of this machine. Callers,
-//! answerers and the server have the same code in both.
+//! The worlds in which runs take place: simulated time, or real sockets on this machine. Callers,
+//! answerers and servers run the same code in both worlds.
 
 mod agents;
 mod counted;
@@ -20,13 +20,13 @@ pub use loopback::Loopback;
 pub(crate) use possible::possible_cps;
 pub use simulated::{Simulated, Speed};
 
-/// A world for runs.
+/// A world in which runs take place.
 pub trait World: Sync {
     /// Returns the kind of the world.
     fn kind(&self) -> Kind;
 
-    /// Runs `run` and leaves files of interest in `folder`. Stops soon after `cancelled` becomes
-    /// true.
+    /// Makes the run `run` and writes files about it into `folder`. Stops soon after `cancelled`
+    /// becomes true.
     ///
     /// # Errors
     /// Returns a sentence that describes the error.

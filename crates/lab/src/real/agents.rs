@@ -13,39 +13,40 @@ use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
-/// Time between the start and the first call, so that the driver is running before the call.
+/// Time between the creation of the callers and their first call. In this time their driver starts.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Time by which the driver may handle a datagram late, so that one wake serves several datagrams.
+/// Time by which the driver may handle a datagram late. One wake of the driver then serves several
+/// datagrams.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// Returns the limits of a driver whose socket represents many peers.
+/// Returns the limits of a driver whose socket represents many callers or answerers.
 fn limits() -> Limits {
     Limits { coalesce: SLACK, gso: false, ..Limits::default() }
 }
 
-/// The counts of a group of callers, readable while they call.
+/// The counts of a group of callers. Other threads can read them while the callers call.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// Calls that have become due.
     pub offered: Counter,
-    /// Calls that were set up.
+    /// Calls that were answered with a 2xx.
     pub set_up: Counter,
-    /// Calls set up in time.
+    /// Calls that were set up within the deadline.
     pub set_up_in_time: Counter,
     /// Calls rejected with 503.
     pub refused: Counter,
-    /// INVITEs retransmitted.
+    /// Retransmissions of INVITEs.
     pub repeated: Counter,
-    /// Open calls.
+    /// Calls that have begun and not ended.
     pub open: Counter,
-    /// Open calls without an answer.
+    /// Calls that have begun and were neither answered nor ended.
     pub unanswered: Counter,
     /// People whose first call has become due.
     pub came: Counter,
     /// People who wait before they call again.
     pub redialing: Counter,
-    /// REGISTERs sent.
+    /// REGISTERs sent, retransmissions included.
     pub registers: Counter,
     /// Devices that are registered.
     pub registered: Counter,
@@ -92,8 +93,8 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Starts the callers. `configure` returns their configuration for the source address that it
-    /// gets. `element` distinguishes these callers from others with the same seed.
+    /// Starts the callers. `configure` returns their configuration for a given source address.
+    /// `element` distinguishes these callers from others with the same seed.
     ///
     /// # Errors
     /// Returns an error when a socket or a thread cannot be created, or the configuration is
@@ -121,7 +122,7 @@ impl Callers {
         Ok(Self { thread, gauges })
     }
 
-    /// Returns the counts so far.
+    /// Returns the current counts of the callers.
     pub fn gauges(&self) -> &Gauges {
         &self.gauges
     }
@@ -129,7 +130,7 @@ impl Callers {
     /// Stops the callers immediately, even if calls are open.
     ///
     /// # Errors
-    /// Returns an error when a socket failed while they were calling.
+    /// Returns an error when a socket failed while the callers were calling.
     pub fn finish(self) -> io::Result<Done<CallerStats>> {
         self.thread.finish()
     }
@@ -139,8 +140,8 @@ impl Callers {
 pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {
-    /// Starts `count` answerers. `configure` returns the configuration of an answerer for its
-    /// number, counted from 0, and its address.
+    /// Starts `count` answerers. `configure` returns the configuration of one answerer. It gets the
+    /// answerer's number, counted from 0, and its address.
     ///
     /// # Errors
     /// Returns an error when a socket or a thread cannot be created.
@@ -166,7 +167,7 @@ impl Answerers {
         self.0.iter().map(CoreThread::local)
     }
 
-    /// Returns the CPU time of each answerer so far.
+    /// Returns the CPU time that each answerer has used so far.
     ///
     /// # Errors
     /// Returns an error when an answerer has ended because its socket failed.
@@ -177,7 +178,7 @@ impl Answerers {
     /// Stops the answerers immediately.
     ///
     /// # Errors
-    /// Returns an error when a socket failed while they were answering.
+    /// Returns an error when a socket failed while the answerers were answering.
     pub fn finish(self) -> io::Result<Vec<Done<AnswererStats>>> {
         self.0.into_iter().map(CoreThread::finish).collect()
     }

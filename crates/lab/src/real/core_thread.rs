@@ -1,4 +1,4 @@
-//! Runs a core on a socket and a thread of its own.
+//! Runs a [`Core`] on a socket and a thread of its own.
 
 use std::fs;
 use std::io;
@@ -15,15 +15,15 @@ use tidegate_world::{Core, Pool, Timestamp};
 
 use super::cpu;
 
-/// A bound socket of loopback, and the clock of its core.
+/// A bound loopback socket, and the clock of the core that uses the socket.
 pub(crate) struct Socket {
     group: Group,
     clock: Clock,
 }
 
 impl Socket {
-    /// Opens a socket on a free port. If `split` is true, INVITEs wait separately from all other
-    /// messages.
+    /// Opens a socket on a free port. If `split` is true, the kernel keeps INVITEs in a receive
+    /// buffer of their own.
     pub(crate) fn open(split: bool) -> io::Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let group = open(&Listen { split, ..Listen::new(any) }).map_err(io::Error::other)?;
@@ -39,20 +39,20 @@ impl Socket {
     }
 }
 
-/// The counts of a core whose thread has ended, and the time that the thread used.
+/// The final counts of a core whose thread has ended, and the time that the thread used.
 #[derive(Clone, Debug)]
 pub struct Done<S> {
-    /// Counts of the core.
+    /// The counts of the core.
     pub stats: S,
-    /// CPU time of its thread.
+    /// CPU time of the core's thread.
     pub cpu: Duration,
-    /// Time from the start of the thread to its end.
+    /// Time from the start of the core's thread to its end.
     pub wall: Duration,
-    /// Number of datagrams that its socket lost or could not send.
+    /// Number of datagrams that the core's socket lost or could not send.
     pub drops: u64,
 }
 
-/// A thread that drives a core. Dropping the value stops the thread.
+/// A thread that drives a core. Dropping a `CoreThread` stops the thread.
 pub(crate) struct CoreThread<S> {
     local: SocketAddr,
     stop: Stop,
@@ -62,8 +62,9 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` returns, in a new thread, within `limits`, until the thread is
-    /// stopped. The thread then ends at once, without draining the core.
+    /// Starts a thread that drives the core that `make` returns, within `limits`. When the thread
+    /// is stopped, it ends at once, without draining the core. `stats` then returns the counts of
+    /// the core.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,
@@ -110,12 +111,12 @@ impl<S: Send + 'static> CoreThread<S> {
         Ok(started)
     }
 
-    /// Returns the address of the socket.
+    /// Returns the local address of the socket.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns the CPU time of the thread so far.
+    /// Returns the CPU time that the thread has used so far.
     ///
     /// # Errors
     /// Returns an error when the thread has ended.
@@ -126,7 +127,7 @@ impl<S: Send + 'static> CoreThread<S> {
     /// Stops the thread immediately.
     ///
     /// # Errors
-    /// Returns an error when its socket failed.
+    /// Returns an error when the socket of the thread failed.
     pub(crate) fn finish(mut self) -> io::Result<Done<S>> {
         self.stop.request();
         let thread = self.thread.take().expect("it is taken only here");

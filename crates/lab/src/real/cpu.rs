@@ -1,15 +1,15 @@
-//! The CPU time of threads while they run.
+//! The CPU time that running threads have used.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Shortest time for which the use of a core is computed. The kernel updates the CPU time of a
-/// running thread at each tick, so it is exact to 10 ms or less.
+/// Shortest interval over which the use of a core is computed. The kernel updates the CPU time of a
+/// running thread only at each tick, which is an error of up to 10 ms.
 const PART_MIN: Duration = Duration::from_secs(1);
 
-/// Returns the CPU time of the thread whose folder in `/proc` is `task`. It comes from `schedstat`.
+/// Returns the CPU time of the thread whose folder in `/proc` is `task`, read from `schedstat`.
 ///
 /// # Errors
 /// Returns an error when the thread has ended.
@@ -19,18 +19,17 @@ pub(super) fn of_thread(task: &Path) -> io::Result<Duration> {
     Ok(Duration::from_nanos(ns.unwrap_or(0)))
 }
 
-/// The largest use of a core by one of several threads, in any part of a run. The mean over a whole
-/// run would hide that a thread was busy under load, because a run also has a beginning and an end
-/// without load.
+/// The largest fraction of a core that one of several threads used in any interval of a run. The
+/// mean over the whole run would be too low, because a run begins and ends without load.
 #[derive(Clone, Debug, Default)]
 pub struct Busiest {
-    /// Start of the current part, and the CPU time of each thread at that time.
+    /// Start of the current interval, and the CPU time of each thread at that time.
     since: Option<(Duration, Vec<Duration>)>,
     load: f64,
 }
 
 impl Busiest {
-    /// Records the CPU times of the threads at the time `at`.
+    /// Records the CPU time that each thread has used until the time `at`.
     pub fn record(&mut self, at: Duration, cpu: Vec<Duration>) {
         if let Some((since, before)) = &self.since {
             let part = at.saturating_sub(*since);
@@ -44,7 +43,7 @@ impl Busiest {
         self.since = Some((at, cpu));
     }
 
-    /// Returns the largest use of a core, 0 to 1.
+    /// Returns the largest fraction of a core that a thread used in an interval, 0 to 1.
     pub fn load(&self) -> f64 {
         self.load
     }

@@ -28,11 +28,11 @@ const LINES_MAX: usize = 20;
 /// Maximum length of a response to `/status`, in bytes.
 const STATUS_MAX: u64 = 1 << 20;
 
-/// The content of `/status`.
+/// The content of Tidegate's `/status`.
 pub type Status = serde_json::Value;
 
-/// A running `tidegate run`. Dropping this kills the process. The kernel also kills it when the
-/// thread that started it ends.
+/// A running `tidegate run` process. Dropping a `Tidegate` kills the process. The kernel also kills
+/// the process when the thread that started the process ends.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,
@@ -41,23 +41,24 @@ pub struct Tidegate {
     said: Said,
 }
 
-/// The last lines of the process's standard error.
+/// The last lines of the process's standard error, at most [`LINES_MAX`].
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// The addresses at which the process can be reached.
+/// The addresses that the process reports when it is ready.
 struct Reached {
     address: SocketAddr,
     admin: String,
 }
 
 impl Tidegate {
-    /// Runs `program` with this configuration, which is written to `file`, and waits until it
-    /// accepts calls. The configuration names one listener and an admin interface. Their ports may
-    /// be 0.
+    /// Writes `configuration` to `file`, runs `program` with this file, and waits until the process
+    /// accepts calls. The configuration must name one listener and an admin interface. Their ports
+    /// may be 0.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written or the program cannot be started. Returns an
-    /// error with the last lines of standard error if the process is not ready in time.
+    /// Returns an error if the file cannot be written, the program cannot be started, or the
+    /// process is not ready in time. In the last case, the error contains the last lines of
+    /// standard error.
     pub fn start(program: &Path, file: &Path, configuration: &str) -> io::Result<Self> {
         fs::write(file, configuration)?;
         let mut child = Command::new(program)
@@ -116,8 +117,8 @@ impl Tidegate {
         serde_json::from_str(&text).map_err(io::Error::other)
     }
 
-    /// Returns the CPU time of the running threads of the process, exact to the ns. It comes from
-    /// the `schedstat` of each thread in `/proc/PID/task`.
+    /// Returns the CPU time of the running threads of the process, exact to the ns. The value is
+    /// read from the `schedstat` of each thread in `/proc/PID/task`.
     ///
     /// # Errors
     /// Returns an error when the process has ended.
@@ -126,7 +127,7 @@ impl Tidegate {
         threads.map(|thread| cpu::of_thread(&thread?.path())).sum()
     }
 
-    /// Stops the process, and waits for its end. After 5 s it is killed.
+    /// Stops the process and waits for its end. If the process has not ended after 5 s, kills it.
     ///
     /// # Errors
     /// Returns an error when the operating system does not report the end of the process.
@@ -156,7 +157,7 @@ impl Tidegate {
         self.child.wait().map(|_| ())
     }
 
-    /// Stops the process temporarily if `stalled` is true. Otherwise lets it continue.
+    /// Suspends the process if `stalled` is true. Otherwise lets the process continue.
     pub fn stall(&self, stalled: bool) {
         self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }
@@ -183,8 +184,8 @@ impl Drop for Tidegate {
     }
 }
 
-/// Reads the standard error of the process, and keeps its last lines. Sends the addresses in it to
-/// `ready` when the process reports that it is ready.
+/// Reads the standard error of the process and keeps the last lines in `said`. When the process
+/// reports that it is ready, sends the addresses that it has printed to `ready`.
 fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
     let (mut address, mut admin) = (None, None);
     let mut waiting = Some(ready);

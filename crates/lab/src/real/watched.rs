@@ -1,22 +1,22 @@
-//! An agent whose state other threads read while it works.
+//! Wraps an agent, for threads that read its state while it works.
 
 use tidegate_world::{Core, Failure, Received, Timestamp, delegate};
 
-/// A core, and a function that sees it at the start and after each input that may have changed it.
+/// A core with a callback, which sees the core at the start and after each input.
 pub struct Watched<C, F> {
     core: C,
     look: F,
 }
 
 impl<C: Core, F: FnMut(&C)> Watched<C, F> {
-    /// Calls `look` at once, and after each packet, each failed delivery and each timer. The first
-    /// call is for an agent that has nothing to do: it gets no packet and has no timer.
+    /// Calls `look` at once, and then after each packet, each failed delivery and each timer. The
+    /// first call matters for an agent that gets no packet and sets no timer.
     pub fn new(core: C, mut look: F) -> Self {
         look(&core);
         Self { core, look }
     }
 
-    /// Returns the core.
+    /// Returns the wrapped core.
     pub fn into_inner(self) -> C {
         self.core
     }

@@ -14,22 +14,24 @@ use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};
 use crate::worlds::Kind;
 
-/// One scenario in both worlds.
+/// The results of one scenario in simulated time and on real sockets.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The scenario's name.
     pub name: String,
     /// The subject of the scenario, in one line.
     pub title: String,
-    /// One row for each parameter set that was run in both worlds.
+    /// One row for each parameter set that was run in both worlds (simulated time and real
+    /// sockets).
     pub rows: Vec<Compared>,
-    /// The rows of both worlds, for figures.
+    /// The results of each parameter set in simulated time and on real sockets, for figures.
     both: Vec<(Row, Row)>,
     highlights: Highlights,
     deadline_ms: Option<f64>,
 }
 
-/// One variant under one set of conditions in both worlds. Values are medians of the runs.
+/// The results of one variant under one set of conditions, in simulated time and on real sockets.
+/// Values are medians of the runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// The variant's name.
@@ -38,14 +40,14 @@ pub struct Compared {
     pub swept: Swept,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// Goodput as a part of the capacity.
+    /// Goodput as a fraction of the capacity.
     pub goodput: Pair,
-    /// Set-up delay that 1 % of the calls exceeded, or `None` if in one of the worlds no call was
-    /// set up.
+    /// Set-up delay that 1 % of the calls exceeded. `None` if no call was set up in simulated time,
+    /// or none on real sockets.
     pub p99_ms: Option<Pair>,
 }
 
-/// One quantity in both worlds.
+/// The value of one quantity in simulated time and on real sockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     /// The value in simulated time.
@@ -60,16 +62,16 @@ impl Pair {
         self.sim - self.real
     }
 
-    /// Returns [`error`](Self::error) as a fraction of the value on real sockets, or `None` if that
-    /// value is 0.
+    /// Returns [`error`](Self::error) as a fraction of the value on real sockets, or `None` if the
+    /// value on real sockets is 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }
 }
 
 impl Comparison {
-    /// Pairs the rows of both worlds. Returns `None` if `experiment` was run in one world only, or
-    /// if no rows match.
+    /// Pairs the rows of simulated time with those of real sockets. Returns `None` if `experiment`
+    /// was run in one world only, or if no rows match.
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let source = |world| experiment.sources.iter().find(|source| source.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
@@ -87,8 +89,8 @@ impl Comparison {
         })
     }
 
-    /// Returns the comparison as a table for a terminal, followed by one line for the errors of
-    /// goodput and one for those of delay.
+    /// Returns the comparison as a table for a terminal. Below the table, a line summarizes the
+    /// errors of goodput, and another line the errors of delay.
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -122,7 +124,8 @@ impl Comparison {
         text
     }
 
-    /// Returns a line for the errors of goodput, and one for those of delay.
+    /// Returns a line that summarizes the errors of goodput, and a line that summarizes those of
+    /// delay.
     pub fn verdict(&self) -> Vec<String> {
         let goodput: Vec<(f64, &Compared)> =
             self.rows.iter().map(|row| (row.goodput.error().abs(), row)).collect();
@@ -148,8 +151,8 @@ impl Comparison {
         .collect()
     }
 
-    /// Returns a figure of goodput and one of delay, each with both worlds and the name of its
-    /// file.
+    /// Returns a figure of goodput and a figure of delay, each with its file name. Each figure
+    /// shows simulated time and real sockets.
     pub fn figures(&self) -> Vec<(&'static str, Figure)> {
         let heading = |what: &str| Heading {
             title: format!("{}: {what}", self.title),
@@ -172,8 +175,8 @@ impl Comparison {
         ]
     }
 
-    /// Returns a panel for each way to treat overload and each set of swept conditions, with each
-    /// series twice: simulated, then real. Values are multiplied by `factor`.
+    /// Returns a panel for each way to treat overload under each set of swept conditions. A panel
+    /// has each series twice: simulated, then real. Values are multiplied by `factor`.
     fn facets(&self, value: fn(&Row) -> Option<Spread>, factor: f64) -> Vec<Facet> {
         let mut facets = Vec::new();
         for rows in self.panels().values() {
@@ -221,8 +224,8 @@ impl Comparison {
 }
 
 impl Compared {
-    /// Returns the cells of a line of the table: variant, swept conditions, load; goodput
-    /// simulated, real and the error; delay simulated, real and the error.
+    /// Returns the cells of this row of the table: variant, swept conditions and load, then
+    /// simulated value, real value and error of the goodput, then the same three of the delay.
     pub fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.variant.clone(), swept(&self.swept), self.load.to_string()];
         let Pair { sim, real } = self.goodput;
@@ -245,7 +248,8 @@ impl Compared {
     }
 }
 
-/// Pairs the rows that have the same variant, load and conditions.
+/// Pairs the rows of simulated time and real sockets that have the same variant, load and
+/// conditions.
 fn paired(sim: &Source, real: &Source) -> Vec<(Row, Row)> {
     let counterpart = |row: &Row| {
         let alike = |other: &&Row| {
@@ -267,7 +271,8 @@ fn compared((sim, real): &(Row, Row)) -> Compared {
     }
 }
 
-/// Makes the lines of real sockets dashed: the second line of each name.
+/// Makes the lines of real sockets dashed. Of two lines with the same name, the second is that of
+/// real sockets.
 fn marked(mut figure: Figure) -> Figure {
     for panel in &mut figure.panels {
         let measured = panel.lines.iter_mut().filter(|line| line.stroke == Stroke::Measured);
@@ -276,7 +281,7 @@ fn marked(mut figure: Figure) -> Figure {
     figure
 }
 
-/// Returns the height at `x` of a line through `corners`, which are in the order of increasing `x`.
+/// Returns the height at `x` of the line through `corners`, which are sorted by `x`.
 fn between(corners: &[(f64, f64)], x: f64) -> f64 {
     let right = corners.partition_point(|corner| corner.0 < x).clamp(1, corners.len() - 1);
     let ((x0, y0), (x1, y1)) = (corners[right - 1], corners[right]);
@@ -290,7 +295,7 @@ fn panel(row: &Row) -> String {
     }
 }
 
-/// Formats the swept conditions, as in `queue_max 300, t1_ms 500`.
+/// Formats the swept conditions, for example `queue_max 300, t1_ms 500`.
 fn swept(swept: &Swept) -> String {
     let words: Vec<String> = swept.iter().map(|(name, value)| format!("{name} {value}")).collect();
     words.join(", ")

@@ -1,4 +1,4 @@
-//! Writes a report as an HTML page: a template, its tables, and the data of its charts.
+//! Writes a report as an HTML page from a template, the tables, and the data of the charts.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
@@ -57,8 +57,8 @@ fn render(page: Page<'_>) -> String {
     page.expect("the template names what it is given")
 }
 
-/// Returns `data` as JSON for an HTML element. Its texts cannot end the element, because `<` is
-/// escaped in them. Outside of texts, JSON contains no `<`.
+/// Returns `data` as JSON for embedding in an HTML element. `<` is escaped, because it could end
+/// the element. JSON contains `<` only within strings.
 fn island(data: &Data) -> String {
     let json = serde_json::to_string(data).expect("its keys are texts");
     json.replace('<', "\\u003c")
@@ -69,13 +69,13 @@ fn title(report: &Report) -> String {
     titles.join(" · ")
 }
 
-/// Returns the colours of figures, in the syntax of CSS.
+/// Returns the colours of figures as CSS values.
 fn palette() -> Vec<String> {
     let css = |(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
     highlight::palette().map(css).collect()
 }
 
-/// The data of the template.
+/// The data that fills the template.
 #[derive(Serialize)]
 struct Page<'a> {
     title: String,
@@ -90,7 +90,6 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Creates a page without content.
     fn new(title: String) -> Self {
         Self {
             title,
@@ -106,19 +105,18 @@ impl Page<'_> {
     }
 }
 
-/// The part of the template's data for an overview.
+/// The part of the template's data for an [`Overview`].
 #[derive(Serialize)]
 struct OverviewPart<'a> {
     name: &'a str,
     facts: &'a [(&'static str, String)],
     notes: &'a [String],
-    /// Figures as SVG documents.
+    /// The figures as SVG documents.
     figures: Vec<String>,
     /// Title, caption and table of each section.
     sections: Vec<(&'a str, &'a str, &'a Table)>,
 }
 
-/// The part of the template's data for one experiment.
 #[derive(Serialize)]
 struct Part {
     name: String,
@@ -131,7 +129,7 @@ struct Part {
     texts: Vec<Text>,
 }
 
-/// Facts about one source of results, with its label.
+/// The label of one source of results, and facts about it.
 #[derive(Serialize)]
 struct Facts {
     label: String,
@@ -151,7 +149,7 @@ struct Compared {
     table: Table,
 }
 
-/// The text of a scenario.
+/// The text of a scenario file.
 #[derive(Serialize)]
 struct Text {
     label: String,
@@ -222,12 +220,12 @@ struct Data {
 #[derive(Serialize)]
 struct Drawn {
     deadline_ms: Option<f64>,
-    /// The highlighted curves, each with the index of its colour in the palette.
+    /// The highlighted curves. Each has the index of its colour in the palette.
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Number of runs whose values over time the page leaves out, because it already has the
-    /// maximum number of values.
+    /// Number of runs without values over time. The page omits their values because it already has
+    /// the maximum number of values.
     left_out: usize,
 }
 
@@ -238,8 +236,8 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The greatest possible goodput in one panel under one set of conditions, as the corners of a
-/// line.
+/// The greatest possible goodput over the load, in one panel under one set of conditions, as the
+/// corners of a line.
 #[derive(Serialize)]
 struct Bound {
     panel: String,
@@ -254,17 +252,17 @@ struct Run {
     swept: Swept,
     repetition: u32,
     seed: u64,
-    /// The lists of times. Most series of a run share one list.
+    /// The sampling times of the series. Most series of a run share one list of times.
     times: Vec<Vec<f64>>,
     series: Vec<DrawnSeries>,
 }
 
-/// One quantity of one node.
+/// The values of one quantity of one node over time.
 #[derive(Serialize)]
 struct DrawnSeries {
     node: String,
     quantity: String,
-    /// Index of the list of times that belongs to the values.
+    /// Index in [`Run::times`] of the list of times for these values.
     times: usize,
     values: Vec<f64>,
 }
@@ -296,8 +294,8 @@ impl Drawn {
     }
 }
 
-/// Returns the runs that have a timeline. `room` is the number of values for which the page still
-/// has room. A run with more values is counted in `left_out` instead.
+/// Returns the runs that have a timeline. `room` is the number of values that still fit in the
+/// page. A run with more values is omitted and counted in `left_out`.
 fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for (point, folder) in source.runs() {

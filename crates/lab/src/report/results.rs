@@ -1,4 +1,4 @@
-//! Reads the results that an experiment has written (`results.json`).
+//! Reads the results of an experiment from `results.json`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,18 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::worlds::Kind;
 
-/// Name of the file of results.
 const RESULTS: &str = "results.json";
-/// Name of the file of the scenario that was run.
 const SCENARIO: &str = "scenario.toml";
 
-/// The results in a folder, without the parts that no report shows.
+/// The results in a folder. Parts that no report shows are left out.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Results {
-    /// The folder of the results.
+    /// The folder that contains the results.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// Content of the scenario's file, or empty if the file is missing.
+    /// Content of the scenario file. Empty if the file is missing.
     #[serde(skip)]
     pub text: String,
     /// The scenario's name.
@@ -29,30 +27,30 @@ pub struct Results {
     pub title: String,
     /// Seed of the first run of each parameter set.
     pub seed: u64,
-    /// Hash of the programs that made the runs.
+    /// Hash of the programs with which the runs were made.
     pub program: String,
-    /// The machine on which the runs were made, or `None` in simulated time.
+    /// The machine on which the runs were made. `None` in simulated time.
     #[serde(default)]
     pub machine: Option<Machine>,
     /// The rate in calls/s that keeps the emulated processor fully busy.
     pub capacity_cps: f64,
-    /// The cost of a whole call, in seconds.
+    /// The processor time that a whole call costs, in seconds.
     pub call_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of the rows and runs that do not name their own. `None` means real sockets.
+    /// The world of the rows and runs that do not name a world. `None` means real sockets.
     pub world: Option<Kind>,
     /// One row for each parameter set.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations of the scenario, and on repetitions that do not differ.
+    /// The verdicts on the expectations of the scenario, and on repetitions with equal outcomes.
     pub conditions: Vec<Condition>,
     /// All runs.
     #[serde(default)]
     pub points: Vec<Point>,
 }
 
-/// The machine on which something was measured.
+/// The machine on which the runs were made.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
     /// Model name of the processor.
@@ -63,60 +61,63 @@ pub struct Machine {
     pub kernel: String,
 }
 
-/// Values of the swept conditions, by name.
+/// The values of the swept conditions, by name of the condition.
 pub type Swept = BTreeMap<String, f64>;
 
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// The world of the runs, or `None` for the world of the results.
+    /// The world of the runs. `None` means the world in [`Results::world`].
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// The variant's name within its panel.
+    /// The name of the variant's curve within its panel.
     pub label: String,
-    /// The variant's way to decide, queue and reject. Each way has its own panel.
+    /// The way in which the variant decides on, queues and rejects calls. Each way has its own
+    /// panel.
     pub panel: String,
     /// The swept conditions except the load.
     pub swept: Swept,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// The load that was offered in the measured time, on average. `None` in old results.
+    /// The average load that was offered in the measured time, as a multiple of the capacity.
+    /// `None` in old results.
     pub mean_load: Option<f64>,
     /// The greatest possible goodput at the mean load, as a fraction of the capacity.
     pub bound: f64,
-    /// Number of runs.
+    /// Number of runs of the variant under these conditions.
     pub runs: usize,
-    /// Goodput as a part of the capacity.
+    /// Goodput as a fraction of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the greatest possible goodput, or `None` if no goodput is possible in
+    /// Goodput as a fraction of the greatest possible goodput. `None` if no goodput is possible in
     /// one of the runs.
     pub goodput_of_bound: Option<Spread>,
-    /// Number of INVITEs retransmitted per INVITE first sent.
+    /// Retransmissions of INVITEs per INVITE.
     pub retransmission_ratio: Spread,
-    /// The part of the calls that was rejected.
+    /// The fraction of the calls that was rejected.
     pub refused: Spread,
-    /// Median set-up delay, or `None` if no call was set up in any run.
+    /// Median set-up delay in ms. `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
+    /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
     /// Seconds from the end of the overload until the goodput had recovered, in the runs that
-    /// recovered, or `None` if no overload ended, or if no run recovered.
+    /// recovered. `None` if no overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
-    /// Number of runs that recovered, or `None` if no overload ended, or in old results.
+    /// Number of runs whose goodput recovered after the overload. `None` if no overload ended, or
+    /// in old results.
     pub recovered: Option<usize>,
-    /// The part of a core that the busiest thread of the generator used.
+    /// The fraction of a core that the busiest thread of the load generator used.
     #[serde(default)]
     pub generator_load: f64,
-    /// Number of datagrams that the generator lost.
+    /// Number of datagrams that the load generator lost.
     #[serde(default)]
     pub drops: u64,
-    /// Number of runs in which the generator could not offer the requested load.
+    /// Number of runs in which the load generator could not offer the requested load.
     #[serde(default)]
     pub too_slow: usize,
 }
 
-/// Several measurements of one quantity.
+/// A summary of the values of one quantity in several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Spread {
     /// The smallest value.
@@ -125,20 +126,21 @@ pub struct Spread {
     pub median: f64,
     /// The largest value.
     pub max: f64,
-    /// The interval that contains the mean with a confidence of 95 %, or `None` if it is not known.
+    /// The interval that contains the mean with a confidence of 95 %, or `None` if the interval is
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95: Option<[f64; 2]>,
 }
 
-/// An expectation, and whether it was met.
+/// An expectation of a scenario, and its result.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Condition {
-    /// The expectation and the result, in one line.
+    /// The expectation and its result, in one line.
     pub condition: String,
     /// True if the expectation was met.
     pub held: bool,
-    /// True if the results describe the server, and not the generator. Older results lack this and
-    /// count as valid.
+    /// True if the results describe the server, and false if the load generator distorted them.
+    /// Older results lack this field and count as valid.
     #[serde(default = "is_valid")]
     pub valid: bool,
 }
@@ -147,24 +149,24 @@ fn is_valid() -> bool {
     true
 }
 
-/// One run.
+/// One run of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
-    /// The world of the run, or `None` for the world of the results.
+    /// The world of the run. `None` means the world in [`Results::world`].
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// The swept conditions, including the load.
     pub swept: Swept,
-    /// The number of the run among those that differ only in their seed, from 1.
+    /// The number of the run, from 1, among the runs that differ only in their seed.
     pub repetition: u32,
     /// Seed of the run.
     pub seed: u64,
-    /// Folder of the run, below that of the results.
+    /// Folder of the run, relative to the folder of the results.
     pub folder: PathBuf,
 }
 
-/// The reason why a folder of results cannot be shown.
+/// The reason why the results in a folder cannot be shown.
 #[derive(Debug)]
 pub struct Unreadable {
     file: PathBuf,
@@ -180,7 +182,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Spread {
-    /// Returns the median of `values`, or `None` if there are none.
+    /// Returns the median of `values`, or `None` if `values` is empty.
     pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         crate::summary::Spread::of(values).map(|spread| spread.median)
     }
@@ -190,7 +192,7 @@ impl Results {
     /// Reads the results in `folder`.
     ///
     /// # Errors
-    /// Returns an error when there are no results, or they cannot be read.
+    /// Returns an error when `folder` contains no results, or the results cannot be read.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
         let file = folder.join(RESULTS);
         let unreadable = |why: String| Unreadable { file: file.clone(), why };
@@ -201,7 +203,7 @@ impl Results {
         Ok(Self { folder: folder.to_owned(), text, ..results })
     }
 
-    /// Returns the worlds that have results, simulated time first.
+    /// Returns the worlds (simulated time, real sockets) that have results, simulated time first.
     pub fn worlds(&self) -> Vec<Kind> {
         let mut worlds: Vec<Kind> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
         worlds.sort_unstable();
@@ -209,12 +211,12 @@ impl Results {
         worlds
     }
 
-    /// Returns the rows of one world.
+    /// Returns the rows whose runs took place in `world`.
     pub fn rows_in(&self, world: Kind) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| self.world_of(row.world) == world)
     }
 
-    /// Returns the runs in one world.
+    /// Returns the runs that took place in `world`.
     pub fn points_in(&self, world: Kind) -> impl Iterator<Item = &Point> {
         self.points.iter().filter(move |point| self.world_of(point.world) == world)
     }
@@ -225,10 +227,10 @@ impl Results {
 }
 
 /// Returns the greatest possible goodput over the load, as the corners of a line from load 0 to
-/// `last`. Up to the capacity, it is the whole load. Beyond the capacity it is less, because the
-/// servers have to reject the other calls. All `rows` must belong to one panel and have the same
-/// swept conditions. The line ends at the capacity if no row has a load above it and a bound above
-/// 0.
+/// `last`. Up to the capacity, all of the load can become goodput. Beyond the capacity, the
+/// possible goodput decreases, because the servers spend time on rejections. All `rows` must belong
+/// to one panel and have the same swept conditions. The line ends at the capacity if no row has a
+/// load above the capacity and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     let rows: Vec<(f64, &Row)> =
         rows.into_iter().map(|row| (row.mean_load.unwrap_or(row.load), row)).collect();

@@ -1,6 +1,7 @@
-//! Formats differences.
+//! Formats differences with their sign.
 
-/// Returns a difference with its sign, `+0.03` or `-4`, or without a sign if it rounds to 0.
+/// Formats a difference with its sign, such as `+0.03` or `-4`. A difference that rounds to 0 has
+/// no sign.
 pub fn with_sign(value: f64, digits: usize) -> String {
     let text = format!("{value:+.digits$}");
     match text.trim_start_matches(['+', '-']) {

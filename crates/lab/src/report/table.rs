@@ -17,7 +17,7 @@ pub(crate) struct Table {
 #[derive(Serialize)]
 pub(crate) struct Column {
     title: String,
-    /// The meaning of the column, in a sentence. It may be empty.
+    /// The meaning of the column in a sentence, or an empty text.
     meaning: &'static str,
     numeric: bool,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Column {
 #[derive(Serialize, Default)]
 pub(crate) struct Cell {
     text: String,
-    /// Text below the value in small letters. It may be empty.
+    /// Text in small letters below the value, such as its range, or an empty text.
     spread: String,
     /// The sort key, or `None` to sort by the text.
     order: Option<f64>,
@@ -40,8 +40,9 @@ fn number(title: &str, meaning: &'static str) -> Column {
 }
 
 impl Table {
-    /// Returns a table of numbers. `body` has the name and the cells of each row, and `head` the
-    /// title and the meaning of each column. `rows` is the title of the column of names.
+    /// Returns a table of numbers. `head` has the title and the meaning of each column. `body` has
+    /// the name and the cells of each row. `rows` is the title of the first column, which has the
+    /// names of the rows.
     pub(crate) fn by_row(
         rows: &str,
         head: impl IntoIterator<Item = (String, &'static str)>,
@@ -57,8 +58,8 @@ impl Table {
 }
 
 impl Cell {
-    /// Returns a cell with the mean and a mark, above the 95 % interval of the mean. Each number is
-    /// multiplied by `factor`.
+    /// Returns a cell with the mean, followed by `mark`, and below them the 95 % interval of the
+    /// mean. The numbers are multiplied by `factor`.
     pub(crate) fn mean(
         spread: Option<crate::spread::Spread>,
         factor: f64,
@@ -77,7 +78,7 @@ impl Cell {
         }
     }
 
-    /// Adds the number of runs that have a value, unless all `runs` have one.
+    /// Adds `count`, the number of runs that have a value, if it is less than `runs`.
     #[must_use]
     pub(crate) fn of(mut self, count: usize, runs: usize) -> Self {
         if count < runs {
@@ -98,8 +99,8 @@ impl Cell {
         Self { text: value.to_string(), order: Some(value), ..Self::default() }
     }
 
-    /// Returns a cell with the median, above the minimum, the maximum and the 95 % interval of the
-    /// mean. Each number is multiplied by `factor`.
+    /// Returns a cell with the median, and below it the minimum, the maximum and the 95 % interval
+    /// of the mean. The numbers are multiplied by `factor`.
     fn spread(spread: Option<Spread>, factor: f64, digits: usize) -> Self {
         let Some(Spread { min, median, max, ci95 }) = spread else { return Self::text("–") };
         let shown = |value: f64| format!("{:.digits$}", value * factor);
@@ -115,7 +116,7 @@ impl Cell {
     }
 }
 
-/// Returns a table with every row of every source.
+/// Returns a table with a line for each row of each source of results.
 pub(super) fn results(experiment: &Experiment) -> Table {
     let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
@@ -193,7 +194,7 @@ fn generator(row: &Row) -> Cell {
     Cell { spread: slow, ..Cell::number(row.generator_load * 100.0, 0) }
 }
 
-/// Returns a table of simulated time beside real sockets.
+/// Returns a table that compares simulated time with real sockets.
 pub(super) fn comparison(comparison: &Comparison) -> Table {
     let mut head = vec![text("variant")];
     head.extend(swept(comparison.rows.iter().map(|row| &row.swept)));
@@ -227,7 +228,8 @@ fn signed(value: Option<f64>, digits: usize) -> Cell {
     Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
 }
 
-/// Returns a column for each swept condition. All rows have the same conditions.
+/// Returns a column for each swept condition. The rows all have the same swept conditions,
+/// therefore only the first is read.
 fn swept<'a>(mut rows: impl Iterator<Item = &'a Swept>) -> Vec<Column> {
     let names = rows.next().into_iter().flat_map(|swept| swept.keys());
     names.map(|name| number(name, "a swept condition, as the scenario names it")).collect()

@@ -1,31 +1,30 @@
-//! The values of a run over time (`timeline.csv` in its folder: time, node, quantity, value),
-//! reduced in number for a page.
+//! Reads the values of a run over time from `timeline.csv` in the folder of the run, and averages
+//! neighbouring samples of long series for display.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// Name of the file with the values over time.
 const TIMELINE: &str = "timeline.csv";
 
-/// Maximum number of lines that the report reads from a file. No run writes more.
+/// Maximum number of lines that the report reads from a timeline. No run writes more lines.
 const LINES_MAX: usize = 4_000_000;
 
-/// Maximum number of samples of a series that are shown. In longer series, neighbouring samples are
+/// Maximum number of samples of one series in a report. In longer series, neighbouring samples are
 /// averaged, because a screen has no more columns.
 pub const SAMPLES_MAX: usize = 500;
 
-/// One quantity of one node over time.
+/// The values of one quantity of one node over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Name of the node.
     pub node: String,
     /// The quantity with its unit.
     pub quantity: String,
-    /// Seconds since the start of the run, in increasing order.
+    /// The time of each value, in seconds since the start of the run, in increasing order.
     pub t_s: Vec<f64>,
-    /// The values at these times.
+    /// The values at the times in `t_s`.
     pub values: Vec<f64>,
 }
 
@@ -37,8 +36,8 @@ struct Sample {
     value: f64,
 }
 
-/// Returns the series in the folder of a run, in the order of their first samples. Returns no
-/// series if the folder has no such file.
+/// Returns the time series in the folder of a run, in the order of their first samples. Returns no
+/// series if the folder has no timeline.
 pub fn read(folder: &Path) -> Vec<Series> {
     let Ok(reader) = csv::Reader::from_path(folder.join(TIMELINE)) else { return Vec::new() };
     let samples = reader.into_deserialize().take(LINES_MAX).filter_map(Result::ok);
@@ -62,8 +61,8 @@ pub fn read(folder: &Path) -> Vec<Series> {
     series.collect()
 }
 
-/// Returns `samples`. If there are more than [`SAMPLES_MAX`], returns means of neighbouring samples
-/// instead.
+/// Returns `samples` if there are at most [`SAMPLES_MAX`]. Otherwise returns means of neighbouring
+/// samples.
 fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let together = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples.chunks(together).map(|chunk| {

@@ -1,4 +1,4 @@
-//! Reads the claims from their files: one file for each paper.
+//! Reads the claims of papers from files, one file for each paper.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,13 +20,13 @@ pub struct Claims {
 pub struct Paper {
     /// Name of the paper, such as `001`.
     pub paper: String,
-    /// The set-ups: scenarios as the claims use them.
+    /// The set-ups: variations of scenarios that the claims use.
     #[serde(default, rename = "setup")]
     pub setups: Vec<Setup>,
-    /// The claims that `tidegate-lab reproduce` judges.
+    /// The claims that `tidegate-lab reproduce` judges from its own runs.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,
-    /// The claims that another command measures and judges.
+    /// The claims that other commands measure and judge.
     #[serde(default, rename = "measured")]
     pub measured: Vec<Measured>,
     /// The claims for which there is no experiment.
@@ -34,87 +34,88 @@ pub struct Paper {
     pub missing: Vec<Missing>,
 }
 
-/// A scenario with changes.
+/// A scenario with the changes that a claim needs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// Name, unique among all papers.
+    /// Name of the set-up, unique among all papers.
     pub id: String,
-    /// Name of the scenario's file, without extension.
+    /// Name of the scenario file, without extension.
     pub scenario: String,
     /// Keys of the scenario whose values the set-up replaces.
     #[serde(default)]
     pub change: Table,
-    /// Further keys whose values the set-up replaces with `--quick`.
+    /// Additional keys whose values the set-up replaces with `--quick`.
     #[serde(default)]
     pub quick: Table,
 }
 
-/// A claim, and the rule for its verdict.
+/// A claim of a paper, and the rule for the verdict on it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Name of the claim, unique among all papers.
     pub id: String,
-    /// Section and figure in the paper.
+    /// Section and figure of the paper that contain the claim.
     pub place: String,
     /// The claim, in the terms of the paper.
     pub says: String,
-    /// The set-up of all measures that do not name one.
+    /// The set-up for all measures in `values` that do not name a set-up.
     pub setup: String,
-    /// Expressions of measures, evaluated for each seed.
+    /// Expressions of measures, by name. Each is evaluated for each seed.
     pub values: BTreeMap<String, String>,
     /// The condition on the values under which the claim is reproduced.
     pub reproduced: String,
-    /// The condition under which the claim is reproduced in part. If it is missing, the verdict is
-    /// never "in part".
+    /// The condition on the values under which the claim is reproduced in part. Without a
+    /// condition, the verdict is never "in part".
     pub partly: Option<String>,
     /// The result in words, with `{{ name }}` for each value.
     pub shows: String,
-    /// The verdict that is expected. Any other verdict is an error.
+    /// The expected verdict. Any other verdict is an error.
     pub verdict: Grade,
-    /// `fitted` or `by construction` if the conditions or the servers make the claim hold.
+    /// A reason why the verdict is weak evidence, if there is one.
     pub label: Option<Label>,
-    /// The reason why the claim is not reproduced, or only in part, and the evidence for this
-    /// reason.
+    /// The reason why the claim is not reproduced, or only in part, with evidence.
     pub because: Option<String>,
-    /// The values in the paper. For these values, the rule must give the verdict "reproduced".
+    /// The values in the paper. The rule must give the verdict "reproduced" for these values.
     pub paper: BTreeMap<String, f64>,
-    /// Wrong values that replace some of the paper's values. For these, the rule must not give the
-    /// verdict "reproduced".
+    /// Wrong values that replace some of the paper's values. The rule must not give the verdict
+    /// "reproduced" for the result.
     pub planted: BTreeMap<String, f64>,
-    /// True if `--quick` runs the claim, because a short run with one seed has the same verdict.
+    /// True if `--quick` runs the claim. This is possible if a short run with one seed gives the
+    /// same verdict.
     #[serde(default)]
     pub quick: bool,
 }
 
-/// A claim about real processor time, which another command measures and judges.
+/// A claim about real processor time, which a command other than `tidegate-lab reproduce` measures
+/// and judges.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Section and figure in the paper.
+    /// Section and figure of the paper that contain the claim.
     pub place: String,
-    /// The claim.
+    /// The claim, in the terms of the paper.
     pub says: String,
-    /// The verdict of the command.
+    /// The verdict that the command gives.
     pub verdict: Grade,
     /// The result in words.
     pub shows: String,
-    /// The command that measures it.
+    /// The command that measures and judges the claim.
     pub command: String,
-    /// Commit of the program that was measured, if it is known.
+    /// Commit of the program that was measured, if the commit is known.
     pub commit: Option<String>,
 }
 
-/// A claim without an experiment.
+/// A claim for which there is no experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
-    /// Section and figure in the paper.
+    /// Section and figure of the paper that contain the claim.
     pub place: String,
-    /// The claim.
+    /// The claim, in the terms of the paper.
     pub says: String,
-    /// The features or data that an experiment would need.
+    /// The features or data that an experiment for the claim would need.
     pub lacks: String,
 }
 
@@ -145,7 +146,7 @@ impl Claims {
     /// Reads all files `*.toml` in `folder`.
     ///
     /// # Errors
-    /// Returns a sentence that names the file.
+    /// Returns a sentence that names the faulty file.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let wrong =
             |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -165,13 +166,13 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Returns all claims that have a rule.
+    /// Returns all claims that are judged by a rule.
     pub fn all(&self) -> impl Iterator<Item = &Claim> {
         self.papers.iter().flat_map(|paper| &paper.claims)
     }
 
-    /// Returns the commits of the programs that other commands measured, each with the number of its
-    /// rows.
+    /// Returns the commit of each program that other commands measured, with the number of claims
+    /// measured on this commit.
     pub fn measured_commits(&self) -> BTreeMap<String, usize> {
         let mut commits = BTreeMap::new();
         let rows = self.papers.iter().flat_map(|paper| &paper.measured);
@@ -181,7 +182,7 @@ impl Claims {
         commits
     }
 
-    /// Returns all set-ups.
+    /// Returns the set-ups of all papers.
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
         self.papers.iter().flat_map(|paper| &paper.setups)
     }
@@ -222,12 +223,12 @@ impl Label {
     }
 }
 
-/// Sets the keys of `table` that `change` has. Tables are merged key by key, and arrays of tables
-/// element by element, up to the end of `change`. Any other value replaces the old one, also an
-/// empty list.
+/// Replaces the values in `table` by those in `change`. Tables are merged key by key, and arrays of
+/// tables element by element, for as many elements as `change` has. Any other value, also an empty
+/// list, replaces the old value.
 ///
 /// # Errors
-/// Returns an error if `change` has an array with more tables than the one in `table`.
+/// Returns an error if an array in `change` has more tables than the array in `table`.
 pub(super) fn merge(table: &mut Table, change: &Table) -> Result<(), String> {
     for (key, new) in change {
         match table.get_mut(key) {

@@ -1,9 +1,10 @@
-//! Evaluates expressions of measures, such as `cps('sired') / cps('basic')`.
+//! Evaluates expressions of measures (functions of a run's results), such as `cps('sired') /
+//! cps('basic')`.
 //!
-//! A measure takes a variant, or a list of variants. The named arguments are `setup`, the swept
-//! values that select the run, and `source`, `from_s` and `to_s`, which select a part of the run.
-//! Each of these except `setup` is a number or a list: `goodput('pi', load=[1, 2])|min`. The result
-//! is a list if an argument is a list.
+//! A measure takes a variant, or a list of variants, and named arguments. `setup` and the swept
+//! conditions select the run. `source`, `from_s` and `to_s` select a part of the run. Every
+//! argument except `setup` is a number or a list, as in `goodput('pi', load=[1, 2])|min`. If an
+//! argument is a list, the result is a list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,30 +16,29 @@ use super::claims::Claim;
 use super::measure::{MEASURES, Measure, Of, Part};
 use super::points::Points;
 
-/// A run that an expression uses.
+/// A run whose results an expression uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Need {
-    /// Name of the set-up.
     pub setup: String,
-    /// Label or name of the variant.
+    /// Label or name of the run's variant.
     pub variant: String,
-    /// The swept values that the expression names. Swept conditions that the expression does not
-    /// name may have any value.
+    /// The values of the swept conditions that the expression names. All other swept conditions may
+    /// have any value.
     pub swept: BTreeMap<String, f64>,
-    /// Number of the repetition, from 0.
+    /// Number of the run, from 0, among the runs that differ only in their seed.
     pub repetition: u32,
-    /// The part of the run that the measure takes.
+    /// The part of the run to which the measure applies.
     pub part: Part,
 }
 
-/// An evaluator of expressions with the runs of all set-ups.
+/// Evaluates expressions on the results of all set-ups.
 pub(super) struct Evaluator {
     environment: Environment<'static>,
     points: Arc<Points>,
 }
 
 impl Evaluator {
-    /// Creates an evaluator with these runs.
+    /// Creates an evaluator of expressions on the results in `points`.
     pub(super) fn new(points: Points) -> Self {
         let points = Arc::new(points);
         let runs = Arc::clone(&points);
@@ -46,17 +46,17 @@ impl Evaluator {
         Self { environment, points }
     }
 
-    /// Returns the values of an expression in `claim`, one for each seed.
+    /// Returns the values of `expression`, which belongs to `claim`: one value for each seed.
     pub(super) fn values(&self, claim: &Claim, expression: &str) -> Result<Vec<f64>, String> {
         let seeds = self.points.seeds(&claim.setup);
         (0..seeds).map(|seed| evaluate(&self.environment, claim, expression, seed)).collect()
     }
 }
 
-/// Returns the runs that the expressions of `claim` use, in the first repetition.
+/// Returns the runs that the expressions of `claim` use, for the first seed only.
 ///
 /// # Errors
-/// Returns an error if an expression is wrong.
+/// Returns an error if an expression of the claim is invalid.
 pub(super) fn needs(claim: &Claim) -> Result<Vec<Need>, String> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&found);
@@ -85,8 +85,8 @@ fn evaluate(
     f64::try_from(value).map_err(|error| wrong(&error))
 }
 
-/// Returns an environment for expressions. Each measure is a function in the environment, and
-/// `answer` returns the value of a measure for a run.
+/// Returns an environment in which each measure is a function. The function calls `answer` for the
+/// value of the measure in a run.
 fn environment(
     answer: impl Fn(&Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
 ) -> Environment<'static> {
@@ -107,7 +107,8 @@ fn environment(
     environment
 }
 
-/// Returns the runs to which the arguments of a measure refer, and whether the result is a list.
+/// Returns the runs that the arguments of a measure select, and whether the result of the measure
+/// is a list.
 fn asked(
     state: &State<'_, '_>,
     variant: &Value,
@@ -151,8 +152,8 @@ fn asked(
     Ok((needs, is_list))
 }
 
-/// Returns the elements of a list, or a single value as a list of one, and whether `value` is a
-/// list.
+/// Returns the elements of `value` if it is a list, or else `value` as a list of one element. The
+/// second result is true if `value` is a list.
 fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
     match value.kind() {
         ValueKind::Seq => Ok((value.try_iter()?.collect(), true)),

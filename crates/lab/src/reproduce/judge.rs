@@ -1,4 +1,4 @@
-//! Judges a claim by applying its rule to the medians of its values.
+//! Judges a claim: evaluates its expressions on the runs, and applies its rule to the medians.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use super::measure::NEVER;
 use super::origin::Origin;
 use crate::spread::Spread;
 
-/// The verdict on a claim by its runs.
+/// The verdict on a claim, with the values on which the verdict is based.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Name of the claim.
     pub id: String,
     /// The verdict that the rule gives.
     pub verdict: Grade,
-    /// Number of seeds.
+    /// Number of seeds with which the claim's set-up was run.
     pub seeds: usize,
-    /// The values of the claim, by name.
+    /// The values of the claim's expressions, by name.
     pub values: BTreeMap<String, Range>,
-    /// The origin of the values and of the verdict. Old records lack it.
+    /// Hashes of the claim's rule and scenarios. Old records lack this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
 }
@@ -32,14 +32,14 @@ impl Finding {
     /// Returns the result of `claim` in words.
     ///
     /// # Errors
-    /// Returns an error if the template of the claim is wrong.
+    /// Returns an error if the claim's template for the text is invalid.
     pub fn shown(&self, claim: &Claim) -> Result<String, String> {
         shown(claim, &self.values)
     }
 }
 
-/// The median, the minimum and the maximum of a value over the runs. The range of five runs
-/// contains the true median with a probability of 94 %.
+/// The median, the minimum and the maximum of a value over the runs. With five runs, the true
+/// median lies between the minimum and the maximum with a probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The median.
@@ -51,7 +51,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Returns the range of a single value.
+    /// Returns the range that contains only `value`.
     fn only(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
@@ -83,11 +83,11 @@ impl fmt::Display for Range {
     }
 }
 
-/// Evaluates the values of `claim`, and judges the claim by these values. `origin` is the origin of
-/// the finding.
+/// Evaluates the expressions of `claim`, and judges the claim by their values. `origin` is stored
+/// in the finding.
 ///
 /// # Errors
-/// Returns an error if a value is not finite. NaN would fulfil some rules.
+/// Returns an error if a value is not finite, because NaN could fulfil a rule.
 pub(super) fn judge(
     claim: &Claim,
     evaluator: &Evaluator,
@@ -114,7 +114,7 @@ pub(super) fn judge(
     Ok(Finding { id: claim.id.clone(), verdict, seeds, values, origin: Some(origin) })
 }
 
-/// Returns the verdict that the rule of `claim` gives on `values`.
+/// Returns the verdict of the rule of `claim` on `values`.
 pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<Grade, String> {
     if holds(claim, &claim.reproduced, values)? {
         return Ok(Grade::Reproduced);
@@ -125,11 +125,11 @@ pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<G
     })
 }
 
-/// Checks that the rule of `claim` accepts the values of the paper, and does not accept the wrong
-/// values in `planted`.
+/// Checks that the rule of `claim` accepts the values of the paper, and rejects the wrong values in
+/// `planted`.
 ///
 /// # Errors
-/// Returns a sentence that says what the rule does instead.
+/// Returns a sentence that describes the wrong verdict of the rule.
 pub(super) fn check(claim: &Claim) -> Result<(), String> {
     let paper = claim.paper.iter().map(|(name, value)| (name.clone(), Range::only(*value)));
     let mut values: BTreeMap<String, Range> = paper.collect();
@@ -163,7 +163,7 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
     shown(claim, &values).map(|_| ())
 }
 
-/// Returns the result of `claim` in words.
+/// Returns the result of `claim` in words, with `values` inserted.
 pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<String, String> {
     let texts: BTreeMap<String, String> =
         values.iter().map(|(name, range)| (name.clone(), range.to_string())).collect();
@@ -173,9 +173,8 @@ pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<S
     text.map_err(|error| format!("{}: `{}`: {error}", claim.id, claim.shows))
 }
 
-/// Returns whether the condition `rule` holds. In the condition, the name of a value stands for the
-/// median over all runs. `lowest` and `highest` contain the minimum and the maximum of each value
-/// over all runs.
+/// Returns whether the condition `rule` holds. In the condition, the name of a value stands for its
+/// median over all runs. `lowest` and `highest` contain the minimum and the maximum of each value.
 fn holds(claim: &Claim, rule: &str, values: &BTreeMap<String, Range>) -> Result<bool, String> {
     let all = |of: fn(&Range) -> f64| -> BTreeMap<String, Value> {
         values.iter().map(|(name, range)| (name.clone(), Value::from(of(range)))).collect()

@@ -1,4 +1,4 @@
-//! The measures that claims may name.
+//! The measures (functions of a run's results) that the expressions of claims may use.
 
 use serde_json::Value;
 
@@ -6,56 +6,58 @@ use super::points::Point;
 use crate::outage::Outage;
 use crate::timeline::series;
 
-/// The share of the requests that must be handled up to the peak. Paper 003 §VI.b: "while
-/// successfully handling more than 99.99% of all requests".
+/// The fraction of the requests that must be handled at every load up to the peak. Paper 003 §VI.b:
+/// "while successfully handling more than 99.99% of all requests".
 const HANDLED: f64 = 0.9999;
 
-/// Samples of a timeline count only after this many seconds.
+/// Time in seconds from the start of a run until its samples count. Before, the server has not
+/// settled.
 const SETTLED_S: f64 = 20.0;
 
-/// The recovery time of a goodput that does not recover, in seconds and as a multiple of its limit.
+/// The value of the measures `recovered_s` and `recovery_of_limit` if the goodput does not recover.
 /// It is longer than any run, but finite, because a value of a claim must be finite. Texts show it
 /// as ∞.
 pub(super) const NEVER: f64 = 1e9;
 
-/// A measure of a run, or of the runs under all loads.
+/// A measure of one run, or of all runs that differ only in their load.
 pub(super) struct Measure {
-    /// Name of the measure in expressions.
+    /// Name of the function for the measure in expressions.
     pub name: &'static str,
-    /// The function that calculates the measure from outcomes.
+    /// The function that calculates the measure from the results of runs.
     pub of: Of,
 }
 
-/// The runs that a measure takes.
+/// The kind of runs on which a measure is calculated.
 pub(super) enum Of {
-    /// The measure takes one run.
+    /// The measure applies to one run.
     One(fn(&Point) -> f64),
-    /// The measure takes the runs under all loads.
+    /// The measure applies to the runs under all loads together.
     All(fn(&[&Point]) -> f64),
-    /// The measure takes a part of one run.
+    /// The measure applies to a part of one run.
     Part(fn(&Point, &Part) -> f64),
 }
 
-/// A part of a run: the callers of one server, from one time to another.
+/// A part of a run: the callers that call one server, from one time to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
     /// Number of the server, counted from 1, among the servers to which callers send.
     source: f64,
-    /// Seconds after the start of the load.
+    /// Start of the part, in seconds after the start of the load. `to_s` is the end.
     from_s: f64,
     to_s: f64,
 }
 
 impl Default for Part {
-    /// Returns the part that contains the callers of the first server in the whole measured time.
+    /// Returns the part of a run with the callers of the first server, over the whole measured
+    /// time.
     fn default() -> Self {
         Self { source: 1.0, from_s: 0.0, to_s: f64::INFINITY }
     }
 }
 
 impl Part {
-    /// Returns the field that the argument `name` sets, or `None` if it is not an argument of a
-    /// part.
+    /// Returns the field that the named argument `name` of a measure sets. Returns `None` if the
+    /// argument does not select a part of a run.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
         match name {
             "source" => Some(&mut self.source),
@@ -66,7 +68,6 @@ impl Part {
     }
 }
 
-/// Every measure.
 pub(super) static MEASURES: [Measure; 29] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
@@ -159,7 +160,7 @@ const fn part_of(name: &'static str, of: fn(&Point, &Part) -> f64) -> Measure {
     Measure { name, of: Of::Part(of) }
 }
 
-/// Returns the mean of a quantity over time, separately for each server to which callers send.
+/// Returns the mean over time of a quantity of callers, separately for each server that they call.
 fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     let topology = &point.run.conditions.topology;
     let name = |(place, _): (usize, f64)| format!("callers-{}", topology.nodes()[place].name);
@@ -172,21 +173,23 @@ fn of_sources(point: &Point, part: &Part, quantity: &str) -> Vec<f64> {
     means.collect()
 }
 
-/// Returns two rates for each server to which calls were offered: the calls offered per second, and
-/// the calls set up in time per second.
+/// Returns the calls offered per second and the calls set up in time per second, for each server to
+/// which calls were offered.
 fn pairs(point: &Point, part: &Part) -> impl Iterator<Item = (f64, f64)> {
     let offered = of_sources(point, part, "offered_cps").into_iter();
     let pairs = offered.zip(of_sources(point, part, "in_time_cps"));
     pairs.filter(|(offered, _)| *offered > 0.0)
 }
 
-/// Returns Jain's index of fairness: 1 if all values are equal, 1/n if only one of n is above 0.
+/// Returns Jain's index of fairness. The index is 1 if all values are equal, and 1/n if only one of
+/// n values is above 0.
 fn jain(values: &[f64]) -> f64 {
     let squares: f64 = values.iter().map(|value| value * value).sum();
     values.iter().sum::<f64>().powi(2) / (values.len() as f64 * squares)
 }
 
-/// Returns the mean of one kind of delay over all callers, or infinity if there is no such delay.
+/// Returns the mean over all callers of the delay at the JSON pointer `delays`, in ms, or infinity
+/// if no delay was measured.
 fn mean_ms(point: &Point, delays: &str) -> f64 {
     let mut sum_us = 0.0;
     let mut count = 0.0;
@@ -199,13 +202,13 @@ fn mean_ms(point: &Point, delays: &str) -> f64 {
     if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
 }
 
-/// Returns a value of an outage, or NaN if the run has no outage.
+/// Returns a value of the run's outage results, or NaN if the run has no outage.
 fn outage(point: &Point, figure: impl Fn(&Outage) -> f64) -> f64 {
     point.outcome.outage.as_ref().map_or(f64::NAN, figure)
 }
 
-/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered.
-/// Without a backlog the limit is 0, and only an immediate recovery is within it.
+/// Returns the recovery time divided by its limit, or [`NEVER`] if goodput has not recovered. If no
+/// work was waiting, the limit is 0, and only an immediate recovery is within the limit.
 fn recovery_of_limit(outage: &Outage) -> f64 {
     match (outage.recovered_s, outage.limit_s()) {
         (Some(0.0), _) => 0.0,
@@ -214,8 +217,8 @@ fn recovery_of_limit(outage: &Outage) -> f64 {
     }
 }
 
-/// Returns `some` divided by `whole`. Returns NaN if `whole` is 0, because there is no verdict
-/// then.
+/// Returns `some` divided by `whole`. Returns NaN if `whole` is 0, because a claim then has no
+/// verdict.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { f64::NAN }
 }
@@ -225,7 +228,8 @@ fn reached(point: &Point) -> f64 {
     part(calls, point.outcome.counted("offered"))
 }
 
-/// Returns the share of one kind of response that was lost at the servers under test.
+/// Returns the fraction of the callees' responses of one kind, such as `180 INVITE`, that was lost
+/// at the servers under test.
 fn lost(point: &Point, message: &str) -> f64 {
     let nodes = point.run.conditions.topology.nodes();
     let is_tested = |name: &str| nodes.iter().any(|node| node.under_test && node.name == name);
@@ -237,8 +241,8 @@ fn lost(point: &Point, message: &str) -> f64 {
     1.0 - part(sent(&|flow| is_tested(&flow.from)), came)
 }
 
-/// Returns the samples of a quantity until the end of the measured time. Later samples are left
-/// out, because the load ends soon after the measured time.
+/// Returns the samples of a quantity until the end of the measured time. Later samples are omitted,
+/// because the load ends soon after the measured time.
 fn samples(point: &Point, node: &str, quantity: &str) -> impl Iterator<Item = (f64, f64)> + use<> {
     let end_s = point.run.measured_until().as_secs_f64();
     series(&point.folder, node, quantity).into_iter().take_while(move |(at, _)| *at <= end_s)
@@ -255,9 +259,9 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
-/// Returns the seconds from the first sample with a full processor to the first later sample
-/// without. Returns 0 if the processor was never full. Returns NaN without samples, and if the
-/// processor is full until the end, because the end of the run would decide the value.
+/// Returns the seconds from the first sample with a full processor to the next sample without.
+/// Returns 0 if the processor was never full. Returns NaN if there are no samples, or if the
+/// processor is still full at the end of the run.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, tested(point), "occupancy").collect();
     if occupancy.is_empty() {
@@ -268,8 +272,8 @@ fn full_s(point: &Point) -> f64 {
     ended.map_or(f64::NAN, |(at, _)| at - began)
 }
 
-/// Returns the smallest number that the share `wanted` of the transactions did not exceed, or NaN
-/// if the histogram is empty.
+/// Returns the smallest number of open transactions that the fraction `wanted` of the new
+/// transactions did not exceed, or NaN if the histogram `occupancy` is empty.
 fn met_by(occupancy: &[u64], wanted: f64) -> f64 {
     let total: u64 = occupancy.iter().sum();
     if total == 0 {
@@ -288,8 +292,7 @@ fn capacity(points: &[&Point]) -> f64 {
 }
 
 /// Returns the highest load up to which requests are handled. Returns NaN if the lowest load is not
-/// handled, or if all loads are handled. The peak is then outside the sweep, and the end of the
-/// sweep must not be taken for it.
+/// handled, or if all loads are handled, because the peak is then outside the sweep.
 fn peak(points: &[&Point]) -> f64 {
     let mut loads: Vec<_> =
         points.iter().map(|p| (p.run.conditions.load, p.outcome.handled_part())).collect();

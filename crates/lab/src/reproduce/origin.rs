@@ -1,5 +1,5 @@
-//! The origin of a finding: hashes of everything that determines its values and its verdict, apart
-//! from the program. A finding whose origin has changed is stale.
+//! Records the origin of a finding: hashes of everything that determines its values and its
+//! verdict, apart from the program. A finding is stale if its origin has changed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,21 +11,21 @@ use super::claims::{Claim, Claims};
 use super::expression;
 use crate::run_spec::{FORMAT, fingerprint};
 
-/// The keys of a scenario that change no run.
+/// The keys of a scenario that have no effect on its runs.
 const WITHOUT_EFFECT: [&str; 2] = ["title", "expect"];
 
-/// The origin of a finding.
+/// The origin of the verdict on a claim, as hashes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Hash of the scenarios that the claim uses, with the changes of its set-ups.
+    /// Hash of the scenarios that the claim uses, including the changes of its set-ups.
     pub scenarios: String,
     /// Hash of the claim's expressions and of the conditions for its verdict.
     pub rule: String,
 }
 
 impl Origin {
-    /// Returns the present origin of a finding on `claim`. `scenarios` is the folder of the
-    /// scenarios.
+    /// Returns the current origin of a finding on `claim`. `scenarios` is the folder of the
+    /// scenario files.
     pub(super) fn of(claim: &Claim, claims: &Claims, scenarios: &Path) -> Result<Self, String> {
         let needs = expression::needs(claim)?;
         let ids: BTreeSet<&str> = needs.iter().map(|need| &*need.setup).collect();

@@ -1,5 +1,5 @@
-//! Writes the page that lists which claims of the papers are reproduced. It replaces the tables
-//! between two marks of the page. The findings in the tables are also stored in a record.
+//! Writes the tables of reproduced claims into a documentation page, between two marks, and stores
+//! the findings in a record (a JSON file).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,54 +12,54 @@ use super::claims::{Claim, Claims, Grade, Paper};
 use super::judge::{self, Finding};
 use super::origin::Origin;
 
-/// The lines that mark the beginning and the end of the tables.
+/// The lines in the page between which the tables are written.
 const MARKS: [&str; 2] =
     ["<!-- begin: tidegate-lab reproduce -->", "<!-- end: tidegate-lab reproduce -->"];
 
-/// The last finding of each claim.
+/// The latest finding for each claim, by name of the claim.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Record(BTreeMap<String, Recorded>);
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Recorded {
-    /// Commit from which the program was built.
+    /// Commit of the program with which the finding was made.
     commit: String,
     #[serde(flatten)]
     finding: Finding,
 }
 
-/// A row of the page whose claim must be run again.
+/// A claim that must be run again, because its finding is out of date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// Name of the claim.
     pub id: String,
-    /// The reason, in one line.
+    /// The reason why the finding is out of date, in one line.
     pub reason: String,
 }
 
-/// The page that lists the claims with their verdicts, and the record of findings.
+/// The files with the verdicts on the claims: a page for readers, and a record for the program.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// File of the page.
+    /// Path of the page (`reproduction.md`).
     pub page: PathBuf,
-    /// File of the record.
+    /// Path of the record of findings (`reproduction.json`).
     pub record: PathBuf,
 }
 
 impl Page {
-    /// Returns the files in the folder `docs`.
+    /// Returns the paths of the page and the record in the folder `docs`.
     pub fn within(docs: &Path) -> Self {
         Self { page: docs.join("reproduction.md"), record: docs.join("reproduction.json") }
     }
 
-    /// Adds `findings` to the record, with the `commit` of the program that made them. Then it
-    /// judges all recorded values by the present rules, and writes the tables again. Findings of
-    /// claims that no longer exist, and findings that lack a value of their claim, are removed from
+    /// Adds `findings` to the record, judges all recorded values by the current rules, and writes
+    /// the tables of the page again. `commit` is the commit of the program that made `findings`. If
+    /// a claim no longer exists, or has a value that the finding lacks, its finding is removed from
     /// the record.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read or written, or if a rule is wrong.
+    /// Returns an error if a file cannot be read or written, or if the rule of a claim is invalid.
     pub fn update(
         &self,
         claims: &Claims,
@@ -90,8 +90,8 @@ impl Page {
         write(&self.page, &self.rendered(claims, &record)?)
     }
 
-    /// Checks that the page agrees with the claims and the record, and that the rules still give
-    /// the recorded verdicts.
+    /// Checks that the page agrees with the claims and with the record, and that the rules still
+    /// give the recorded verdicts.
     ///
     /// # Errors
     /// Returns a sentence that describes the difference.
@@ -127,12 +127,13 @@ impl Page {
         Ok(())
     }
 
-    /// Returns the stale rows. In a stale row, the scenarios or the rule have changed since the
-    /// finding, the finding has no origin, or its commit is not in the history. `has_commit` says
-    /// whether a commit is in the history. `scenarios` is the folder of the scenarios.
+    /// Returns the claims whose findings are stale. A finding is stale if the scenarios or the rule
+    /// have changed since, if it has no origin, or if its commit is not in the history.
+    /// `has_commit` returns whether a commit is in the history. `scenarios` is the folder of the
+    /// scenario files.
     ///
     /// # Errors
-    /// Returns an error if a file cannot be read, or if a claim is wrong.
+    /// Returns an error if a file cannot be read, or if a claim is invalid.
     pub fn stale(
         &self,
         claims: &Claims,
@@ -168,7 +169,8 @@ impl Page {
         Ok(stale)
     }
 
-    /// Returns the commits of the recorded findings, each with the number of its findings.
+    /// Returns the commits with which the recorded findings were made, each with its number of
+    /// findings.
     ///
     /// # Errors
     /// Returns an error if the record cannot be read.
@@ -185,7 +187,7 @@ impl Page {
         serde_json::from_str(&read(&self.record)?).map_err(wrong)
     }
 
-    /// Returns the text of the page with new tables.
+    /// Returns the text of the page with its tables replaced.
     fn rendered(&self, claims: &Claims, record: &Record) -> Result<String, String> {
         let text = read(&self.page)?;
         let [begin, end] = MARKS;
@@ -206,7 +208,7 @@ impl Page {
     }
 }
 
-/// Returns whether `finding` has every value that `claim` has now.
+/// Returns whether `finding` has all values that `claim` currently defines.
 fn has_values(claim: &Claim, finding: &Finding) -> bool {
     claim.values.keys().all(|name| finding.values.contains_key(name))
 }
@@ -219,7 +221,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Returns the paragraph that counts the verdicts.
+/// Returns a paragraph with the number of claims for each verdict.
 fn summary(claims: &Claims, record: &Record) -> String {
     let verdicts =
         claims.all().filter_map(|claim| record.0.get(&claim.id).map(|r| r.finding.verdict));
@@ -239,7 +241,7 @@ fn summary(claims: &Claims, record: &Record) -> String {
     )
 }
 
-/// Appends the table of a paper.
+/// Appends a table with the claims of one paper to `out`.
 fn section(paper: &Paper, record: &Record, out: &mut String) -> Result<(), String> {
     let _ = writeln!(out, "\n## {}\n", paper.paper);
     out.push_str("| claim | verdict | result | rule | runs |\n| --- | --- | --- | --- | --- |\n");

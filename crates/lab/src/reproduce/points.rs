@@ -1,5 +1,5 @@
-//! The runs of all set-ups, that is, of the scenarios as the claims change them. A run is found by
-//! its variant, its swept values and its repetition.
+//! The runs of all set-ups (scenarios with the changes that claims need). A run is found by its
+//! variant, its swept values and its repetition.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,21 @@ use crate::experiment::Experiment;
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
 
-/// The runs of each set-up.
+/// The runs of each set-up, by name of the set-up.
 #[derive(Debug, Default)]
 pub(super) struct Points(BTreeMap<String, Vec<Point>>);
 
-/// A run, with its outcome and its files.
+/// A run with its outcome and its folder.
 #[derive(Debug)]
 pub(super) struct Point {
-    /// Specification of the run.
     pub run: RunSpec,
-    /// Outcome of the run.
     pub outcome: Outcome,
-    /// Folder of the run's files.
+    /// The folder with the files that the run has written.
     pub folder: PathBuf,
 }
 
 impl Points {
-    /// Adds the runs of a set-up. Their results are in `folder`.
+    /// Adds the runs of the set-up `setup`, whose results are in `folder`.
     pub(super) fn add(&mut self, setup: &str, experiment: Experiment, folder: &Path) {
         let Experiment { done, program, .. } = experiment;
         let point = |(run, outcome): (RunSpec, Outcome)| {
@@ -34,8 +32,8 @@ impl Points {
         self.0.insert(setup.to_owned(), done.into_iter().map(point).collect());
     }
 
-    /// Returns the runs of a variant with these swept values and this repetition. The variant is
-    /// given by its label or by its full name.
+    /// Returns the runs of one set-up that have the given variant, swept values and repetition.
+    /// `variant` is the label or the full name of the variant.
     pub(super) fn of(
         &self,
         setup: &str,
@@ -57,7 +55,7 @@ impl Points {
         self.0.get(setup).into_iter().flatten().filter(wanted).collect()
     }
 
-    /// Returns the number of seeds of a set-up.
+    /// Returns the number of seeds with which the set-up `setup` was run.
     pub(super) fn seeds(&self, setup: &str) -> u32 {
         let last = self.0.get(setup).into_iter().flatten().map(|point| point.run.repetition).max();
         last.map_or(0, |last| last + 1)

@@ -1,11 +1,12 @@
-//! The times of a run: its deadline, and the ends of its measurement and of its load.
+//! The times of a run: its deadline, its sampling interval, and the ends of its measurement and
+//! load.
 
 use std::time::Duration;
 
 use super::RunSpec;
 use crate::world_kind::Kind;
 
-/// Maximum number of samples of a run until the end of its measured time.
+/// Maximum number of samples from the start of a run until the end of its measured time.
 const SAMPLES_MAX: u32 = 10_000;
 
 impl RunSpec {
@@ -14,21 +15,21 @@ impl RunSpec {
         Duration::from_secs_f64(self.conditions.deadline_ms / 1e3)
     }
 
-    /// Returns the time after the start at which the last measured call may begin.
+    /// Returns the end of the measured time, as the time after the start of the run.
     pub fn measured_until(&self) -> Duration {
         self.warm_up + self.measured
     }
 
-    /// Returns the time after the start at which the load ends.
+    /// Returns the end of the load, as the time after the start of the run.
     ///
-    /// The load goes on after the measured time, until the deadline of the last measured call.
-    /// Otherwise the calls of the last seconds would meet a server that is no longer loaded, and
-    /// more of them would be set up than under a load that goes on.
+    /// The load continues after the measured time, until the deadline of the last measured call. If
+    /// the load ended earlier, the last measured calls would meet an idle server, and more of them
+    /// than usual would be set up.
     pub fn load_until(&self) -> Duration {
         self.measured_until() + self.deadline()
     }
 
-    /// Returns the interval of samples of servers and callers.
+    /// Returns the interval between samples of servers and callers.
     pub fn sample(&self) -> Duration {
         let asked = self.sample_asked.unwrap_or(match self.world {
             Kind::Sim => Duration::from_millis(100),

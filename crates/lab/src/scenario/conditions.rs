@@ -1,4 +1,4 @@
-//! The conditions of a run, and which of them can be swept.
+//! The conditions of a run, and the list of conditions that can be swept.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,15 +25,15 @@ use crate::topology::Topology;
 pub struct Conditions {
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// Arrival process.
+    /// The process that determines the times at which calls arrive.
     pub arrivals: Process,
-    /// Profile of the rate.
+    /// The course of the offered rate over time.
     pub profile: Profile,
     /// Holding time of a call, in seconds.
     pub hold_s: f64,
     /// Distribution of the holding time.
     pub hold: Hold,
-    /// Time after which a caller without an answer hangs up, in seconds.
+    /// Time in seconds after which a caller hangs up if the call is not answered.
     pub patience_s: f64,
     /// Longest set-up delay of a call that counts as goodput, in ms.
     pub deadline_ms: f64,
@@ -41,54 +41,54 @@ pub struct Conditions {
     pub goodput: Goodput,
     /// True if callers and answerers retransmit messages.
     pub retransmissions: bool,
-    /// Maximum number of open calls to one server, or `None` if the scenario does not set one.
-    /// Callers then have a default limit, but the results are not valid if a run reaches it.
+    /// Maximum number of open calls to one server. `None` means a default limit. A run is
+    /// not valid if the default limit prevents more than 1 % of the calls.
     pub open_max: Option<usize>,
-    /// Maximum number of open calls in a closed loop: while this number is open, the next call
-    /// waits. `None` means an open loop.
+    /// Maximum number of open calls in a closed loop. The next call waits while this number of
+    /// calls is open. `None` means an open loop.
     pub open_limit: Option<usize>,
-    /// True if callers send a call that one server has rejected to the other servers.
+    /// True if callers send a call again to another server after one server has rejected it.
     pub failover: bool,
-    /// Number of addresses of the callers of one server, not counting the trunk.
+    /// Number of addresses from which the callers of one server call, not counting the trunk.
     pub sources: u32,
-    /// The fraction of the calls that comes from an additional address, the trunk.
+    /// The fraction of the calls that comes from one additional address, the trunk.
     pub trunk: f64,
-    /// Behaviour of people whose call has failed, or `None` if they do not call again.
+    /// The behaviour of people whose call has failed. `None` means that people do not call again.
     pub redial: Option<Redial>,
-    /// The share of people who call an emergency service.
+    /// The fraction of the people who call an emergency service.
     pub emergency: f64,
-    /// The devices that register, of all servers together, or `None` if no device registers.
+    /// The devices that register, for all servers together. `None` means that no device registers.
     pub devices: Option<DevicesConfig>,
-    /// T1 of RFC 3261, in ms.
+    /// T1 of RFC 3261 (the initial retransmission interval), in ms.
     pub t1_ms: f64,
-    /// Number of answerers.
+    /// Number of answerers (called parties).
     pub answerers: u32,
-    /// True if answerers send a 100 first.
+    /// True if answerers send a 100 (Trying) before other responses.
     pub trying: bool,
     /// The maximum number of messages that wait in one queue.
     pub queue_max: u32,
-    /// Costs of messages at the servers under test.
+    /// Emulated processing costs of messages at the servers under test.
     pub emulate: Emulate,
-    /// Disturbance of the servers under test, which overload control does not expect.
+    /// Disturbances of the servers under test of which overload control knows nothing.
     pub disturbance: Disturbance,
-    /// The servers.
+    /// The servers between callers and answerers, and the routes of calls through them.
     pub topology: Arc<Topology>,
-    /// The farm from which the topology and some faults are made, if there is one.
+    /// The farm from which the topology and some faults are generated. `None` means no farm.
     pub farm: Option<Farm>,
-    /// The use of TCP, or `None` if all messages travel over UDP.
+    /// The settings for TCP. `None` means that all messages travel over UDP.
     pub tcp: Option<Tcp>,
-    /// Links. If several links apply to the same packets, the last one is used.
+    /// Properties of the network links. If several links apply to a packet, the last one is used.
     pub links: Arc<[Way]>,
-    /// Faults.
+    /// Faults of servers and of the network.
     pub faults: Arc<[Fault]>,
 }
 
-/// A numeric condition, which can be swept.
+/// A numeric condition that can be swept.
 #[derive(Clone, Copy)]
 pub struct Axis(&'static Swept);
 
 struct Swept {
-    /// Title with its unit, as in the head of a table.
+    /// Title of the condition with its unit, for the head of a table.
     title: &'static str,
     number: Number,
     set: fn(&mut Conditions, f64),
@@ -173,7 +173,7 @@ static AXES: [Swept; 13] = [
     },
 ];
 
-/// The maximum number of values of one axis.
+/// The maximum number of values of one swept condition.
 const VALUES_MAX: usize = 100;
 
 impl Conditions {
@@ -189,7 +189,7 @@ impl Conditions {
         }
     }
 
-    /// Returns the transport of all messages.
+    /// Returns the transport of all SIP messages.
     pub fn transport(&self) -> Transport {
         match self.tcp {
             Some(_) => Transport::Tcp,
@@ -224,15 +224,15 @@ impl Axis {
         self.0.title
     }
 
-    /// Sets this condition in `conditions` to `value`, which must be valid for the key in a
-    /// scenario.
+    /// Sets this condition in `conditions` to `value`. The value must be valid for the condition's
+    /// key in a scenario.
     pub fn set(self, conditions: &mut Conditions, value: f64) {
         (self.0.set)(conditions, value);
     }
 
-    /// Reads the value of the condition from `section`, or returns its default. The inner `None`
-    /// means that there is no value and no default. The outer `None` means that the function has
-    /// reported an error.
+    /// Reads the value of the condition from `section`, or returns the default value. The inner
+    /// `None` means that the section has no value and the condition no default. The outer `None`
+    /// means that an error was reported.
     pub(super) fn read(
         self,
         section: &Section<'_, '_>,
@@ -253,8 +253,7 @@ impl Axis {
         table.names().any(|name| name == self.name())
     }
 
-    /// Returns whether a scenario may omit the condition although it has no default, because the
-    /// reference says what its absence means.
+    /// Returns whether a scenario may omit the condition although it has no default value.
     fn is_optional(self) -> bool {
         matches!(self.documented().absent(), Absent::Means(_))
     }

@@ -9,19 +9,20 @@ use tidegate_world::{Purpose, Seed};
 use crate::network::{Fault, Trouble};
 use crate::topology::Topology;
 
-/// A farm: servers behind a balancer, and the pauses of the servers.
+/// A balancer with several servers, which may pause at random times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Farm {
     /// Number of servers, at least 1.
     pub nodes: usize,
-    /// Speeds of the servers, each above 0, used in turn. If the list is empty, all speeds are 1.
+    /// Relative speeds of the servers, each above 0, assigned in turn. An empty list means that all
+    /// speeds are 1.
     pub speeds: Vec<f64>,
-    /// Duration of a pause, in ms, or 0 for no pauses.
+    /// Duration of each pause of a server, in ms, or 0 for no pauses.
     pub pause_ms: f64,
-    /// Mean time from the end of a pause to the next pause of the same server, in seconds. The
-    /// distribution is exponential.
+    /// Mean time from the end of a pause to the start of the next pause of the same server, in
+    /// seconds. The times have an exponential distribution.
     pub pause_every_s: f64,
-    /// Mode of all servers.
+    /// Mode of the balancer and the servers: stateless, transaction or adaptive.
     #[serde(skip)]
     pub mode: Mode,
 }
@@ -36,7 +37,8 @@ impl Farm {
         Topology::farm(self.mode, &speeds)
     }
 
-    /// Returns the pauses of its servers until `end`. They are drawn independently for each server.
+    /// Returns the pauses of all servers until `end`. The pauses of each server are drawn
+    /// independently.
     pub fn pauses(&self, seed: Seed, end: Duration) -> Vec<Fault> {
         let lasts = Duration::from_secs_f64(self.pause_ms / 1e3);
         if lasts.is_zero() {

@@ -35,14 +35,14 @@ use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
 
-/// The conditions that can be swept, each with the value that applies if the scenario does not
-/// sweep it.
+/// The sweepable conditions of one table, with the values that apply if the scenario does not sweep
+/// them.
 type Base = Vec<(Axis, f64)>;
 
 /// The maximum number of runs of one scenario, including repetitions.
 const POINTS_MAX: usize = 100_000;
 
-/// Help text for a missing cost.
+/// Help text for a missing cost in `[emulate]`.
 const COSTS: &str = "set the costs of messages, such as `offer_us = 100`, `serve_us = 700`, \
                      `refuse_us = 100`: they determine the capacity, and loads are multiples of it";
 
@@ -60,7 +60,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
     }
 }
 
-/// Reads the scenario, except its name and text. Returns `None` when an error was reported.
+/// Reads all of the scenario except its name and text. Returns `None` when an error was reported.
 fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.value(&TITLE, report).map(Spanned::into_inner);
@@ -221,8 +221,8 @@ fn check_capacity(
     Some(())
 }
 
-/// Returns the load that the arrival times of a trace give, as a multiple of the capacity, or
-/// `None` if the arrivals are not a trace.
+/// Returns the load that results from the arrival times of a recorded trace, as a multiple of the
+/// capacity. Returns `None` if the arrivals are not a trace.
 fn trace_load(
     workload: &Workload,
     topology: &Topology,
@@ -244,7 +244,8 @@ fn trace_load(
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
-/// Reads the keys of `table` that can be swept. Their values apply where they are not swept.
+/// Reads the keys of `table` that can be swept. Their values apply in scenarios that do not sweep
+/// them.
 fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
     // Read every key before giving up, so that all errors are reported.
@@ -325,7 +326,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]`, with the position of its variant's name in the file, to which errors refer.
+/// An `[[expect]]` table, with the position of its variant's name in the file for error messages.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,
@@ -385,7 +386,7 @@ fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mu
     report.error(expected.variant.clone(), title, "not the name of a variant", help);
 }
 
-/// Reports a swept key of `optional` if the scenario does not have this table.
+/// Reports an error if a key of the table `optional` is swept in a scenario without this table.
 fn check_swept(
     sweep: &[(Axis, Vec<f64>)],
     optional: &Table,

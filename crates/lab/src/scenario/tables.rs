@@ -1,4 +1,4 @@
-//! Every table and every key of a scenario file.
+//! Defines every table and every key of a scenario file.
 
 mod disturbance;
 mod farm;
@@ -215,7 +215,7 @@ and `[overload]` of [the configuration](configuration.md).
 A file begins with `title = \"…\"`, one line that says what the scenario shows.
 ";
 
-/// Returns the reference of every table and key, in Markdown.
+/// Returns the reference documentation of every table and key, in Markdown.
 pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables.iter().filter(|table| !std::ptr::eq(**table, &EMULATE)) {

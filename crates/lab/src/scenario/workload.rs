@@ -1,4 +1,4 @@
-//! Durations that depend on people, and the definition of a call's set-up.
+//! The distribution of human durations, and the event at which a call counts as set up.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidegate_agent::Span;
 use tidegate_server::config::schema::Wrong;
 
-/// The distribution of holding times, and of the waits before a redial.
+/// The distribution of the holding times of calls, or of the waiting times before redials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
@@ -16,12 +16,14 @@ pub enum Hold {
     Fixed,
     /// The durations have an exponential distribution.
     Exponential,
-    /// The durations have a log-normal distribution, with this standard deviation of the logarithm.
+    /// The durations have a log-normal distribution. The value is the standard deviation of their
+    /// logarithm.
     Lognormal(f64),
 }
 
 impl Hold {
-    /// Parses the distribution in the syntax of a scenario.
+    /// Parses the name of a distribution in the syntax of a scenario, such as `exp` or
+    /// `lognormal:1.2`.
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         match text.split_once(':') {
             None if text == "fixed" => Ok(Self::Fixed),
@@ -34,7 +36,7 @@ impl Hold {
         }
     }
 
-    /// Returns the distribution with this mean.
+    /// Returns the distribution with the mean `mean`.
     pub fn span(self, mean: Duration) -> Span {
         match self {
             Self::Fixed => Span::Fixed(mean),
@@ -45,7 +47,6 @@ impl Hold {
 }
 
 impl fmt::Display for Hold {
-    /// Formats the distribution in the syntax of a scenario.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed => f.write_str("fixed"),
@@ -55,13 +56,13 @@ impl fmt::Display for Hold {
     }
 }
 
-/// The time at which a call counts as set up.
+/// The event at which a call counts as set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goodput {
-    /// The call is set up when its 200 has reached the caller.
+    /// The call's 200 (OK) has reached the caller.
     Answered,
-    /// The call is set up when its ACK has reached the answerer (paper 002 §4.2: "successful
-    /// delivery of all five call setup messages from INVITE to ACK").
+    /// The call's ACK has reached the answerer (paper 002 §4.2: "successful delivery of all five
+    /// call setup messages from INVITE to ACK").
     Acknowledged,
 }

@@ -1,9 +1,9 @@
-//! Attackers: senders that do not want to make calls.
+//! Attackers: nodes that send SIP messages to disturb the proxies, not to make calls.
 //!
-//! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
-//! from its own address, or forges the address of a caller or an unused address. It either sees no
-//! packets of others, or it sees some of them, like an observer on the path ([`Wiretap`]). Each
-//! attacker draws its random numbers from its own stream.
+//! An attacker makes one [`Attack`], at a fixed rate and with a limited number of packets. It sends
+//! from its own address, or forges the address of a caller or an unused address. It may see some
+//! packets of other nodes, like an observer on the path ([`Wiretap`]). Each attacker draws its
+//! random numbers from its own stream.
 
 mod forgery;
 
@@ -21,37 +21,37 @@ use tidegate_world::{
 
 use forgery::{Request, Text};
 
-/// Number of requests for each Call-ID, with [`Attack::Tags`] and [`Attack::Copies`].
+/// Number of requests that share a Call-ID, with [`Attack::Tags`] and [`Attack::Copies`].
 const PER_CALL: u32 = 40;
 
-/// Maximum length of the body of [`Attack::Hoard`]'s requests, in bytes.
+/// Maximum length of the body of a request of [`Attack::Hoard`], in bytes.
 pub(super) const BODY_MAX: usize = 60_000;
 
-/// Number of the most recent packets of others from which an observer chooses one.
+/// Maximum number of recent packets of other nodes that a [`Wiretap`] keeps.
 const SEEN_MAX: usize = 64;
 
-/// Number of the attacker's packets that wait to be sent. At this number, the attacker stops
-/// reacting to responses.
+/// Number of packets waiting to be sent at which the attacker stops reacting to responses.
 const REACTIONS_MAX: usize = 64;
 
-/// An attacker, as a world describes it.
+/// The description of an attacker in a world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attacker {
-    /// Index of the proxy to which it sends, among the proxies of the outer layer.
+    /// Index of the attacked proxy, among the proxies to which callers send.
     pub to: usize,
-    /// The attack that it makes.
+    /// The kind of attack.
     pub attack: Attack,
-    /// Packets a second.
+    /// Rate of the attacker's packets, in packets a second.
     pub rate_pps: f64,
-    /// Number of packets.
+    /// Number of packets that the attacker sends.
     pub count: u32,
-    /// Time of the first packet, in milliseconds after the start.
+    /// Time of the attacker's first packet, in milliseconds after the start of the run.
     pub begins_ms: u64,
-    /// Probability, 0 to 1, that it can read a recent packet of others when it writes a packet.
+    /// Probability, 0 to 1, that the attacker sees a recent packet of another node when it writes a
+    /// packet.
     #[serde(default)]
     pub sees: f64,
-    /// Source address of its packets.
+    /// Source address of the attacker's packets.
     #[serde(default)]
     pub source: Source,
 }
@@ -60,49 +60,49 @@ pub struct Attacker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Its own address, so that it gets the responses.
+    /// The attacker's own address, at which it gets the responses.
     #[default]
     Own,
-    /// A forged unused address, which differs for each packet.
+    /// A forged unused address, different for each packet.
     Nobody,
-    /// The forged address of a group of callers.
+    /// The forged address of the group of callers with this index.
     Crowd(usize),
 }
 
-/// An attack.
+/// A kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attack {
-    /// INVITEs with an invented To-tag and the Call-ID of an admitted call.
+    /// INVITEs with the Call-ID of an admitted call and an invented To-tag.
     Tags,
-    /// INVITEs with the Call-ID and CSeq of an admitted call and another From-tag, some of them
-    /// without the magic cookie.
+    /// INVITEs with the Call-ID and CSeq of an admitted call and a different From-tag. Some lack
+    /// the magic cookie in the branch.
     Copies,
-    /// Calls that are answered, and BYEs for them with a wrong To-tag.
+    /// Calls that are answered, and BYEs with a wrong To-tag for these calls.
     Byes,
-    /// BYEs and CANCELs for the calls of others.
+    /// BYEs and CANCELs for calls of other nodes.
     Hangups,
-    /// Responses to the requests of others.
+    /// Responses to requests of other nodes.
     Responses,
-    /// INVITEs to a number that answers 503 with a Retry-After of an hour.
+    /// INVITEs to a number for which the back end answers 503 with a Retry-After of an hour.
     Closed,
-    /// INVITEs to a number that never answers.
+    /// INVITEs to a number for which the back end never answers.
     Void,
-    /// INVITEs with a second Via that violates the grammar. No back end answers them.
+    /// INVITEs whose second Via violates the grammar. No back end answers these INVITEs.
     Vias,
-    /// Errors "ICMP port unreachable" that seem to come from back ends.
+    /// "Port unreachable" ICMP errors that seem to come from back ends.
     Icmp,
-    /// INVITEs to the number that all callers call. Some of them have a form that a proxy has to
-    /// change as much as possible.
+    /// INVITEs to the number that all callers call. Some require the proxy to make as many changes
+    /// as possible.
     Flood,
-    /// BYEs, ACKs, INFOs and responses that belong to no call.
+    /// BYEs, ACKs, INFOs and responses that do not belong to a call.
     Noise,
     /// Large INVITEs to a number that rings forever.
     Hoard,
 }
 
 impl Attack {
-    /// All attacks.
+    /// All kinds of attacks.
     pub const ALL: [Self; 12] = [
         Self::Tags,
         Self::Copies,
@@ -120,14 +120,14 @@ impl Attack {
 }
 
 impl Attacker {
-    /// Returns the time of its packet number `n`, counted from 0.
+    /// Returns the time at which the attacker sends its packet number `n`, counted from 0.
     pub(super) fn due(&self, n: u32) -> Timestamp {
         let after = Duration::from_secs_f64(f64::from(n) / self.rate_pps);
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether its rate and its probability to see packets are allowed, and whether its
-    /// start and its duration are at most a day.
+    /// Returns whether the attacker's rate and probability are within their ranges, and its start
+    /// and its duration at most a day.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -136,17 +136,18 @@ impl Attacker {
     }
 }
 
-/// The recent packets of a network, for observers.
+/// Keeps the most recent packets in a network for attackers that observe them.
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
-    /// Only packets of nodes below this number are kept.
+    /// Only packets that were sent by nodes below this index are kept.
     below: usize,
     listens: bool,
 }
 
 impl Wiretap {
-    /// Creates a wiretap that keeps the packets of the first `below` nodes, if `listens` is true.
+    /// Creates a wiretap that keeps the packets of the first `below` nodes. If `listens` is false,
+    /// no packets are kept.
     pub(super) fn new(below: usize, listens: bool) -> Self {
         Self { seen: Rc::default(), below, listens }
     }
@@ -171,12 +172,12 @@ impl Tap for Wiretap {
     }
 }
 
-/// An attacker as a core.
+/// A running attacker.
 pub(super) struct Hostile {
     stranger: Attacker,
     local: SocketAddr,
     target: SocketAddr,
-    /// The address of the caller whose source address it forges.
+    /// The address of the callers whose address the attacker forges.
     innocent: Option<SocketAddr>,
     wiretap: Wiretap,
     stream: Stream,
@@ -186,8 +187,8 @@ pub(super) struct Hostile {
 }
 
 impl Hostile {
-    /// Creates the attacker with the number `element`, at the address `local`, that sends to
-    /// `target`.
+    /// Creates an attacker at the address `local` that sends to `target`. `innocent` is the address
+    /// to forge. `element` is the attacker's number, from which its random stream is made.
     pub(super) fn new(
         stranger: Attacker,
         [local, target]: [SocketAddr; 2],
@@ -200,8 +201,8 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// Returns the next packet with its source, or `None` for [`Attack::Icmp`], because the run
-    /// itself delivers ICMP errors.
+    /// Returns the next packet with its source address. Returns `None` for [`Attack::Icmp`],
+    /// because the run itself delivers ICMP errors.
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)
@@ -269,8 +270,8 @@ impl Hostile {
 }
 
 impl Core for Hostile {
-    /// With [`Attack::Byes`], acknowledges answers, and sends a BYE for another dialog. With other
-    /// attacks it acknowledges nothing, like an attacker with a forged source.
+    /// With [`Attack::Byes`], sends an ACK for each 2xx, and a BYE for a different dialog. With
+    /// other attacks, ignores the packet, like an attacker that forges its address.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
         let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };

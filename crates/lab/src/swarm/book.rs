@@ -1,4 +1,4 @@
-//! The counts that the nodes of a world report to the checkers
+//! Collects the counts of a world's nodes for the checkers
 //! ([`Book`](tidegate_sim::check::books::Book)).
 
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use tidegate_sim::check::books::{
 use tidegate_transport::ConnectionCounters;
 use tidegate_world::{Timestamp, Transport};
 
-/// Maximum number of open calls of a group of callers.
+/// Maximum number of open calls of one group of callers.
 pub(super) const OPEN_MAX: usize = 100_000;
 
 /// Number of queue classes of a proxy.
 const LANES: usize = 7;
 
-/// The instruments of a proxy that can be read from outside.
+/// The counters and the back-end states of a proxy.
 pub(super) struct Instruments {
     shards: Vec<(ShardCounters, Arc<ConnectionCounters>)>,
     registry: BackendRegistry,
-    /// Names of its back ends at the start.
+    /// Names of the back ends in the initial configuration.
     backends: Vec<String>,
     limits: Limits,
-    /// True if the proxy sends each call to one back end only, so that no call counts at two.
+    /// True if the proxy sends each call to only one back end. A call is then counted at no more
+    /// than one back end.
     gives_each: bool,
 }
 
@@ -36,16 +37,17 @@ struct Limits {
     calls: usize,
     transactions: usize,
     queued: usize,
-    /// The limit of one queue of a shard.
+    /// Maximum length of one queue in one shard.
     one_queue: usize,
     remembered: usize,
-    /// True if messages can be lost at a full queue before the proxy reads them.
+    /// True if messages can be lost at a full queue before the proxy has read them.
     loses_unread: bool,
-    /// True if admitted messages are counted on arrival.
+    /// True if the proxy counts an admitted message when the message arrives.
     counts_at_once: bool,
 }
 
-/// Returns the counts of callers. `outside` is the transport that they use.
+/// Returns the counts of a group of callers. `outside` is the transport between callers and
+/// proxies.
 pub(super) fn caller_book(stats: &CallerStats, outside: Transport) -> CallerBook {
     let failed = &stats.failed;
     CallerBook {
@@ -69,7 +71,7 @@ pub(super) fn caller_book(stats: &CallerStats, outside: Transport) -> CallerBook
     }
 }
 
-/// Returns the counts of an answerer, without its table.
+/// Returns the counts of an answerer, without those of its table of calls.
 pub(super) fn answerer_book(stats: &AnswererStats) -> AnswererBook {
     let a = stats;
     AnswererBook {
@@ -109,8 +111,8 @@ impl Limits {
 }
 
 impl Instruments {
-    /// Creates the instruments of the proxy that `assembly` builds from `config`. `connections` are
-    /// the counters of its shards' connections.
+    /// Creates the instruments of the proxy that is built from `config` as `assembly`.
+    /// `connections` has the counters of the connections of each shard.
     pub(super) fn new(
         config: &Config,
         assembly: &Assembly,
@@ -128,7 +130,7 @@ impl Instruments {
         }
     }
 
-    /// Returns the counts of the proxy.
+    /// Returns the current counts of the proxy.
     pub(super) fn book(&self, now: Timestamp) -> ProxyBook {
         let Self { shards, registry, backends, limits, gives_each } = self;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
@@ -192,7 +194,7 @@ impl Instruments {
     }
 }
 
-/// Returns whether a back end gets new calls.
+/// Returns whether `backend` gets new calls.
 fn standing(backend: &Backend, now: Timestamp) -> Standing {
     match backend.state(now).0 {
         _ if backend.address().is_none() => Standing::OutOfService,

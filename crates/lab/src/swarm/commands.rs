@@ -1,4 +1,4 @@
-//! The commands by which operators take back ends out of service and put them back.
+//! Makes the commands by which operators take back ends out of service and put them back.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::configuration::{name_of, text_without};
 use super::out_of_service::{Means, OutOfService};
 use super::world::World;
 
-/// A command to a proxy.
+/// An operator's command to a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) at: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct Command {
     pub(super) text: String,
 }
 
-/// Returns the commands of a world, in the order of time.
+/// Returns the operator commands of a world, in the order of time.
 pub(super) fn commands(world: &World) -> Vec<Command> {
     let moments = world.absences.iter().flat_map(|absence| {
         let ends_ms = absence.begins_ms + absence.lasts_ms;
@@ -40,8 +40,8 @@ pub(super) fn commands(world: &World) -> Vec<Command> {
     moments.iter().map(command).collect()
 }
 
-/// Returns the back ends that are missing from a proxy's configuration at a time. This is never all
-/// of them.
+/// Returns the indices of the back ends that the configuration of `proxy` lacks at the time
+/// `at_ms`. At least one back end always stays in the configuration.
 fn removed(world: &World, proxy: usize, at_ms: u64) -> Vec<usize> {
     let is_out = |absence: &&OutOfService| {
         let lasts = absence.begins_ms..absence.begins_ms + absence.lasts_ms;

@@ -1,4 +1,4 @@
-//! Writes the configuration of a world's proxies, in the format of `tidegate run`.
+//! Writes the configuration files of a world's proxies, in the format of `tidegate run`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,17 +8,18 @@ use tidegate_world::Transport;
 
 use super::world::{Place, World, address, host};
 
-/// Limits of `[server]`, each with the lowest value that a configuration allows. A world may have
-/// lower values, to test full tables.
+/// The limits in `[server]` that a world may set below the minimum of the configuration, to test
+/// full tables. Each has the minimum of the configuration.
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 
-/// Returns the configuration file of a proxy.
+/// Returns the text of the configuration file of a proxy.
 pub fn text(world: &World, proxy: usize) -> String {
     text_without(world, proxy, &[])
 }
 
-/// Returns the configuration file of a proxy without these back ends.
+/// Returns the text of the configuration file of a proxy, without the back ends whose indices are
+/// in `absent`.
 pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> String {
     let this = &world.proxies[proxy];
     let mut text = String::from("[server]\n");
@@ -94,8 +95,8 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     text
 }
 
-/// Returns the address of a node as the configuration of a proxy writes it: with a host name if the
-/// world has names.
+/// Returns the address of a node for the configuration of a proxy. The address has a host name
+/// instead of an IP address if the world uses names.
 pub(super) fn name_of(world: &World, place: Place) -> String {
     let at = address(place);
     match world.names {
@@ -104,11 +105,11 @@ pub(super) fn name_of(world: &World, place: Place) -> String {
     }
 }
 
-/// Returns the configuration of a proxy, with the limits of the world even if they are lower than a
-/// configuration allows.
+/// Returns the configuration of a proxy, with the limits of the world. These may be below the
+/// minimum that a configuration file allows.
 ///
 /// # Errors
-/// Returns the errors of the configuration.
+/// Returns the errors in the configuration.
 pub fn config(world: &World, proxy: usize) -> Result<Config, String> {
     let text = text(world, proxy);
     let mut config = Config::parse(Path::new("proxy.toml"), text.as_bytes())

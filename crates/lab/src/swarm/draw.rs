@@ -1,9 +1,9 @@
 //! Draws a world from a seed.
 //!
-//! Every choice is a draw from a random stream of the seed, so a seed gives the same world until
-//! this module changes. Worlds that should be kept are saved as files. Worlds are small, so that a
-//! run takes a second or two of CPU time: they have a few hundred calls, tables and queues that
-//! become full, and a capacity that is exceeded.
+//! Every choice is drawn from random streams of the seed. A seed therefore gives the same world as
+//! long as this module does not change. Worlds that should be kept are saved as files. Worlds are
+//! small, because a run should take only a second or two of CPU time. They have at most 1,500
+//! calls, tables and queues that fill up, and a capacity that is exceeded.
 
 mod strangers;
 
@@ -23,17 +23,17 @@ use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 /// Minimum and maximum number of calls of a world, over all callers.
 const CALLS: [u64; 2] = [20, 1500];
 
-/// Number of messages of a call at a proxy, for estimating its capacity: INVITE, 100, 180, 200,
-/// ACK, BYE, 200.
+/// Number of messages of a call at a proxy (INVITE, 100, 180, 200, ACK, BYE, 200), for an estimate
+/// of the proxy's capacity.
 const MESSAGES: f64 = 7.0;
 
-/// Numbers of the random streams for the world, for its connections and for its shards. No node and
-/// no plan of faults uses these numbers.
+/// Number of the random stream from which worlds are drawn. Nodes and fault plans do not use this
+/// number.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 const ELEMENT_OF_SHARDS: u32 = u32::MAX - 102;
 
-/// Draws the world of a seed.
+/// Draws the world of the seed `seed`.
 pub fn draw(seed: u64) -> World {
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT));
     let widths = layers(&mut dice);
@@ -82,7 +82,7 @@ pub fn draw(seed: u64) -> World {
     world
 }
 
-/// Gives some proxies several shards.
+/// Gives several shards to some proxies.
 fn divide(seed: u64, world: &mut World) {
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_SHARDS));
     for proxy in &mut world.proxies {
@@ -93,8 +93,8 @@ fn divide(seed: u64, world: &mut World) {
     }
 }
 
-/// Draws the world of a seed with some messages on streams, some broken connections, and some slow
-/// readers.
+/// Draws the world of `seed` and moves some of its messages to streams (TCP). Some connections
+/// break, and some receivers read slowly.
 pub fn draw_with_streams(seed: u64) -> World {
     let mut world = draw(seed);
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_STREAMS));
@@ -118,7 +118,7 @@ pub fn draw_with_streams(seed: u64) -> World {
     world
 }
 
-/// Adds limits for back ends, which are configured or learned.
+/// Adds configured or learned limits for back ends.
 fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
     for index in 0..world.proxies.len() {
         let behind = world.behind(index).len() as f64;
@@ -142,7 +142,7 @@ fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Adds health checks, and operators that take back ends out of service.
+/// Adds health checks of back ends, and operators that take back ends out of service.
 fn look_after(dice: &mut Dice, world: &mut World) {
     for index in 0..world.proxies.len() {
         let behind = world.behind(index).len() as u64;
@@ -202,8 +202,8 @@ fn look_after(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Makes proxies know their back ends by name. In half of these worlds, name resolution has faults
-/// for a while.
+/// Replaces the addresses of back ends by host names. In half of the worlds with host names, name
+/// resolution is disturbed for a while.
 fn resolve(dice: &mut Dice, world: &mut World) {
     let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
     let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {
@@ -224,7 +224,8 @@ fn resolve(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Returns the nodes and links of a world that may have faults.
+/// Returns the nodes and links of a world that may have faults, and the time in which faults may
+/// occur.
 fn shape(world: &World) -> Shape {
     let nodes = (0..world.nodes()).map(NodeId::new);
     let is_server = |node: &NodeId| {
@@ -247,12 +248,12 @@ impl Dice {
         self.0.unit() < share
     }
 
-    /// Draws a whole number between two numbers, both included.
+    /// Draws a whole number from `least` to `most`, both included.
     fn between(&mut self, [least, most]: [u64; 2]) -> u64 {
         least + self.0.below(most - least + 1)
     }
 
-    /// Draws a number between two numbers, so that its logarithm is uniform.
+    /// Draws a number between `least` and `most` whose logarithm is uniformly distributed.
     fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.0.unit())
     }
@@ -266,7 +267,8 @@ impl Dice {
     }
 }
 
-/// Draws the number of proxies in each layer: one proxy, a row, a fan out, a fan in, or a mesh.
+/// Draws the number of proxies in each layer. The shapes are a single proxy, a row, a fan-out, a
+/// fan-in, and a mesh.
 fn layers(dice: &mut Dice) -> Vec<usize> {
     const SHAPES: [&[usize]; 8] =
         [&[1], &[1], &[2], &[1, 1], &[1, 1, 1], &[1, 2], &[2, 1], &[2, 2]];
@@ -340,7 +342,8 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
     }
 }
 
-/// Returns the capacity of the slowest emulated proxy, in calls/s, or 100 if no proxy is emulated.
+/// Returns the capacity of the slowest proxy with emulated costs, in calls/s, or 100 if no proxy
+/// has emulated costs.
 fn capacity_cps(proxies: &[Proxy]) -> f64 {
     let serve = |proxy: &Proxy| proxy.emulate.get("serve_us").copied();
     let slowest = proxies.iter().filter_map(serve).max();

@@ -1,4 +1,5 @@
-//! A server with special numbers. Attackers call them to make a back end look faulty.
+//! A called party with special numbers. Attackers call these numbers to make a back end look
+//! faulty.
 
 use tidegate_agent::Answerer;
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
@@ -6,22 +7,22 @@ use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
 use std::collections::VecDeque;
 
-/// A server that answers calls, with three special numbers.
+/// An [`Answerer`] with three special numbers. It silently drops requests with a Via that violates
+/// the grammar, as Kamailio does.
 ///
-/// | number | it |
+/// | called number | response to an INVITE |
 /// | --- | --- |
-/// | `closed` | answers INVITE with 503 and Retry-After: 3600 |
-/// | `void` | never answers |
-/// | `endless` | rings, and never answers |
-///
-/// It silently drops requests with a Via that violates the grammar, as Kamailio does.
+/// | `closed` | 503 with Retry-After: 3600 |
+/// | `void` | none |
+/// | `endless` | 180, and no final response |
 pub(super) struct Exchange {
     pub(super) answerer: Answerer,
     pool: Pool,
     out: VecDeque<Transmit>,
 }
 
-/// The numbers that attackers call, each with its response.
+/// The special numbers. Each has the status of the response to an INVITE, or `None` for no
+/// response.
 const NUMBERS: [(&str, Option<u16>); 3] =
     [("closed", Some(503)), ("void", None), ("endless", Some(180))];
 

@@ -1,5 +1,5 @@
-//! Runs the worlds of consecutive seeds, and reduces each world in which a checker finds a
-//! violation.
+//! Runs the worlds of consecutive seeds. Each world in which a checker finds a violation is reduced
+//! to a smaller one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,40 +12,40 @@ use super::run::{Finding, Ran, SAME, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
-/// Every world whose seed is a multiple of this number is run twice, and the two runs are compared.
+/// Every world whose seed is a multiple of `TWICE` is run twice, and the two runs are compared.
 const TWICE: u64 = 10;
 
-/// The parameters of a hunt.
+/// The parameters of a hunt: a search for violations in the worlds of many seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Hunt {
     /// The first seed.
     pub from: u64,
     /// Number of seeds, or `None` for no limit.
     pub seeds: Option<u64>,
-    /// Number of worlds run at once, at least 1.
+    /// Maximum number of worlds that are run at the same time, at least 1.
     pub jobs: usize,
-    /// Maximum number of runs for making one failing world smaller.
+    /// Maximum number of runs for reducing one world with a violation.
     pub tries_max: u32,
-    /// True to draw worlds in which messages also travel on streams.
+    /// True if worlds have messages on streams (TCP) besides datagrams.
     pub has_streams: bool,
 }
 
-/// The results of a hunt so far.
+/// The counts of a hunt so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Number of worlds run.
     pub worlds: u64,
-    /// Number of worlds with a violation, and of worlds that cannot be run.
+    /// Number of worlds with a violation, plus the number of worlds that cannot be run.
     pub failed: u64,
     /// Number of calls offered.
     pub offered: u64,
-    /// Number of these calls that were set up.
+    /// Number of offered calls that were set up.
     pub set_up: u64,
-    /// Number of these calls that were completed.
+    /// Number of offered calls that were set up and then ended by a BYE.
     pub completed: u64,
-    /// Number of packets that arrived.
+    /// Number of packets that arrived at their receiver.
     pub delivered: u64,
-    /// Number of packets that did not arrive.
+    /// Number of packets that were sent and did not arrive.
     pub missing: u64,
     /// Number of faults in the runs, such as crashes, stalls, partitions and bad links.
     pub faults: u64,
@@ -59,9 +59,9 @@ pub struct Tally {
 pub struct Failed {
     /// Seed of the world.
     pub seed: u64,
-    /// The findings in the world as it was drawn from its seed.
+    /// The violations in the world before it was reduced.
     pub findings: Vec<Finding>,
-    /// The world after it was reduced.
+    /// The reduced world.
     pub shrunk: Shrunk,
 }
 
@@ -70,13 +70,14 @@ pub struct Failed {
 pub enum Progress {
     /// A world was run.
     Ran(Tally),
-    /// A violation was found, and its world was reduced.
+    /// A violation was found, and the world was reduced.
     Failed(Box<Failed>),
-    /// The world of a seed cannot be run. This is an error of the code that draws worlds.
+    /// The world of this seed cannot be run. The reason is an error in the code that draws worlds.
     Impossible(u64, String),
 }
 
-/// Runs worlds until all seeds are done or `stop` is set. `tell` gets the progress.
+/// Runs the worlds of `hunt` until all seeds are done or `stop` is set. Reports the progress to
+/// `tell`.
 pub fn hunt(hunt: Hunt, stop: &AtomicBool, mut tell: impl FnMut(Progress)) -> Tally {
     let next = AtomicU64::new(hunt.from);
     let end = hunt.seeds.map(|seeds| hunt.from.saturating_add(seeds));
@@ -132,8 +133,8 @@ fn try_seed(seed: u64, hunt: &Hunt) -> Done {
     Ok((faults, ran, failed))
 }
 
-/// Reduces a world in which `checker` finds a violation. The checker [`SAME`] compares two runs of
-/// a world, so its worlds are run by `twice`, and all others by `once`.
+/// Reduces a world in which `checker` finds a violation. Worlds are run by `once`. If `checker` is
+/// [`SAME`], which compares two runs of a world, they are run by `twice`.
 fn reduce(
     world: World,
     checker: &str,
@@ -162,7 +163,7 @@ impl Tally {
     }
 }
 
-/// Reads a world from the text of a file, and runs it as [`run_twice`] does.
+/// Reads a world from `text`, the content of a file, and runs the world as [`run_twice`] does.
 ///
 /// # Errors
 /// Returns an error if the text is not a valid world, or the world cannot be run.

@@ -1,5 +1,4 @@
-//! Creates the nodes of a world: their cores, and the counts that they report to the checkers
-//! ([`Book`]).
+//! Creates the nodes of a world, and reads the counts that they report to the checkers ([`Book`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +23,16 @@ use super::exchange::Exchange;
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Place, Proxy, World, address};
 
-/// A number of transactions or calls that no world reaches.
+/// A number of transactions or calls that no world reaches. A table of this size is never full.
 const ROOMY: usize = 10_000;
 
-/// Maximum number of calls of an answerer, by default.
+/// Maximum number of calls of an answerer, if the world sets none.
 const HELD_MAX: usize = 100_000;
 
-/// A time longer than any call takes from its first ringing to its end.
+/// A time longer than a call of any world takes from its first ringing to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
-/// A core, with the instruments from which its [`Book`] is read.
+/// The core of a node, with the values from which the node's [`Book`] is read.
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
@@ -41,11 +40,11 @@ pub(super) enum Node {
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
 
-/// A function that wraps the core of the proxy with this index before the network drives it.
+/// A function that wraps the core of each shard of the proxy with the given index before the run.
 pub type Wrap<'a> = &'a dyn Fn(usize, Server) -> Box<dyn Core>;
 
 impl Node {
-    /// Creates the node `place`. `life` is the number of its earlier starts.
+    /// Creates the node `place`. `life` is the number of times that the node was started before.
     ///
     /// # Errors
     /// Returns an error if the node cannot be built.
@@ -124,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Returns the counts that a node reports about itself, or `None` for an attacker.
+    /// Returns the counts that the node reports to the checkers, or `None` for an attacker.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller, outside) => {
@@ -142,7 +141,7 @@ impl Node {
     }
 }
 
-/// Returns the role of a node for the checkers, or `None` for an attacker.
+/// Returns the role that the checkers expect of a node, or `None` for an attacker.
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
@@ -163,11 +162,10 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
     }))
 }
 
-/// Returns the part of the proxy's configuration from which the checkers compute what the proxy
-/// must count. Returns `None` unless the proxy handles each packet immediately and its transaction
-/// table has room for all requests. When the table is full, the proxy forwards in-dialog requests
-/// without a transaction and does not retransmit them. The checkers' model of a proxy does not know
-/// this.
+/// Returns the settings from which the checkers compute the counts that a proxy must have. Returns
+/// `None` unless the proxy handles each packet immediately and its transaction table has room for
+/// all requests. If the table were full, the proxy would forward in-dialog requests without a
+/// transaction and not retransmit them, which the checkers' model of a proxy does not cover.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -185,8 +183,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// Returns the limits of a proxy that the checker of attacks compares with its behaviour, or `None`
-/// if the node is not a proxy.
+/// Returns the limits that a proxy must keep under attack, for the checkers, or `None` if the node
+/// is not a proxy.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -214,12 +212,12 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     }))
 }
 
-/// Returns whether handoffs between the shards of the proxy take no time.
+/// Returns whether messages pass from one shard of the proxy to another in no time.
 fn hands_off_at_once(proxy: &Proxy) -> bool {
     proxy.handoff_us == 0
 }
 
-/// Wraps a core so that it uses connections.
+/// Adds connection handling (for TCP) to a core.
 fn connected<C: Core>(core: C) -> Streams<C> {
     Streams::new(core, ConnectionLimits::default(), Pool::new())
 }

@@ -2,15 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A back end that gets no new calls for a while.
+/// A time in which a back end of a proxy gets no new calls, because an operator has taken it out of
+/// service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutOfService {
-    /// Index of the proxy.
+    /// Index of the proxy whose back end is taken out of service.
     pub proxy: usize,
-    /// Index of the back end.
+    /// Index of the back end among the back ends of the proxy.
     pub behind: usize,
-    /// The method by which the operator takes it out of service.
+    /// The method by which the operator takes the back end out of service.
     pub by: Means,
     /// Start of the time out of service, in milliseconds after the start of the run.
     pub begins_ms: u64,
@@ -22,10 +23,10 @@ pub struct OutOfService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Means {
-    /// It is drained.
+    /// The back end is drained.
     Drain,
-    /// It is put into maintenance.
+    /// The back end is put into maintenance.
     Disable,
-    /// It is removed from the configuration, unless it is the last back end.
+    /// The back end is removed from the configuration, unless it is the last one.
     Remove,
 }

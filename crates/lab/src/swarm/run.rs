@@ -1,4 +1,4 @@
-//! Runs a world under the observation of the checkers.
+//! Runs a world while checkers look for violations.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -16,59 +16,59 @@ use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
 use super::world::{Names, Place, Streams, World, address, host};
 
-/// Interval between checks of the tables while calls are offered. `LOOK_AFTERWARDS` is the interval
-/// after that.
+/// Interval between checks of the nodes' counts while calls are offered. Afterwards,
+/// `LOOK_AFTERWARDS` applies.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// Longest time after the last call until no event is left: patience, ringing and talking (at most
-/// 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the timers
-/// that follow it.
+/// Longest time from the last call until all timers have ended: patience, ringing and talking (at
+/// most 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the
+/// timers that follow it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
-/// Name of the checker for a core that panics.
+/// Name in findings for a core that panics.
 pub const PANIC: &str = "panic";
 
-/// Name of the checker for two runs of one world that differ.
+/// Name in findings for two runs of the same world that differ.
 pub const SAME: &str = "same";
 
-/// Name of the checker for calls lost because of noise. Noise should have no effect, because
-/// messages that cannot be verified wait behind all others.
+/// Name in findings for calls lost because of noise (messages that belong to no call). Noise should
+/// have no effect, because messages that cannot be verified wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
-/// The share of the calls that noise may cost, and a number of calls in addition. A single
-/// additional packet changes many later decisions of an overloaded proxy, so the result cannot be
-/// the same.
+/// The fraction of the calls that may be lost because of noise, and a number of calls that may be
+/// lost in addition. Some loss is allowed, because a single additional packet changes many later
+/// decisions of an overloaded proxy.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
-/// A violation.
+/// A violation that a checker has found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The checker that found it.
+    /// Name of the checker that found the violation.
     pub checker: String,
     /// Description of the violation, with the node and the time.
     pub what: String,
 }
 
-/// The result of a run.
+/// The result of running a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
-    /// Violations, or empty if there are none.
+    /// The violations that the checkers found.
     pub findings: Vec<Finding>,
     /// Number of requests, responses and calls that the checkers did not watch because their memory
-    /// was full. It includes those of the same world without noise, if that was run.
+    /// was full. If the world was also run without its attackers, that run is included.
     pub unwatched: u64,
-    /// Counts of the packets.
+    /// Counts of the packets that the nodes sent.
     pub summary: Summary,
-    /// A hash of all packets and their times.
+    /// A hash of all packets and their times, for comparing runs.
     pub trace: u128,
-    /// Numbers of calls offered, set up, and completed.
+    /// Numbers of calls offered, set up, and ended by a BYE.
     pub calls: [u64; 3],
-    /// Time at which the run ended.
+    /// Simulated time at which the run ended.
     pub lasted: Timestamp,
 }
 
-/// Runs a world.
+/// Runs a world under the checkers.
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -76,8 +76,8 @@ pub fn run(world: &World) -> Result<Ran, String> {
     run_with(world, &|_, server: Server| Box::new(server))
 }
 
-/// Runs a world. `wrap` wraps the core of each shard of a proxy. A panic is a finding of the
-/// checker [`PANIC`].
+/// Runs a world under the checkers. `wrap` wraps the core of each shard of a proxy. A panic is
+/// reported as a finding with the name [`PANIC`].
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -98,8 +98,8 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     })
 }
 
-/// Runs a world as [`run_compared`] does, then once more. A difference between the two runs is a
-/// violation.
+/// Runs a world as [`run_compared`] does, and then runs it once more. A difference between the two
+/// runs is a violation.
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -112,8 +112,9 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its attackers only make [noise](World::is_noisy), nearly as many calls must be
-/// completed as without them, and the world without them must have no violations either.
+/// Runs a world. If its attackers only send [noise](World::is_noisy), also runs the world without
+/// attackers. The attackers must not reduce the number of completed calls by much, and the world
+/// without attackers must have no violations.
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
@@ -126,8 +127,8 @@ pub fn run_compared(world: &World) -> Result<Ran, String> {
     Ok(compared(ran, calm))
 }
 
-/// Returns `ran` with the violations that the same world without noise shows, and with the
-/// requests, responses and calls that the checkers did not watch there.
+/// Adds the violations and the unwatched messages of `calm` to `ran`, and compares the numbers of
+/// completed calls. `calm` is the result of the same world without attackers.
 fn compared(mut ran: Ran, calm: Ran) -> Ran {
     let ([.., completed], [.., usual]) = (ran.calls, calm.calls);
     let (part, few) = LOST_MAX;
@@ -153,11 +154,10 @@ struct Run<'a> {
     lives: Vec<u32>,
 }
 
-/// An input of a proxy from outside the network.
 enum Told {
-    /// A command of an operator.
+    /// A command of an operator to the proxy.
     Command(String),
-    /// A forged ICMP error.
+    /// A forged ICMP error about a packet of the proxy.
     Failure(Failure),
 }
 
@@ -245,7 +245,8 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Ends all probes by a configuration without probes. Otherwise they would continue forever.
+    /// Reloads the proxies with a configuration without probes, because probes would continue
+    /// forever.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -256,7 +257,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends all DNS queries by draining the proxies. Otherwise they would continue forever.
+    /// Drains the proxies, because their DNS queries would otherwise continue forever.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;
@@ -347,7 +348,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns the inputs of all proxies from outside the network, in the order of time. Each has its
+/// Returns the commands of operators and the forged ICMP errors, in the order of time. Each has its
 /// time and the index of its proxy.
 fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
     let commands = commands(world).into_iter();

@@ -1,10 +1,10 @@
-//! Makes a failing world smaller by delta debugging.
+//! Reduces a world with a violation to a smaller one (delta debugging).
 //!
-//! A world is reduced as long as the same checker still finds a violation. First, whole groups are
-//! removed (attackers, faults, streams, names, times out of service). Then the calls and packets
-//! are reduced by halves. Then callers, proxies, answerers and faults are removed one by one.
-//! Finally each setting that has a default is removed. If the number of runs suffices, the checker
-//! finds nothing without any part of the remaining world.
+//! A reduction is kept if the same checker still finds a violation. First, whole groups are removed
+//! (attackers, faults, streams, names, times out of service). Then the numbers of calls and packets
+//! are halved. Then callers, proxies, answerers and faults are removed one by one. Finally each
+//! setting that has a default is removed. If the number of runs suffices, every part of the
+//! remaining world is needed for the violation.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -12,19 +12,19 @@ use super::world::{Place, World};
 use tidegate_sim::fault::Trouble;
 use tidegate_sim::{Link, NodeId};
 
-/// A shrunk world.
+/// A world that was reduced.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The remaining world.
     pub world: World,
-    /// The finding of the checker in this world.
+    /// The violation that the checker finds in the reduced world.
     pub finding: Finding,
-    /// The number of runs that were needed.
+    /// The number of runs that the reduction took.
     pub tries: u32,
 }
 
-/// Makes `world` smaller as long as `checker` still finds a violation in it. `find` runs a world
-/// and returns the findings. It is called at most `tries_max` times, but at least once.
+/// Reduces `world` as long as `checker` still finds a violation. `find` runs a world and returns
+/// its findings. It is called at least once, and at most `tries_max` times.
 pub fn shrink(
     world: World,
     checker: &str,
@@ -63,9 +63,9 @@ pub fn shrink(
     }
 }
 
-/// A function that returns `world` with the reduction of this number, counted from 0. It returns
-/// `None` if there are no more reductions. After a successful reduction, the caller asks for the
-/// same number again.
+/// A function that returns `world` with one of several reductions, selected by a number from 0.
+/// Returns `None` if there are no more reductions. If a reduction succeeds, the caller tries the
+/// same number again on the reduced world.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -85,7 +85,7 @@ const STEPS: [Step; 14] = [
     with_default,
 ];
 
-/// Removes all attackers, or one of them.
+/// Removes all attackers if `at` is 0, or else the attacker with the index `at - 1`.
 fn without_strangers(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -98,8 +98,8 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Reduces the number of packets by halves, then one by one. Then sets `sees` to 0, and after that
-/// the source to the attacker's own address.
+/// Simplifies one attacker: halves its number of packets, or removes one packet, or sets `sees` to
+/// 0, or makes it use its own address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();
@@ -114,7 +114,7 @@ fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes a chunk of the faults: all, a half, or a quarter.
+/// Removes all faults, or a half or a quarter of them.
 fn without_faults(world: &World, at: usize) -> Option<World> {
     const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
     let &(parts, part) = CHUNKS.get(at)?;
@@ -124,7 +124,7 @@ fn without_faults(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Makes all nodes known by address instead of by name.
+/// Makes all proxies know their back ends by address instead of by name.
 fn without_names(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     (at == 0).then(|| world.names.take())??;
@@ -132,7 +132,8 @@ fn without_names(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Replaces streams by datagrams: everywhere, or only outside, between or inside the proxies.
+/// Replaces TCP by UDP, on all links or on those of one position: outside, between or inside the
+/// proxies.
 fn without_streams(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let streams = world.streams.as_mut()?;
@@ -149,7 +150,7 @@ fn without_streams(world: &World, at: usize) -> Option<World> {
     std::mem::take(place).then_some(world)
 }
 
-/// Removes all times out of service, or one of them.
+/// Removes all times out of service if `at` is 0, or else the one with the index `at - 1`.
 fn without_absences(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -192,7 +193,7 @@ fn without_answerer(world: &World, at: usize) -> Option<World> {
     (more && at < world.answerers.len()).then(|| without(world, Place::Answerer(at)))
 }
 
-/// Returns the world without one node. All other nodes get new numbers.
+/// Returns the world without the node `place`. The nodes after it get new indices.
 fn without(world: &World, place: Place) -> World {
     let gone = world.node(place).index();
     let renumbered = |node: NodeId| match node.index() {
@@ -242,14 +243,14 @@ fn without(world: &World, place: Place) -> World {
     closed_up(small)
 }
 
-/// Returns the indices of the proxies of the outer layer to which callers and attackers send.
+/// Returns a reference to the proxy index of each group of callers and each attacker.
 fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Removes an empty layer by moving the layers behind it forward. Also removes each absence whose
-/// back end no longer exists.
+/// Removes a layer that has no proxies, and moves the layers behind it forward. Also removes each
+/// time out of service whose back end no longer exists.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
@@ -266,7 +267,7 @@ fn closed_up(mut world: World) -> World {
     world
 }
 
-/// Returns the same fault with the new numbers of its nodes, or `None` if one of them was removed.
+/// Returns the same fault with new node numbers, or `None` if a node of the fault was removed.
 fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Option<Trouble> {
     Some(match trouble {
         Trouble::Crash { node, silence } => Trouble::Crash { node: number(node)?, silence },
@@ -300,7 +301,7 @@ fn with_plain_link(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Simplifies callers and answerers, one property after the other.
+/// Sets one property of one group of callers or of one answerer to its simplest value.
 fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     const OF_CROWD: usize = 2;
     const OF_ANSWERER: usize = 5;
@@ -325,8 +326,8 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Removes one group of settings or one key of a proxy. `at` numbers the groups and keys of all
-/// proxies, from 0.
+/// Removes a group of settings, or a single key, from the configuration of a proxy. `at` is the
+/// index in the list of all groups and keys of all proxies.
 fn with_default(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let mut at = at;
@@ -374,8 +375,8 @@ fn with_default(world: &World, at: usize) -> Option<World> {
     None
 }
 
-/// Removes the entry numbered `at` of `map`. If `map` has fewer entries, subtracts their number
-/// from `at`.
+/// Removes the entry with the index `at` from `map`. If `map` has fewer entries, subtracts their
+/// number from `at`.
 fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
     match map.keys().nth(*at).cloned() {
         Some(key) => {

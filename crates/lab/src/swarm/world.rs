@@ -1,4 +1,4 @@
-//! Describes a world as a value.
+//! Describes a world: the nodes, the network and the faults of a random test.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,34 +13,34 @@ use tidegate_world::Transport;
 use super::attacker::{Attack, Attacker, Source};
 use super::out_of_service::OutOfService;
 
-/// Everything that determines a run. Nodes are numbered in this order: callers, proxies, answerers,
-/// attackers, each kind in the order of its list.
+/// Everything that determines the run of a random test. Nodes are numbered in this order: callers,
+/// proxies, answerers, attackers. Within each kind, they have the order of their list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
-    /// Seed of all draws during the run.
+    /// Seed of all random draws during the run.
     pub seed: u64,
-    /// The link between any two nodes.
+    /// Properties of the link between any two nodes.
     pub link: Link,
     /// Groups of callers, at least one.
     #[serde(rename = "caller")]
     pub callers: Vec<Crowd>,
-    /// Proxies. Each layer up to the highest has at least one.
+    /// The proxies. Each layer from 0 to the highest layer in use has at least one.
     #[serde(rename = "proxy")]
     pub proxies: Vec<Proxy>,
     /// Answerers, at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
-    /// Attackers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Attacker>,
-    /// The transports. If `None`, all messages are datagrams.
+    /// The links on which messages travel over TCP. `None` means that all messages travel over UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
-    /// The resolution of back-end names. If `None`, proxies know the addresses.
+    /// The resolution of the host names of back ends. `None` means that proxies know the IP
+    /// addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
-    /// Back ends that operators take out of service.
+    /// Times in which operators take back ends out of service.
     #[serde(rename = "absence", default, skip_serializing_if = "Vec::is_empty")]
     pub absences: Vec<OutOfService>,
     /// Faults, in the order of time.
@@ -48,51 +48,53 @@ pub struct World {
     pub faults: Vec<Episode>,
 }
 
-/// The transports of the messages, and the parameters of the operating systems below the streams.
+/// The links on which messages travel over streams (TCP), and the properties of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
-    /// True if streams are used from callers to the outer layer.
+    /// True if messages between callers and the outer layer of proxies travel over TCP.
     pub outside: bool,
-    /// True if streams are used from proxy to proxy.
+    /// True if messages from proxy to proxy travel over TCP.
     pub between: bool,
-    /// True if streams are used from the inner layer to the answerers.
+    /// True if messages between the inner layer of proxies and the answerers travel over TCP.
     pub inside: bool,
-    /// Time to open a connection, in addition to the round trip.
+    /// Time to open a connection in ms, in addition to the round-trip time.
     pub setup_ms: u64,
-    /// Size of the send buffer: the number of bytes that the operating system accepts from a sender
-    /// before it sends them.
+    /// Size of the send buffer in bytes: the operating system accepts this number of bytes before
+    /// it has sent them.
     pub buffer: usize,
-    /// Maximum number of bytes in flight, or unread at their receiver.
+    /// Maximum number of bytes of a connection that are in flight, or that the receiver has not
+    /// read.
     pub window: usize,
 }
 
-/// The resolution of names.
+/// The resolution of host names.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Names {
-    /// Time to live of an answer of the resolver.
+    /// Time to live of a DNS answer, in seconds.
     pub ttl_s: u64,
-    /// The behaviour of the resolver while it has no fault.
+    /// The behaviour of the resolver outside the time of a fault.
     pub resolution: Resolution,
 }
 
-/// A group of callers behind one address.
+/// A group of callers that share one address.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crowd {
-    /// Index of the proxy that they call, among the proxies of the outer layer.
+    /// Index of the called proxy, among the proxies of the outer layer.
     pub to: usize,
-    /// Rate in calls/s. The arrivals are a Poisson process.
+    /// Rate of the calls in calls/s. Calls arrive as a Poisson process.
     pub rate_cps: f64,
-    /// Number of calls.
+    /// Number of calls that the group makes.
     pub calls: u32,
-    /// Mean holding time of a call, where 0 means 1 ms. The times have an exponential distribution.
+    /// Mean holding time of a call in ms, exponentially distributed. 0 means 1 ms.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Mean patience of a caller. The times have an exponential distribution.
+    /// Mean time in ms after which a caller gives up if the call is not answered, exponentially
+    /// distributed.
     pub patience_ms: u64,
-    /// True if ACK and BYE follow the Record-Routes.
+    /// True if ACKs and BYEs follow the Record-Route set.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub follow_routes: bool,
 }
@@ -101,45 +103,45 @@ pub struct Crowd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// The proxy's layer, counted from 0. It sends to all proxies of the next layer. In the last
-    /// layer it sends to all answerers.
+    /// The proxy's layer, counted from 0. A proxy sends to all proxies of the next layer. A proxy
+    /// in the last layer sends to all answerers.
     pub layer: usize,
-    /// Keys of `[server]` with their numbers. Limits may be lower than a configuration allows.
+    /// Keys of `[server]` with their values. Limits may be lower than a configuration file allows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server: BTreeMap<String, u64>,
-    /// Time in which a message gets from one shard to another, if there are several.
+    /// Time in µs that a message takes from one shard of the proxy to another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub handoff_us: usize,
-    /// Keys of `[[pool]]`.
+    /// Keys of `[[pool]]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, Setting>,
-    /// Keys of `[pool.health]`.
+    /// Keys of `[pool.health]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<String, Setting>,
-    /// Number of back ends that are backups. They are the last ones in the list.
+    /// Number of backup back ends. They are at the end of the list of back ends.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
-    /// Keys of each `[[pool.backend]]` with their numbers.
+    /// Keys of `[[pool.backend]]` with their values, the same for each back end.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, u64>,
-    /// Keys of `[pool.limit]`.
+    /// Keys of `[pool.limit]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub learning: BTreeMap<String, Setting>,
-    /// Keys of `[overload]`.
+    /// Keys of `[overload]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overload: BTreeMap<String, Setting>,
-    /// Keys of `[overload.params]`.
+    /// Keys of `[overload.params]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, f64>,
-    /// Keys of `[overload.sources]`.
+    /// Keys of `[overload.sources]` with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, Setting>,
-    /// Keys of `[emulate]`. If empty, the proxy is infinitely fast.
+    /// Keys of `[emulate]` with their values. If empty, processing takes no time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub emulate: BTreeMap<String, u64>,
 }
 
-/// A value in a configuration.
+/// The value of a key in a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
@@ -147,32 +149,32 @@ pub enum Setting {
     Flag(bool),
     /// A whole number.
     Number(u64),
-    /// A word.
+    /// A text in quotation marks.
     Word(String),
 }
 
-/// A server that answers calls.
+/// An answerer: a server that answers calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Behaviours of the server, in the syntax of `tidegate load uas --mix`.
+    /// The behaviours of the server and their frequencies, in the syntax of `tidegate load uas
+    /// --mix`.
     pub mix: String,
-    /// Mean ringing time of a call. The times have an exponential distribution.
+    /// Mean ringing time of a call in ms, exponentially distributed.
     #[serde(default)]
     pub ring_ms: u64,
-    /// Fraction of its answered calls that the server ends, 0 to 1.
+    /// Fraction of the answered calls that the server ends, 0 to 1. The caller ends the others.
     #[serde(default)]
     pub hangs_up: f64,
-    /// Mean holding time of the calls that the server ends. The times have an exponential
-    /// distribution.
+    /// Mean holding time in ms of the calls that the server ends, exponentially distributed.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Maximum number of calls in its table, or `None` for a table that never becomes full.
+    /// Maximum number of calls in the server's table. `None` means a table that never becomes full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<usize>,
 }
 
-/// The role and index of a node.
+/// The kind of a node, with its index among the nodes of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A group of callers.
@@ -196,7 +198,7 @@ impl fmt::Display for Setting {
 }
 
 impl World {
-    /// Parses a world.
+    /// Parses the text of a world file.
     ///
     /// # Errors
     /// Returns an error if the text does not describe a valid world.
@@ -206,13 +208,13 @@ impl World {
         Ok(world)
     }
 
-    /// Returns the world as the text of a file.
+    /// Returns the world as the text of a world file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a world has no value that TOML lacks")
     }
 
-    /// Returns the role of the node with the number `index`, and its index among the nodes of that
-    /// role, or `None` if there is no such node.
+    /// Returns the kind of the node with the number `index`, and its index among the nodes of this
+    /// kind. Returns `None` if there is no such node.
     pub fn place(&self, index: usize) -> Option<Place> {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         let parties = self.parties();
@@ -225,7 +227,7 @@ impl World {
         }
     }
 
-    /// Returns the number of the node with this role and index.
+    /// Returns the number of the node `place` among all nodes of the world.
     pub fn node(&self, place: Place) -> NodeId {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         NodeId::new(match place {
@@ -236,22 +238,22 @@ impl World {
         })
     }
 
-    /// Returns the number of nodes.
+    /// Returns the number of nodes of the world.
     pub fn nodes(&self) -> usize {
         self.parties() + self.strangers.len()
     }
 
-    /// Returns the number of nodes without the attackers, which come last.
+    /// Returns the number of nodes that are not attackers. These nodes have the lowest numbers.
     pub fn parties(&self) -> usize {
         self.callers.len() + self.proxies.len() + self.answerers.len()
     }
 
-    /// Returns the indices of the proxies of a layer.
+    /// Returns the indices of the proxies in the layer `layer`.
     pub fn layer(&self, layer: usize) -> Vec<usize> {
         (0..self.proxies.len()).filter(|&index| self.proxies[index].layer == layer).collect()
     }
 
-    /// Returns the nodes to which a proxy sends admitted requests.
+    /// Returns the nodes to which the proxy with the index `proxy` forwards requests.
     pub fn behind(&self, proxy: usize) -> Vec<Place> {
         let next = self.layer(self.proxies[proxy].layer + 1);
         match next.is_empty() {
@@ -260,12 +262,12 @@ impl World {
         }
     }
 
-    /// Returns the transport between callers and the outer layer.
+    /// Returns the transport between callers and the outer layer of proxies.
     pub fn outside(&self) -> Transport {
         self.transport(|streams| streams.outside)
     }
 
-    /// Returns the transports of a proxy: towards the callers, then towards its back ends.
+    /// Returns the two transports of a proxy: towards the callers, and towards its back ends.
     pub fn transports(&self, proxy: usize) -> [Transport; 2] {
         let layer = self.proxies[proxy].layer;
         let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };
@@ -276,7 +278,7 @@ impl World {
         [ahead, behind]
     }
 
-    /// Returns the transport to the answerers.
+    /// Returns the transport between the inner layer of proxies and the answerers.
     pub fn inside(&self) -> Transport {
         self.transport(|streams| streams.inside)
     }
@@ -288,13 +290,13 @@ impl World {
         }
     }
 
-    /// Returns approximately how long calls are offered.
+    /// Returns the expected time from the first to the last offered call.
     pub fn offered_for(&self) -> Duration {
         let lasts = |crowd: &Crowd| f64::from(crowd.calls) / crowd.rate_cps;
         Duration::from_secs_f64(self.callers.iter().map(lasts).fold(0.0, f64::max))
     }
 
-    /// Returns the pairs of nodes that exchange packets, without the attackers.
+    /// Returns the pairs of nodes that exchange packets, apart from attackers.
     pub fn neighbours(&self) -> Vec<(NodeId, NodeId)> {
         let doors = self.layer(0);
         let callers = self.callers.iter().enumerate();
@@ -306,8 +308,8 @@ impl World {
         called.chain(asked).map(|(a, b)| (self.node(a), self.node(b))).collect()
     }
 
-    /// Returns whether a fault is allowed in this world. Callers stay up, because calls are counted
-    /// there.
+    /// Returns whether the world may have the fault `trouble`. Callers must not crash, because they
+    /// count the calls.
     fn can_have(&self, trouble: &Trouble) -> bool {
         let is_there = |node: NodeId| self.place(node.index()).is_some();
         let is_server = |node: NodeId| {
@@ -324,17 +326,18 @@ impl World {
         }
     }
 
-    /// Returns whether the back end of `absence` exists, and the absence starts within a day and
-    /// lasts at most a day.
+    /// Returns whether the back end in `absence` exists, and the time out of service starts within
+    /// a day and lasts at most a day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Returns whether the attackers send only messages that cannot be verified, and so few that
-    /// each proxy can drop them with a small part of its processor. Returns false if a proxy is not
-    /// emulated or has a single queue, in which noise waits among all other messages.
+    /// Returns whether the attackers only send noise (messages that belong to no call), at a rate
+    /// that each proxy can drop with a small part of its processor time. Returns `false` if a proxy
+    /// has no emulated costs, or has a single queue, in which noise is not separated from other
+    /// messages.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {
@@ -388,16 +391,16 @@ impl World {
 }
 
 impl Proxy {
-    /// Returns the emulated time in microseconds that a message of [noise](Attack::Noise) takes on
-    /// average while other messages wait. The proxy reads each message. An INFO, which is a quarter
-    /// of the noise, counts as new work even if it has a To-tag. So the proxy also rejects it.
+    /// Returns the average emulated time in µs that a message of [noise](Attack::Noise) takes while
+    /// other messages wait. The proxy reads each message. It also rejects a quarter of the
+    /// messages, the INFOs, because an INFO counts as new work even if it has a To-tag.
     pub(super) fn noise_us(&self) -> f64 {
         let cost_us = |key: &str| self.emulate.get(key).copied().unwrap_or_default() as f64;
         cost_us("offer_us") + cost_us("refuse_us") / 4.0
     }
 }
 
-/// The largest part of a processor that reading and rejecting noise may take.
+/// The largest fraction of a processor that reading and rejecting noise may take.
 pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
 /// Maximum number of nodes of a world.
@@ -409,7 +412,7 @@ impl Crowd {
     }
 }
 
-/// Returns the host name of a place.
+/// Returns the host name of the node `place`.
 pub fn host(place: Place) -> String {
     match place {
         Place::Caller(index) => format!("crowd-{index}.example"),
@@ -419,7 +422,7 @@ pub fn host(place: Place) -> String {
     }
 }
 
-/// Returns the address of a place.
+/// Returns the address of the node `place`.
 pub fn address(place: Place) -> SocketAddr {
     let (net, host) = match place {
         Place::Caller(index) => (0, index),

@@ -6,10 +6,10 @@ use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 use crate::report::{self, Overview, Section};
 use crate::spread::Spread;
 
-/// The law that is always drawn in colour.
+/// The law that is highlighted in every figure.
 const OURS: &str = "tide";
 
-/// Returns the page of the tournament.
+/// Returns the report of the tournament as an HTML page.
 pub(super) fn page(results: &Results) -> String {
     let mut sections = Vec::new();
     for route in Route::ALL {
@@ -93,7 +93,7 @@ pub(super) fn page(results: &Results) -> String {
     })
 }
 
-/// Returns a table with a row for each law and a column for each bout.
+/// Returns a table of one quantity, with a row for each law and a column for each bout.
 fn by_bout(
     results: &Results,
     route: Route,
@@ -112,7 +112,7 @@ fn by_bout(
     report::Table::by_row("law", head, body)
 }
 
-/// Returns the mark for the rank of an entrant, or an empty text for no mark.
+/// Returns the mark for the rank of a law in a bout, or an empty text.
 fn mark(cell: &Cell) -> &'static str {
     match cell.place {
         Place::First => " ▲",
@@ -121,9 +121,9 @@ fn mark(cell: &Cell) -> &'static str {
     }
 }
 
-/// Returns a table of the times until the laws settled on the same path, with a row for each law
-/// and a column for each bout. If no law settled in a bout, its load does not rise above the
-/// capacity, or no law can handle it.
+/// Returns a table of settling times on the same path, with a row for each law and a column for
+/// each bout. A column without times belongs to a bout in which no law settled, because the load
+/// does not rise above the capacity or is too high for all laws.
 fn settled(results: &Results) -> report::Table {
     let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
     let body = results.laws.iter().map(|law| {
@@ -144,21 +144,21 @@ fn settled(results: &Results) -> report::Table {
     report::Table::by_row("law", head, body)
 }
 
-/// Returns the time until an entrant settled, or `None` unless it settled in all its runs. The mean
-/// over some runs would favour an entrant that often does not settle.
+/// Returns the settling time of a law in a bout, or `None` unless the law settled in all its runs.
+/// A mean over only some of the runs would favour a law that often does not settle.
 fn settled_always(cell: &Cell) -> Option<Spread> {
     let (count, time) = cell.settled;
     time.filter(|_| count == cell.scores.len())
 }
 
-/// Returns the mean goodput of a law on a path over all bouts.
+/// Returns the mean goodput of a law on a path over all bouts, as a fraction of the capacity.
 fn mean(results: &Results, law: &str, route: Route) -> Option<f64> {
     let goodput = results.bouts.iter().filter_map(|bout| Some(bout.on(law, route)?.goodput.mean));
     Spread::of(goodput).map(|spread| spread.mean)
 }
 
-/// Returns the additional goodput of a law on its own path. `None` if its parameters differ too,
-/// because the goodput then does not come from the path alone.
+/// Returns the goodput of a law on its own path minus its goodput on the same path. Returns `None`
+/// if its parameters also differ between the paths, because the difference then has two causes.
 pub(super) fn win(results: &Results, law: &str) -> Option<f64> {
     let [same, own] = Route::ALL.map(|route| mean(results, law, route));
     Some(own? - same?).filter(|_| !results.tuned.contains(&law))
@@ -176,7 +176,7 @@ fn by_path(results: &Results) -> report::Table {
     report::Table::by_row("law", head, body)
 }
 
-/// Returns the figures with the names of their files.
+/// Returns the figures of the tournament, each with its file name.
 pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
     let kept = Axis::with_steps("goodput ÷ bound", 1.2, 0.2);
     let delay =
@@ -198,7 +198,8 @@ pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
     ]
 }
 
-/// Returns a figure with a panel for each path. The bouts are side by side on the horizontal axis.
+/// Returns a figure of one quantity, with a panel for each path and the bouts on the horizontal
+/// axis.
 fn figure(
     results: &Results,
     what: &str,

@@ -1,4 +1,4 @@
-//! Computes the score of a run, and the scores of an entrant (a law on one path) in a bout.
+//! Computes the scores of the runs of a tournament, and the rank of each law in a bout.
 
 use serde::Serialize;
 
@@ -11,40 +11,40 @@ use crate::worlds::possible_cps;
 /// The score of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// The law.
+    /// Name of the law.
     pub law: &'static str,
-    /// The path of the law.
+    /// The path on which the law was run.
     pub route: Route,
     /// Seed of the run.
     pub seed: u64,
     /// Number of calls offered in the measured time.
     pub offered: u64,
-    /// Number of these calls that were set up in time.
+    /// Number of offered calls that were set up within the deadline.
     pub good: u64,
-    /// Goodput as a part of the capacity.
+    /// Goodput as a fraction of the capacity.
     pub goodput: f64,
-    /// Goodput as a part of the greatest possible goodput, or `None` if no goodput is possible.
+    /// Goodput as a fraction of the greatest possible goodput, or `None` if no goodput is possible.
     pub kept: Option<f64>,
-    /// 99th percentile of the set-up delay of the calls that were set up, or `None` if no call was
-    /// set up.
+    /// Set-up delay that 1 % of the calls exceeded, in ms. `None` if no call was set up.
     pub p99_ms: Option<f64>,
-    /// Seconds from the last rise of the load above the capacity until the goodput was steady, or
-    /// `None` if the load did not rise above it or the goodput did not become steady.
+    /// Seconds from the last rise of the load above the capacity until the goodput was steady.
+    /// `None` if the load did not rise above the capacity, or the goodput did not become steady.
     pub settled_s: Option<f64>,
-    /// The part of the calls that was rejected although the processor had idle time within the last
-    /// 0.1 s.
+    /// The fraction of the calls that was rejected although the processor had idle time within the
+    /// last 0.1 s.
     pub early: f64,
-    /// Jain's index of the fairness among the sources, or `None` if it is not defined
+    /// Jain's index of fairness among the sources. `None` if the index is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<f64>,
-    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    /// The fraction of the calls from the trunk (one large source) that was set up in time. `None`
+    /// without a trunk.
     pub trunk: Option<f64>,
-    /// The fraction of all other sources' calls that were set up in time, or `None` without a
-    /// trunk.
+    /// The fraction of the calls from all sources other than the trunk that was set up in time.
+    /// `None` without a trunk.
     pub others: Option<f64>,
 }
 
-/// A row of `runs.csv`.
+/// A row of `runs.csv`, with the score of one run.
 #[derive(Debug, Serialize)]
 pub(super) struct Record<'a> {
     bout: &'a str,
@@ -63,58 +63,60 @@ pub(super) struct Record<'a> {
     others_in_time: Option<f64>,
 }
 
-/// All runs of an entrant in a bout.
+/// The results of one law on one path in a bout.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cell {
-    /// The law.
+    /// Name of the law.
     pub law: &'static str,
-    /// The path of the law.
+    /// The path on which the law was run.
     pub route: Route,
-    /// Goodput as a part of the capacity.
+    /// Goodput as a fraction of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the greatest possible goodput.
+    /// Goodput as a fraction of the greatest possible goodput.
     pub kept: Option<Spread>,
-    /// Set-up delay that 1 % of the calls exceeded, or `None` if no call was set up in any run.
+    /// Set-up delay that 1 % of the calls exceeded, in ms. `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Number of runs that settled, and the seconds until they did.
+    /// Number of runs whose goodput became steady after the overload began, and the time in seconds
+    /// that this took.
     pub settled: (usize, Option<Spread>),
-    /// The part of the calls that was rejected although the processor had idle time within the last
-    /// 0.1 s.
+    /// The fraction of the calls that was rejected although the processor had idle time within the
+    /// last 0.1 s.
     pub early: Spread,
-    /// Jain's index of the fairness among the sources, or `None` if it is not defined
+    /// Jain's index of fairness among the sources. `None` if the index is not defined
     /// ([`Outcome::fairness`]).
     pub fairness: Option<Spread>,
-    /// The fraction of the trunk's calls that were set up in time, or `None` without a trunk.
+    /// The fraction of the calls from the trunk (one large source) that was set up in time. `None`
+    /// without a trunk.
     pub trunk: Option<Spread>,
-    /// The fraction of all other sources' calls that were set up in time, or `None` without a
-    /// trunk.
+    /// The fraction of the calls from all sources other than the trunk that was set up in time.
+    /// `None` without a trunk.
     pub others: Option<Spread>,
-    /// The rank of the entrant among all entrants on its path.
+    /// The rank of the law among all laws on this path.
     pub place: Place,
     /// The score of each run, in the order of the seeds.
     #[serde(skip)]
     pub scores: Vec<Score>,
 }
 
-/// The rank of an entrant in a bout.
+/// The rank of a law in a bout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
-    /// The entrant has the highest mean goodput.
+    /// The law has the highest mean goodput.
     First,
-    /// The entrant is not clearly worse than the first. Either its goodput is lower by at most
-    /// 0.005 of the capacity, or the difference is not significant at a confidence of 95 %. A
-    /// difference between single runs is never significant.
+    /// The law is not clearly worse than the law with the highest mean goodput. Either its goodput
+    /// is lower by at most 0.005 of the capacity, or the difference is not significant at a
+    /// confidence of 95 %. A difference between single runs is never significant.
     Tied,
-    /// The entrant is worse than the first.
+    /// The law is clearly worse than the law with the highest mean goodput.
     Behind,
 }
 
-/// Difference in goodput that does not count, as a part of the capacity.
+/// The largest difference in goodput that is ignored, as a fraction of the capacity.
 const ALIKE: f64 = 0.005;
 
 impl Score {
-    /// Returns the score of a run.
+    /// Computes the score of a run.
     pub fn of(law: &'static str, route: Route, run: &RunSpec, outcome: &Outcome) -> Self {
         let capacity = run.capacity_cps();
         let (from, to) = (run.warm_up, run.measured_until());
@@ -162,8 +164,9 @@ impl Score {
     }
 }
 
-/// Returns a cell for each law and each path for which there are `scores`. The scores are in the
-/// order of their seeds. A law without its own path has one cell, which counts for both paths.
+/// Returns a cell for each law and each path that occur in `scores`. The scores must be in the
+/// order of their seeds. The only cell of a law without its own path also competes with the cells
+/// of other laws on their own paths.
 pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for &law in laws {
@@ -219,7 +222,8 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
     })
 }
 
-/// Returns the rank of an entrant, from its differences to the first under the same seeds.
+/// Returns the rank of a law whose runs have `scores`. `first` are the scores of the law with the
+/// highest goodput. Runs with the same seed are compared.
 fn place(first: &[Score], scores: &[Score]) -> Place {
     let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));

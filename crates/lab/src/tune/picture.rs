@@ -3,8 +3,8 @@
 use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws two panels over the steps: each parameter as a multiple of its initial value, and the
-/// value of the objective.
+/// Returns a figure with two panels over the steps of the search. One shows each parameter as a
+/// multiple of its initial value, the other the value of the objective.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
@@ -56,7 +56,7 @@ fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     }
 }
 
-/// Formats 2 to the power of `power` for the figure.
+/// Formats 2 to the power of `power`, such as `4` or `1/4`.
 fn times(power: i32) -> String {
     match power {
         0.. => format!("{}", 1u64 << power.min(62)),

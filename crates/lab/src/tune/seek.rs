@@ -1,27 +1,30 @@
 //! Extremum seeking: finds the minimum of a function whose slope is not known.
 //!
-//! Every coordinate is perturbed by a cosine with its own frequency. The mean product of the value
-//! and this perturbation is proportional to the slope along the coordinate. The estimate moves
-//! against the slope. A filter first removes the constant part of the value.
+//! Every coordinate is perturbed by a cosine with its own frequency. The mean product of the
+//! function's value and this perturbation is proportional to the slope along the coordinate. The
+//! estimate of the minimum moves against the slope. A filter first removes the constant part of the
+//! value.
 
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
 
-/// The settings of a search.
+/// The settings of extremum seeking.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// α: amplitude of the perturbation, above 0.
+    /// α: amplitude of the perturbation of each coordinate, above 0.
     pub amplitude: f64,
-    /// γ: the factor from a slope to the distance that the estimate moves, above 0. The default
-    /// suits values that change by a fraction of 1 when a coordinate changes by 1.
+    /// γ: the factor from a slope to the distance by which the estimate moves, above 0. The default
+    /// suits functions whose value changes by less than 1 when a coordinate changes by 1.
     pub gain: f64,
-    /// h: parameter of the filter, 0 to 1. The nearer it is to 1, the more the filter delays its
-    /// output. With a long delay, the product with the perturbation may have the wrong sign. A
-    /// search in three coordinates diverges at 0.5, but not at 0.3.
+    /// h: parameter of the filter that removes the constant part of the value, 0 to 1. The nearer
+    /// `filter` is to 1, the more the filter delays its output. After a long delay, the product
+    /// with the perturbation may have the wrong sign. A search in three coordinates diverges at
+    /// 0.5, but not at 0.3.
     pub filter: f64,
-    /// a: ratio of the frequencies of successive coordinates, above 0 and below 1.
+    /// a: ratio of the perturbation frequencies of successive coordinates, above 0 and below 1.
     pub slowing: f64,
-    /// Maximum step of a coordinate, above 0. It limits the effect of a very steep slope.
+    /// Maximum distance by which a coordinate moves in one step, above 0. It limits the effect of a
+    /// very steep slope.
     pub step_max: f64,
 }
 
@@ -31,7 +34,7 @@ impl Default for Settings {
     }
 }
 
-/// A search in progress.
+/// A search for the minimum of a function, in progress.
 #[derive(Clone, Debug)]
 pub struct Seeker {
     settings: Settings,
@@ -44,24 +47,24 @@ pub struct Seeker {
 
 impl Seeker {
     /// Creates a search that starts at `start` and keeps each coordinate within its bounds. Beyond
-    /// a bound the value would not change with the coordinate, so an estimate there would have no
-    /// slope to follow back.
+    /// a bound, the value of the function would not change, and the search would have no slope by
+    /// which to return.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }
 
-    /// Returns the estimate of the minimum.
+    /// Returns the current estimate of the minimum.
     pub fn estimate(&self) -> &[f64] {
         &self.estimate
     }
 
-    /// Returns the next point for evaluating the function.
+    /// Returns the point at which the function must be evaluated next.
     pub fn probe(&self) -> Vec<f64> {
         let shaken = |(i, estimate): (usize, &f64)| estimate + self.shake(i);
         self.estimate.iter().enumerate().map(shaken).collect()
     }
 
-    /// Records the function's value at [`probe`](Self::probe).
+    /// Records the value of the function at [`probe`](Self::probe), and moves the estimate.
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
         // The value before the first one is taken as equal to it, so that the filter removes it as
@@ -81,7 +84,8 @@ impl Seeker {
         self.steps += 1;
     }
 
-    /// Returns the perturbation of coordinate `i`: its distance from the estimate.
+    /// Returns the perturbation of the coordinate with the index `i`: its distance from the
+    /// estimate.
     fn shake(&self, i: usize) -> f64 {
         let frequency = self.settings.slowing.powi(i as i32 + 1) * PI;
         self.settings.amplitude * (frequency * f64::from(self.steps)).cos()

@@ -1,4 +1,4 @@
-//! Callers and answerers of a run, in any world.
+//! Configures the callers and answerers of a run, in any world.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,26 +7,27 @@ use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile,
 
 use crate::run_spec::RunSpec;
 
-/// The called URI. Its host is a name, so that no server takes it for an outside address.
+/// The called URI. The host is a name, because a server could take an IP address for an outside
+/// address.
 const CALLED: &str = "sip:service@example.com";
 
 /// Maximum number of open calls to one server if the scenario does not set one.
 const OPEN_MAX: usize = 100_000;
 
-/// Number of called users if a server learns its limits from rejections. It then needs rejections
-/// by several users.
+/// Number of called users if a server learns its limits from rejections. Such a server needs
+/// rejections for several users.
 const CALLEES: u32 = 100;
 
-/// Time after the deadline of the last call, in which messages in flight are counted.
+/// Time after the deadline of the last call in which messages still in flight are counted.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Returns the duration of `run`: its load, and the deadline of the last call.
+/// Returns the duration of `run`, from the start to the deadline of the last call.
 pub(crate) fn lasts(run: &RunSpec) -> Duration {
     run.load_until() + run.deadline() + MARGIN
 }
 
-/// Returns the load of the measured time of `run`, and of the warm-up before, for this share of its
-/// calls.
+/// Returns the load from the start of the warm-up to the end of the measured time. `share` is the
+/// fraction of the calls that the load contains.
 pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     Load {
         process: run.conditions.arrivals.clone(),
@@ -38,8 +39,8 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     }
 }
 
-/// Returns the offered load as a multiple of the capacity, as its mean over the measured time. It
-/// differs from the load of the scenario if the rate of the calls has a profile.
+/// Returns the mean of the offered load over the measured time, as a multiple of the capacity. It
+/// differs from the load in the scenario if the load has a profile over time.
 pub(crate) fn mean_load(run: &RunSpec) -> f64 {
     let entries = || run.conditions.topology.entries().enumerate();
     if entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
@@ -53,16 +54,16 @@ pub(crate) fn mean_load(run: &RunSpec) -> f64 {
     calls.sum::<f64>() / run.measured.as_secs_f64() / run.capacity_cps()
 }
 
-/// A source of calls to one server.
+/// A group of callers that share one address and call one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Source {
-    /// Number of the source among the sources of the server, from 0.
+    /// Index of the source among the sources of the same server.
     pub index: usize,
-    /// The part of the calls of the server that comes from this source.
+    /// The fraction of the server's calls that comes from this source.
     pub part: f64,
 }
 
-/// Returns the sources of the calls to one server. The trunk is the last one.
+/// Returns the sources that call each server. The trunk (a large source) is the last one.
 pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     let (count, trunk) = (run.conditions.sources, run.conditions.trunk);
     let part = (1.0 - trunk) / f64::from(count);
@@ -71,8 +72,9 @@ pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
 }
 
-/// Returns callers at `local` that make the calls of one source. `entries` are the addresses of all
-/// servers to which callers send. These callers send to the one at `index`.
+/// Returns the configuration of the callers at the address `local`, which make the fraction `share`
+/// of all calls. `entries` are the addresses of all servers that get calls from callers. These
+/// callers call the one at `index`.
 pub(super) fn caller(
     run: &RunSpec,
     share: f64,
@@ -110,8 +112,8 @@ pub(super) fn caller(
     }
 }
 
-/// Returns the rate over time of the calls to the server at `index` among those to which callers
-/// send.
+/// Returns the load profile of the calls to one server. `index` is the index of the server among
+/// those to which callers send.
 fn profile(run: &RunSpec, index: usize) -> Profile {
     let topology = &run.conditions.topology;
     let entry = topology.entries().nth(index).map(|(place, _)| &topology.nodes()[place]);
@@ -119,8 +121,8 @@ fn profile(run: &RunSpec, index: usize) -> Profile {
     own.unwrap_or_else(|| run.conditions.profile.clone())
 }
 
-/// Returns the number of called users. A server learns its limits from rejections only if they
-/// concern several called users.
+/// Returns the number of called users. There are several if a server learns its limits from
+/// rejections, because rejections for only one user do not count.
 fn callees(run: &RunSpec) -> u32 {
     let of_nodes =
         run.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());
@@ -129,7 +131,7 @@ fn callees(run: &RunSpec) -> u32 {
     if learns { CALLEES } else { 1 }
 }
 
-/// Returns the answerer numbered `index`, at `local`: it answers at once.
+/// Returns the configuration of the answerer `index`, which answers at once at the address `local`.
 pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> AnswererConfig {
     let conditions = &run.conditions;
     AnswererConfig {
@@ -143,15 +145,15 @@ pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> Answer
     }
 }
 
-/// Returns the number of the answerer at `index` among all agents. Each agent draws from its own
-/// streams.
+/// Returns the number of the answerer at `index` among all agents (callers and answerers). Each
+/// agent draws random numbers from the streams of its number.
 pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// Returns the number of a source of calls among all agents. `index` is the index of its server
-/// among the servers to which callers send. There are fewer than 65 answerers, and fewer than 65
-/// such servers, so all agents have different numbers.
+/// Returns the number of a source of calls among all agents (callers and answerers). `index` is the
+/// index of the called server among those to which callers send. Numbers do not clash, because
+/// there are at most 64 answerers and 64 servers.
 pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     match (index, source) {
         (0, 0) => 0,
@@ -159,7 +161,7 @@ pub(super) fn caller_element(index: usize, source: usize) -> u32 {
     }
 }
 
-/// Returns the timers of agents.
+/// Returns the SIP timers of callers and answerers.
 pub(super) fn timing(run: &RunSpec) -> Timing {
     Timing { t1: millis(run.conditions.t1_ms), ..Timing::default() }
 }

@@ -1,4 +1,4 @@
-//! Converts the counts of agents to an outcome and to readings.
+//! Converts the counts of callers and answerers to the outcome of a run.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::run_spec::RunSpec;
 use crate::timeline::{CallersReading, Timeline};
 use crate::topology::Topology;
 
-/// The file of a run's timeline.
+/// Name of the file with the values of a run over time.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
-/// The share of the calls in the measured time that callers may fail to start. If they fail to
-/// start more, they do not offer their load.
+/// The fraction of the calls in the measured time that callers may fail to start. If they fail to
+/// start more, the run does not have the requested load.
 const NOT_BEGUN_MAX: f64 = 0.01;
 
 /// Returns the name of the configuration file of the server at index `place`.
@@ -28,8 +28,8 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     }
 }
 
-/// Returns the outcome of `run`, without the servers' counts. It is computed from the counts of the
-/// callers of each server and of all answerers together.
+/// Returns the outcome of `run` without the counts of servers. `callers` are the counts of the
+/// callers of each server, and `answerers` those of all answerers together.
 pub(super) fn outcome(
     run: &RunSpec,
     callers: &[CallerStats],
@@ -69,7 +69,7 @@ pub(super) fn outcome(
     }
 }
 
-/// Returns the quantiles, or `None` without delays.
+/// Returns quantiles of `delays`, or `None` if there are no delays.
 fn quantiles(delays: &Delays) -> Option<Quantiles> {
     let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
     (delays.count() > 0).then(|| Quantiles {
@@ -80,7 +80,7 @@ fn quantiles(delays: &Delays) -> Option<Quantiles> {
     })
 }
 
-/// Returns the counts of callers so far.
+/// Returns the current counts of callers for the timeline.
 pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     CallersReading {
         offered: stats.offered,
@@ -97,10 +97,10 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
-/// Returns a text if callers failed to start calls in the measured time of `run`, because too many
-/// calls were open. Returns `None` if the scenario sets the limit of open calls, because the limit
-/// then belongs to its load. In simulated time callers have no other reason to offer less than
-/// their load.
+/// Returns an error text if callers failed to start calls in the measured time of `run`, because
+/// too many calls were open. Returns `None` if the scenario sets `open_max`, because the limit is
+/// then intended. Callers in simulated time have no other reason to offer less than the requested
+/// load.
 pub(super) fn too_slow<'a>(
     run: &RunSpec,
     callers: impl IntoIterator<Item = &'a CallerStats>,
@@ -137,15 +137,15 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-/// Minimum number of calls of each source. With fewer calls, chance would decide the fraction of a
-/// source's calls that it sets up. If half of 20 calls are set up by chance alone, the index of
-/// equally treated sources is .95.
+/// Minimum number of calls of each source for an index of fairness. With fewer calls, chance would
+/// decide the fraction of a source's calls that is set up. If half of 20 calls are set up by chance
+/// alone, the index of equally treated sources is .95.
 const CALLS_MIN: u64 = 20;
 
-/// Returns Jain's index of fairness, computed from the fraction of its calls that each source set
-/// up in time. The index is 1 if all fractions are the same, and 1/n if only one of n sources set
-/// up calls. Returns `None` if fewer than two sources have calls, if a source has fewer than
-/// [`CALLS_MIN`] calls, or if no call was set up.
+/// Returns Jain's index of fairness among `sources`, computed from the fraction of each source's
+/// calls that was set up in time. The index is 1 if all fractions are equal, and 1/n if only one of
+/// n sources set up calls. Returns `None` if fewer than two sources have calls, if a source has
+/// fewer than [`CALLS_MIN`] calls, or if no call was set up.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
     let measured: Vec<&Measured> = measured.collect();
@@ -157,8 +157,8 @@ pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -
     (sum > 0.0).then(|| sum * sum / (measured.len() as f64 * squares))
 }
 
-/// Returns the fraction of the calls of these sources that they set up in time, or `None` if they
-/// have no calls.
+/// Returns the fraction of the calls of `sources` that was set up in time, or `None` if the sources
+/// made no calls.
 pub(super) fn in_time<'a>(sources: impl Iterator<Item = &'a CallerStats>) -> Option<f64> {
     let (offered, in_time) = sources.fold((0, 0), |(offered, in_time), stats| {
         (offered + stats.measured.offered, in_time + stats.measured.set_up_in_time)

@@ -1,4 +1,5 @@
-//! The world of real sockets. It runs Tidegate processes, callers and answerers on this machine.
+//! The world of real sockets, in which Tidegate processes, callers and answerers run on this
+//! machine.
 
 mod server;
 
@@ -23,22 +24,22 @@ use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
-/// Load of an answerer's core in a part of a run, above which late responses may be the fault of
-/// the answerer. The lateness of calls shows whether callers are too slow. An answerer sends
-/// nothing on its own, so its load is checked instead.
+/// The fraction of a core above which an answerer may be the cause of late responses. Callers that
+/// are too slow are found by the lateness of their calls. An answerer sends nothing on its own, and
+/// its CPU time is checked instead.
 const ANSWERER_LOAD_MAX: f64 = 0.95;
 
-/// Interval at which the run checks whether it was cancelled.
+/// Interval at which a run checks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Real sockets of this machine.
+/// The world of real sockets.
 #[derive(Debug)]
 pub struct Loopback {
     program: PathBuf,
 }
 
 impl Loopback {
-    /// Creates the world. `program` is the server program that it starts.
+    /// Creates the world. `program` is the path of the server program.
     pub fn new(program: PathBuf) -> Self {
         Self { program }
     }
@@ -113,8 +114,8 @@ impl World for Loopback {
     }
 }
 
-/// Checks that real sockets can run `run`. A condition that they do not support is an error,
-/// because the results would name it although it had no effect.
+/// Returns an error if `run` has a condition that real sockets do not support. The results would
+/// otherwise name a condition that had no effect.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} works only in simulated time: use `--world sim`"));
@@ -147,9 +148,9 @@ fn check(run: &RunSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the steps with their times, in order. `None` in place of a step means that a sample is
-/// taken. At the same time, ends of faults come first, then starts of faults, then the sample, as
-/// in simulated time.
+/// Returns the steps of faults and the samples of `run` with their times, in order. `None` stands
+/// for a sample. At the same time, ends of faults come first, then starts of faults, then the
+/// sample, as in simulated time.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
@@ -169,8 +170,8 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions.into_iter().map(|(at, _, step)| (at, step)).collect()
 }
 
-/// Returns the load of the generator's threads, and the datagrams that it lost. `busiest` has the
-/// CPU times of the answerers during the run.
+/// Returns the CPU use of the callers and answerers, and the number of datagrams that they lost.
+/// `busiest` has the CPU times of the answerers during the run.
 fn used(
     run: &RunSpec,
     calls: &[Done<CallerStats>],
@@ -195,7 +196,7 @@ fn used(
     }
 }
 
-/// Returns the reason why answerers with this load were too slow, or `None` if they were not.
+/// Returns an error text if answerers with this CPU use may have been too slow, or else `None`.
 fn overloaded(answerer_load: f64) -> Option<String> {
     let percent = answerer_load * 100.0;
     (answerer_load > ANSWERER_LOAD_MAX).then(|| {

@@ -1,4 +1,4 @@
-//! Calculates the course of an outage from the counts of a run.
+//! Calculates the values that describe an outage from the counts of a run.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use crate::recovery::{overload_begins, overload_ends};
 use crate::run_spec::RunSpec;
 use crate::timeline::{CallersReading, Timeline};
 
-/// Time over which goodput is averaged.
+/// Time over which goodput is averaged to find the recovery.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The goodput that counts as recovered, as a part of the first attempts or of the capacity,
-/// whichever is smaller.
+/// The least goodput that counts as recovered, as a fraction of the first attempts or of the
+/// capacity, whichever is smaller.
 const ENOUGH: f64 = 0.95;
 
-/// The share of devices that must be registered again.
+/// The fraction of the devices that must be registered for registrations to count as recovered.
 const REGISTERED: f64 = 0.99;
 
-/// Time at the end of a run in which goodput shows whether the servers are still collapsed.
+/// Time at the end of a run whose goodput shows whether the servers have recovered.
 const LAST: Duration = Duration::from_secs(30);
 
-/// Returns the outage of `run`. Returns `None` if neither people redial nor devices register, or if
-/// the run has no trigger, or if the trigger lasts to the end.
+/// Returns the values that describe the outage in `run`. Returns `None` if neither people redial
+/// nor devices register. Also returns `None` if no trigger of an outage ends before the load.
 pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> Option<Outage> {
     let conditions = &run.conditions;
     if conditions.redial.is_none() && conditions.devices.is_none() {
@@ -59,9 +59,9 @@ pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> O
     })
 }
 
-/// Returns the time at which the last trigger ends: an overload, a fault, or the first REGISTERs of
-/// devices that lost their registrations. Returns `None` if there is no trigger, or if one lasts to
-/// the end of the load.
+/// Returns the time at which the last trigger of an outage ends. Triggers are an overload, a fault,
+/// and the REGISTERs of devices that lost their registrations. Returns `None` if there is no
+/// trigger, or if one lasts to the end of the load.
 fn trigger_ended(run: &RunSpec) -> Option<Duration> {
     let load = agents::load(run, 1.0);
     let capacity_cps = run.capacity_cps();
@@ -75,22 +75,23 @@ fn trigger_ended(run: &RunSpec) -> Option<Duration> {
     [overload, faults, loss].into_iter().flatten().max().filter(|&ended| ended < load.duration)
 }
 
-/// Returns the count at the first sample at or after `time`, or the last count if there is no such
-/// sample.
+/// Returns the count in the first sample at or after `time`, or the last count if no sample is so
+/// late.
 fn at(counts: &[(Duration, u64)], time: Duration) -> u64 {
     let later = counts.iter().find(|(at, _)| *at >= time);
     later.or(counts.last()).map_or(0, |(_, count)| *count)
 }
 
-/// Returns the growth of `some` between two times, divided by the growth of `whole`, or 1 if
-/// `whole` does not grow.
+/// Returns the growth of `some` from the time `from` to the time `to`, divided by the growth of
+/// `whole`. Returns 1 if `whole` does not grow.
 fn part(some: &[(Duration, u64)], whole: &[(Duration, u64)], from: Duration, to: Duration) -> f64 {
     let growth = |counts| at(counts, to).saturating_sub(at(counts, from)) as f64;
     if growth(whole) > 0.0 { growth(some) / growth(whole) } else { 1.0 }
 }
 
-/// Returns the earliest time, not before `from`, after which all windows until `end` are good.
-/// Returns `None` if the last window is not good, or if there is no window.
+/// Returns the earliest time, not before `from`, from which the goodput is high enough in all
+/// windows until `end`. Returns `None` if it is too low in the last window, or if there is no
+/// window.
 fn good_from(
     came: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -111,8 +112,8 @@ fn good_from(
     }
 }
 
-/// Returns the earliest time, not before `from`, from which the count was `enough` at every later
-/// sample, or `None` if there is no such time.
+/// Returns the earliest time, not before `from`, from which the count in every sample is `enough`.
+/// Returns `None` if there is no such time.
 fn since(
     counts: &[(Duration, u64)],
     from: Duration,

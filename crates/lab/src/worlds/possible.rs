@@ -1,4 +1,5 @@
-//! Computes the greatest possible goodput of a run whose load or processor changes.
+//! Computes the greatest possible goodput of a run in which the load or the processor speed
+//! changes.
 
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use super::agents;
 use crate::cost::Capacity;
 use crate::run_spec::RunSpec;
 
-/// Returns the greatest possible goodput between two times after the start of the load, in calls/s.
-/// `offered` is the number of calls that are offered, divided by the number that the profile gives.
+/// Returns the greatest possible goodput of `run` from the time `from` to the time `to` after the
+/// start of the load, in calls/s. `offered` is the ratio of the calls actually offered to the calls
+/// that the load profile gives.
 ///
-/// A call may be served until its deadline. So the function uses the mean load over the length of a
-/// deadline.
+/// The function averages the load over the length of a deadline, because a call may be served at
+/// any time before its deadline.
 pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered: f64) -> f64 {
     let capacity = Capacity::under(&run.conditions);
     let ratio = capacity.ratio(&run.conditions.emulate, run.variant.overload.disposal);

@@ -1,5 +1,5 @@
-//! The world of simulated time: servers with real configuration files, and the same callers and
-//! answerers as in the other world, in a network without sockets and clocks.
+//! The world of simulated time. Servers, callers and answerers have the same code and configuration
+//! files as on real sockets, and exchange packets in a simulated network.
 
 mod actor;
 mod agenda;
@@ -20,30 +20,30 @@ use stage::Stage;
 
 /// The world of simulated time.
 ///
-/// The outcome of a run depends on its inputs only. [`speed`](Self::speed) returns the speed of the
-/// simulation, which appears in no result.
+/// The outcome of a run depends only on its inputs. [`speed`](Self::speed) returns the speed of the
+/// simulation, which is not part of any outcome.
 #[derive(Debug, Default)]
 pub struct Simulated {
     deliveries: AtomicU64,
     cpu_ns: AtomicU64,
 }
 
-/// The number of packets that were simulated, and the CPU time that this took.
+/// The number of packets that were simulated, and the CPU time that the simulation took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Speed {
-    /// Number of packets delivered.
+    /// Number of packets delivered to a node.
     pub deliveries: u64,
-    /// CPU time of all threads that simulate.
+    /// CPU time of all threads that simulated.
     pub cpu: Duration,
 }
 
 impl Simulated {
-    /// Creates the world.
+    /// Creates a world in which no run has taken place.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the packets and the CPU time of all runs so far.
+    /// Returns the number of packets and the CPU time of all runs so far.
     pub fn speed(&self) -> Speed {
         let cpu = Duration::from_nanos(self.cpu_ns.load(SeqCst));
         Speed { deliveries: self.deliveries.load(SeqCst), cpu }
@@ -51,7 +51,7 @@ impl Simulated {
 }
 
 impl Speed {
-    /// Returns the number of packets delivered in a second of CPU time, or 0 if no CPU time was
+    /// Returns the number of packets delivered per second of CPU time, or 0 if no CPU time was
     /// used.
     pub fn per_cpu_s(self) -> f64 {
         let cpu_s = self.cpu.as_secs_f64();

@@ -8,7 +8,7 @@ use toml::Spanned;
 use crate::disturbance::Disturbance;
 use crate::scenario::tables::{COSTS, DEARER, DEARER_AT_S, MISREAD, STOLEN_EVERY_MS, STOLEN_MS};
 
-/// Reads the table. Returns `None` when an error was reported.
+/// Reads the table `[disturbance]`. Returns `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Disturbance> {
     let costs = section.value(&COSTS, report).map(Spanned::into_inner);
     let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);

@@ -7,8 +7,9 @@ use toml::Spanned;
 use crate::scenario::farm::Farm;
 use crate::scenario::tables::{FARM, NODE, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 
-/// Reads the farm of the scenario `root`, whose servers have this `mode`. The inner `None` means
-/// that the scenario has no farm. The outer `None` means that the function has reported an error.
+/// Reads the table `[farm]` of the scenario `root`. `mode` becomes the mode of the servers. The
+/// inner `None` means that the scenario has no farm. The outer `None` means that an error was
+/// reported.
 pub(super) fn read(
     root: &Section<'_, '_>,
     mode: Mode,

@@ -14,7 +14,7 @@ use crate::scenario::tables::{
 };
 use crate::topology::Topology;
 
-/// A `[[link]]` as it was read. Its names are not resolved yet.
+/// A `[[link]]` table with names of nodes that are not yet resolved.
 pub(super) struct WayDraft {
     from: Option<Spanned<String>>,
     to: Option<Spanned<String>>,
@@ -53,7 +53,7 @@ impl WayDraft {
     }
 }
 
-/// A `[[fault]]` as it was read. Its names are not resolved yet.
+/// A `[[fault]]` table with names of nodes that are not yet resolved.
 pub(super) struct FaultDraft {
     at: Duration,
     lasts: Duration,
@@ -131,7 +131,7 @@ impl FaultDraft {
     }
 }
 
-/// Reports keys that have no meaning for this kind of fault.
+/// Reports an error for each key that has no effect on this kind of fault.
 fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Option<()> {
     let of_node = matches!(kind, Kind::Crash | Kind::Stall);
     let is_link = kind == Kind::Link;

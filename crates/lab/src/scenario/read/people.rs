@@ -11,8 +11,8 @@ use crate::scenario::tables::{
     REDIAL, REFRESH_S, RETRY_MAX_S, RETRY_S, WAIT, WAIT_S, WAITING_MAX,
 };
 
-/// Reads `redial`. The inner `None` means that the scenario has no such table. The outer `None`
-/// means that the function has reported an error.
+/// Reads the table `redial` of `[workload]`. The inner `None` means that the scenario has no
+/// `redial` table. The outer `None` means that an error was reported.
 pub(super) fn redial(workload: &Section<'_, '_>, report: &mut Report) -> Option<Option<Redial>> {
     match workload.read_all(&REDIAL, read_redial, report).pop() {
         None => Some(None),
@@ -20,8 +20,8 @@ pub(super) fn redial(workload: &Section<'_, '_>, report: &mut Report) -> Option<
     }
 }
 
-/// Reads `devices`. The inner `None` means that the scenario has no such table. The outer `None`
-/// means that the function has reported an error.
+/// Reads the table `devices` of `[workload]`. The inner `None` means that the scenario has no
+/// `devices` table. The outer `None` means that an error was reported.
 pub(super) fn devices(
     workload: &Section<'_, '_>,
     report: &mut Report,

@@ -1,4 +1,4 @@
-//! Reads `pool`: the balancing of a server.
+//! Reads `pool`: the balancing settings of a server.
 
 use tidegate_server::config::schema::{Report, Section, of_pool};
 use toml::Spanned;
@@ -6,8 +6,8 @@ use toml::Spanned;
 use crate::balancing::Balancing;
 use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 
-/// Reads `pool` in `section`. The inner `None` means that the section has no such table. The outer
-/// `None` means that the function has reported an error.
+/// Reads the table `pool` in `section`. The inner `None` means that the section has no `pool`. The
+/// outer `None` means that an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Balancing>> {
     match section.read_all(&POOL, balancing, report).pop() {
         None => Some(None),

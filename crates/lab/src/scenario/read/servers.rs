@@ -17,11 +17,11 @@ use crate::scenario::tables::{
 };
 use crate::topology::{Next, Node, Topology, TopologyError};
 
-/// The name of the answerers.
+/// The name that stands for all called parties in a list of next hops.
 const ANSWERERS: &str = "answerers";
 
-/// Reads the servers of the scenario `root`. If the scenario has no `[[node]]`, returns a single
-/// server of this `mode`. Returns `None` when an error was reported.
+/// Reads the servers of the scenario `root`. Without `[[node]]` tables, returns a single server
+/// with the mode `mode`. Returns `None` when an error was reported.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
     let drafts = root.read_all(&NODE, Draft::read, report);
     if drafts.is_empty() {
@@ -60,7 +60,7 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
     }
 }
 
-/// A `[[node]]` as it was read. Its targets are not resolved yet.
+/// A `[[node]]` table with names of next hops that are not yet resolved.
 struct Draft {
     span: Range<usize>,
     name: Spanned<String>,
@@ -144,7 +144,7 @@ fn targets(draft: &Draft, names: &[&str], report: &mut Report) -> Option<Vec<Nex
     read.into_iter().collect()
 }
 
-/// Reports a name that is neither the name of a node nor one of `others`.
+/// Reports an error for a name that is neither in `nodes` nor in `others`.
 pub(super) fn report_unknown(
     name: &Spanned<String>,
     nodes: &[&str],
@@ -160,8 +160,9 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not the name of a node", help);
 }
 
-/// Returns the shares that the scenario gives, and 0 for servers without one. If the scenario gives
-/// no shares, all servers to which no other server sends have equal shares, and the others have 0.
+/// Returns each server's share of the offered calls. If the scenario gives shares, servers without
+/// one get 0. If it gives none, all servers to which no other server sends have equal shares, and
+/// the remaining servers have 0.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

@@ -13,7 +13,7 @@ use crate::scenario::tables::{
 };
 use crate::scenario::{Goodput, Hold};
 
-/// The longest trace file, in bytes.
+/// The maximum length of a trace file, in bytes.
 const TRACE_MAX: u64 = 256 << 20;
 
 /// The keys of `[workload]` that cannot be swept.
@@ -34,7 +34,7 @@ pub(super) struct Workload {
     pub devices: Option<DevicesConfig>,
 }
 
-/// Reads the workload. Relative paths of its files start at `folder`, the folder of the scenario.
+/// Reads `[workload]`. Relative paths in the section start at `folder`, the folder of the scenario.
 pub(super) fn read(
     section: &Section<'_, '_>,
     folder: &Path,
@@ -92,7 +92,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the arrival process, with its trace if it has one.
+/// Returns the arrival process. If the arrivals are a trace, reads the trace file.
 fn process(
     arrivals: Spanned<Arrivals>,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! `[disturbance]`: conditions of the servers under test that no overload control expects.
+//! `[disturbance]`: disturbances of the servers under test of which overload control knows nothing.
 
 use tidegate_server::config::schema::{Absent, Choice, Knob, Real, Table};
 

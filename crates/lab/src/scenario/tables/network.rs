@@ -102,7 +102,6 @@ pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
           not fit is lost.",
 };
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scenario) enum Kind {
     Crash,

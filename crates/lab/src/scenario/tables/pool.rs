@@ -1,4 +1,4 @@
-//! `pool`: the balancing of a server.
+//! `pool`: the balancing settings of a server.
 
 use tidegate_balance::Policies;
 use tidegate_balance::registry::POLICIES;

@@ -50,12 +50,12 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
           rate over time.",
 };
 
-/// The arrivals of calls, in the syntax of the file.
+/// The arrivals of calls as the scenario file gives them.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::scenario) enum Arrivals {
-    /// Arrivals by a process of the generator.
+    /// Calls arrive by a process that needs no file, such as a Poisson process.
     Process(Process),
-    /// Arrivals at the times in a file.
+    /// Calls arrive at the times in a trace file.
     TraceFile(PathBuf),
 }
 

@@ -3,39 +3,39 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-/// A message on the wire.
 pub(super) type Text = Vec<u8>;
 
-/// Vias that violate the grammar of RFC 3261 §25.1. Attackers write them below a valid Via.
+/// Via lines that violate the grammar of RFC 3261 §25.1. Attackers put them below a valid Via.
 pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0/UDP ;branch=z9hG4bKbroken\r\n",
     "Via: SIP/2.0/UDP 10.9.9.9:5060;branch=z9hG4bKbroken,,SIP/2.0/UDP 10.9.9.8\r\n",
     "Via: SIP/2.0 10.9.9.9\r\n",
 ];
 
-/// A request that an attacker invents.
+/// A request that does not belong to any call.
 pub(super) struct Request<'a> {
     pub method: &'a str,
-    /// The number (the user part of the URI) that is called.
+    /// The called number: the user part of the request URI.
     pub number: &'a str,
     pub source: SocketAddr,
     pub nonce: u64,
-    /// First characters of the branch.
+    /// First characters of the branch parameter, usually the magic cookie.
     pub cookie: &'a str,
-    /// Via lines below the Via of the request itself.
+    /// Via lines to put below the request's own Via.
     pub lower: &'a str,
     pub call: String,
     pub to_tag: Option<String>,
     pub cseq: u32,
     /// Length of the body, in bytes.
     pub body: usize,
-    /// The address of the proxy in a request that makes the proxy change as much as possible: it
-    /// has Routes and a URI parameter to remove, and lacks the header fields that a proxy adds.
+    /// If set, the address of the proxy, for a request that the proxy must change as much as
+    /// possible. The request has Routes and a URI parameter that the proxy must remove, and lacks
+    /// header fields that the proxy must add.
     pub bare_for: Option<SocketAddr>,
 }
 
 impl<'a> Request<'a> {
-    /// Returns a request that differs from every other by its `nonce`.
+    /// Creates a request. Different values of `nonce` give requests of different calls.
     pub fn new(method: &'a str, number: &'a str, source: SocketAddr, nonce: u64) -> Self {
         Self {
             method,
@@ -77,8 +77,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Returns the ACK to a 2xx, and a BYE for a dialog that the answerer does not have. Returns
-/// nothing for any other response.
+/// If `response` is a 200 to an INVITE, returns an ACK for it, and a BYE for a dialog that the
+/// answerer does not have. Returns nothing for any other response.
 pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u64) -> Vec<Text> {
     let is_answer = response.starts_with("SIP/2.0 200") && response.contains(" INVITE\r\n");
     let part = |name| line(response, name);
@@ -112,7 +112,8 @@ pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u6
         .to_vec()
 }
 
-/// Returns a CANCEL or a BYE for an observed call. If no call was observed, the call is invented.
+/// Returns a CANCEL or a BYE for the call of the observed message `seen`. Without an observed
+/// message, returns a BYE for an invented call.
 pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Text {
     let invented = || Request::new("BYE", "service", source, nonce);
     let Some(seen) = seen else { return Request { to_tag: Some("1".into()), ..invented() }.text() };
@@ -142,7 +143,8 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     .into_bytes()
 }
 
-/// Returns a response to an observed INVITE. If no INVITE was observed, the branch is guessed.
+/// Returns a response to the observed INVITE `seen`. Without an observed INVITE, returns a response
+/// with a guessed branch.
 pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Text {
     let status = [
         "503 Service Unavailable\r\nRetry-After: 3600",
@@ -177,7 +179,7 @@ pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Te
     .into_bytes()
 }
 
-/// Returns a message within a call that does not exist.
+/// Returns a message that belongs to a call that does not exist.
 pub(super) fn noise(source: SocketAddr, target: SocketAddr, nonce: u64) -> Text {
     let method = match nonce % 4 {
         0 => return response(None, target, nonce),
@@ -189,12 +191,11 @@ pub(super) fn noise(source: SocketAddr, target: SocketAddr, nonce: u64) -> Text 
     Request { to_tag, cseq: 2, ..Request::new(method, "service", source, nonce) }.text()
 }
 
-/// Returns the Call-ID of a message.
 pub(super) fn call_id(message: &str) -> Option<&str> {
     line(message, "Call-ID")
 }
 
-/// Returns the value of the first header line of that name.
+/// Returns the value of the first header line with the name `name`.
 fn line<'a>(message: &'a str, name: &'a str) -> Option<&'a str> {
     lines(message, name).next()
 }

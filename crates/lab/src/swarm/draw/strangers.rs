@@ -1,5 +1,5 @@
-//! Draws the attackers of a world from separate streams. So adding attackers does not change the
-//! rest of the world, except for the settings that their attacks need in order to have an effect.
+//! Draws the attackers of a world. They are drawn from separate random streams. Adding attackers to
+//! a world therefore changes only those settings that their attacks need to have an effect.
 
 use tidegate_world::{Purpose, Seed};
 
@@ -10,10 +10,10 @@ use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
 /// Maximum number of packets of one attacker.
 const PACKETS_MAX: f64 = 12_000.0;
 
-/// Maximum duration of a flood, in seconds.
+/// Maximum duration of an attack at a high rate, in seconds.
 const FLOOD_MAX_S: f64 = 10.0;
 
-/// Adds attackers to about half of all worlds.
+/// Adds attackers to about half of the worlds.
 pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, ELEMENT));
     if !dice.happens(0.5) {
@@ -37,8 +37,8 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Draws an attacker that sends noise while calls are offered, at most as much as the proxies can
-/// drop.
+/// Draws an attacker that sends messages that belong to no call, for as long as calls are offered.
+/// The rate is at most what the proxies can drop.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let dearest_us = world.proxies.iter().map(Proxy::noise_us).fold(1.0, f64::max);
     let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us;
@@ -75,7 +75,8 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
-/// Enables the feature of the attacked proxy that the attack is to affect, if it is not enabled.
+/// Enables the feature of the attacked proxy at which the attack is aimed, if the feature is not
+/// enabled.
 fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;

@@ -14,7 +14,7 @@ use crate::timeline::{ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::counted;
 
-/// All servers, by their indices in the topology.
+/// All servers of a run, in the order of the topology.
 pub(super) struct Servers<'p> {
     program: &'p Path,
     folder: &'p Path,
@@ -22,51 +22,51 @@ pub(super) struct Servers<'p> {
     processes: Vec<ServerProcess>,
 }
 
-/// The process of a server and its files.
+/// A server of a run, with its current process and the counts of its previous processes.
 struct ServerProcess {
     process: Option<Tidegate>,
     stalls: Stalls,
     address: SocketAddr,
     targets: Vec<SocketAddr>,
-    /// Folder of the server's key, which is kept when the process ends.
+    /// Folder of the server's secret key. A restarted process uses the same folder.
     state_dir: TempDir,
     past: NodeOutcome,
     cpu: Duration,
-    /// Number of processes so far.
+    /// Number of processes that were started for this server.
     lives: u64,
 }
 
-/// An action on a server.
+/// A fault, or the end of a fault, of the server with the given index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Kills the process immediately.
+    /// Kills the process of the server immediately.
     Kill(usize),
-    /// Starts the process again at the same address.
+    /// Starts the process of the server again, at the same address.
     Start(usize),
-    /// Stops the process temporarily, until this time after the start of the load.
+    /// Suspends the process of the server until the given time after the start of the load.
     Stop(usize, Duration),
-    /// Ends the stalls that last until this time. The process continues unless another stall lasts
-    /// longer.
+    /// Ends the stalls of the server that last until the given time. The process continues unless a
+    /// longer stall is in progress.
     Continue(usize, Duration),
 }
 
-/// The stalls of a process, which may overlap. The process is stopped until the last one ends, as
-/// in simulated time.
+/// The stalls of a process, which may overlap. The process is suspended until all of them have
+/// ended, as in simulated time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stalls {
-    /// End of the last stall, or `None` while the process is not stopped.
+    /// End of the stall that ends last, or `None` while the process is not suspended.
     until: Option<Duration>,
 }
 
 impl Stalls {
-    /// Begins a stall. Returns whether the process has to be stopped.
+    /// Begins a stall that lasts until `until`. Returns whether the process must now be suspended.
     fn begin(&mut self, until: Duration) -> bool {
         let was_stopped = self.until.is_some();
         self.until = self.until.max(Some(until));
         !was_stopped
     }
 
-    /// Ends the stalls that last until `at`. Returns whether the process has to continue.
+    /// Ends the stalls that last until `at`. Returns whether the process must now continue.
     fn end(&mut self, at: Duration) -> bool {
         let is_over = self.until.is_some_and(|until| until <= at);
         if is_over {
@@ -81,7 +81,8 @@ impl Stalls {
 }
 
 impl<'p> Servers<'p> {
-    /// Starts all servers of `run`, each after its targets. Their files go into `folder`.
+    /// Starts all servers of `run`. A server is started after its next hops. The configurations of
+    /// the servers are written into `folder`.
     pub fn start(
         program: &'p Path,
         folder: &'p Path,
@@ -121,7 +122,7 @@ impl<'p> Servers<'p> {
         self.processes[place].address
     }
 
-    /// Samples all servers that can answer.
+    /// Adds the counts of all servers that run and are not suspended to `timeline`.
     pub fn sample(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
         for (place, server) in self.processes.iter().enumerate() {
             if let Some(process) = server.process.as_ref().filter(|_| !server.stalls.is_stopped()) {
@@ -132,8 +133,8 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    /// Applies a step to a server. Does nothing if the step needs a server that is up and the
-    /// server is down, or if the step starts a server that is up.
+    /// Applies a step to its server. A step other than [`Step::Start`] has no effect on a server
+    /// that is down. [`Step::Start`] has no effect on a server that is up.
     pub fn apply(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Kill(place) => self.processes[place].end(Tidegate::kill),
@@ -157,7 +158,7 @@ impl<'p> Servers<'p> {
         }
     }
 
-    /// Stops all servers. Returns the counts of each server, and the CPU time of all servers
+    /// Stops all servers. Returns the counts of each server, and the CPU time that all servers used
     /// together.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
         for server in &mut self.processes {
@@ -167,7 +168,7 @@ impl<'p> Servers<'p> {
         Ok((self.processes.into_iter().map(|server| server.past).collect(), cpu))
     }
 
-    /// Starts the process of a server.
+    /// Starts a process for `server`, the server at index `place`.
     fn run(&self, place: usize, server: &mut ServerProcess) -> Result<(), String> {
         let state_dir = Some(server.state_dir.path());
         let text = self.run.configuration(place, state_dir, server.address, &server.targets);
@@ -182,7 +183,7 @@ impl<'p> Servers<'p> {
 }
 
 impl ServerProcess {
-    /// Adds the counts of the process to those of the server, and ends the process with `how`.
+    /// Ends the process with the function `how`. Before, adds its counts to those of the server.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
         // A stopped process cannot answer `/status`, and its counts would be lost.

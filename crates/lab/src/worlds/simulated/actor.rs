@@ -1,22 +1,21 @@
-//! The cores in a simulated network.
+//! The nodes in a simulated network.
 
 use tidegate_agent::{Answerer, Caller};
 use tidegate_server::assembly::Connected;
 use tidegate_transport::Streams;
 use tidegate_world::{Core, delegate};
 
-/// A core in a simulated network.
+/// A node in a simulated network.
 pub(super) enum Actor {
-    /// Callers of one server.
+    /// A group of callers that call one server.
     Caller(Box<Streams<Caller>>),
-    /// A server.
     Server(Connected),
-    /// An answerer.
     Answerer(Box<Streams<Answerer>>),
 }
 
 impl Actor {
-    /// Returns whether it reads from streams now. Agents always do.
+    /// Returns whether the node currently reads from its TCP connections. Callers and answerers
+    /// always read.
     pub fn reads_streams(&self) -> bool {
         match self {
             Self::Server(server) => server.reads_streams(),

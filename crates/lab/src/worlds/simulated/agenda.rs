@@ -1,5 +1,4 @@
-//! Plans a run in a simulated network: the times of its samples, and the starts and ends of its
-//! faults.
+//! Plans a run in a simulated network: the times of the samples, and the starts and ends of faults.
 
 use std::time::Duration;
 
@@ -11,15 +10,15 @@ use crate::network::{Endpoint, Trouble, Way};
 /// An action at a planned time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Takes a sample.
+    /// Samples the counts of all nodes.
     Sample,
     /// Starts or ends a fault.
     Fault(Fault),
 }
 
 /// Returns the actions until `end` with their times, in order. At the same time, ends of faults
-/// come first, then starts of faults, then the sample. `nodes_of` returns the nodes at an end of a
-/// link.
+/// come first, then starts of faults, then the sample. `every` is the interval between samples.
+/// `nodes_of` returns the nodes to which an endpoint of a link or fault refers.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
@@ -39,7 +38,7 @@ pub(super) fn agenda(
     actions.into_iter().map(|(at, _, action)| (at, action)).collect()
 }
 
-/// Returns the start and the end of a fault at its nodes.
+/// Returns the actions that start `fault`, and the actions that end it.
 fn pair(
     fault: &network::Fault,
     nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,
@@ -70,7 +69,7 @@ fn pair(
     }
 }
 
-/// Returns every pair of nodes between which packets travel in this direction.
+/// Returns every pair of nodes to whose packets `way` applies, as sender and receiver.
 pub(super) fn pairs(
     way: Way,
     nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,

@@ -1,8 +1,8 @@
-//! Counts the open transactions that each new transaction meets at its server.
+//! Counts the open transactions at a server at the time of each new transaction.
 //!
 //! Paper 003 §VI: "The occupancy for a transaction assigned to a server is the number of
-//! transactions already being handled by" it when it is assigned. INVITEs and BYEs count, from the
-//! time they are first sent to the server until their final response comes back.
+//! transactions already being handled by" the server at that time. INVITEs and BYEs count, from
+//! their first transmission to the server until the server sends the final response.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,36 +10,38 @@ use std::ops::Range;
 use tidegate_sip::{Method, Scan, ScanStart};
 use tidegate_world::Timestamp;
 
-/// Index of the last element of the histogram. This element also counts all larger occupancies.
+/// Index of the last element of the histogram. This element also counts all larger numbers.
 const OCCUPANCY_MAX: usize = 1000;
 
-/// The transactions that are open at some servers.
+/// The open transactions at servers, and a histogram of their number at each new transaction.
 pub(super) struct Occupancy {
-    /// The time in which new transactions count.
+    /// The time in which new transactions are counted in the histogram.
     measured: Range<Timestamp>,
-    /// Open transactions of each party (the callers, each server, the answerers), or `None` for a
-    /// party whose transactions do not count.
+    /// Open transactions of each party: the callers, each server, the answerers. `None` for a party
+    /// whose transactions are not counted.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }
 
-/// A Call-ID and a method. Agents here send one INVITE and one BYE in a call.
+/// A transaction, identified by Call-ID and method. Agents in simulated time send one INVITE and
+/// one BYE in a call.
 type Transaction = (Box<[u8]>, Method);
 
 impl Occupancy {
-    /// Creates the counter for the parties for which `watched` is true, and for transactions
-    /// assigned in the time `measured`.
+    /// Creates an empty histogram. `watched` says for each party whether its transactions are
+    /// counted. New transactions are counted in the time `measured`.
     pub fn new(watched: impl IntoIterator<Item = bool>, measured: Range<Timestamp>) -> Self {
         let open = watched.into_iter().map(|is| is.then(HashSet::new)).collect();
         Self { measured, open, counts: Vec::new() }
     }
 
-    /// Returns the histogram: element n is the number of new transactions that met n open ones.
+    /// Returns the histogram. Element n is the number of new transactions that found n open
+    /// transactions at their server.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// Records a message from one party to another.
+    /// Records a message from the party `from` to the party `to`.
     pub fn sent(&mut self, now: Timestamp, from: usize, to: usize, scan: &Scan<'_>) {
         if !matches!(scan.cseq_method, Method::Invite | Method::Bye) {
             return;

@@ -1,4 +1,4 @@
-//! Builds the network of a run, and runs it.
+//! Builds the simulated network of a run, and simulates the run.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,22 +29,22 @@ use crate::timeline::{CallersReading, ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::{agents, counted};
 
-/// Longest time between two checks whether the run was cancelled.
+/// Maximum simulated time between two checks whether the run was cancelled.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The network of a run, with all its nodes.
+/// The simulated network of a run, with all its nodes.
 pub(super) struct Stage<'p> {
     run: &'p RunSpec,
     network: Network<Actor, Traffic>,
-    /// The servers, by their indices in the topology.
+    /// The servers, in the order of the topology.
     servers: Vec<ServerNode>,
-    /// The callers, each with the index of the server that it calls among the topology's entries.
+    /// The callers. Each has the index of the called server among those to which callers send.
     callers: Vec<(usize, NodeId)>,
     answerers: Vec<NodeId>,
     timeline: Timeline,
 }
 
-/// A server of the topology: its node, and the counts of its processes.
+/// A server of the topology, with its node in the network and the counts of its processes.
 struct ServerNode {
     node: NodeId,
     place: usize,
@@ -52,16 +52,16 @@ struct ServerNode {
     config: Config,
     pool: Pool,
     disturbance: Option<Disturbance>,
-    /// Instruments of the current process, or `None` while there is none.
+    /// The counters of the current process, or `None` while the server is down.
     instruments: Option<Instruments>,
-    /// Counts of the earlier processes.
+    /// The counts of the processes that have ended.
     past: NodeOutcome,
-    /// Number of processes so far.
+    /// Number of processes that were started for this server.
     lives: u64,
 }
 
 impl<'p> Stage<'p> {
-    /// Builds the network. The configurations of its servers go into `folder`.
+    /// Builds the network of `run`. The configurations of the servers are written into `folder`.
     pub fn new(run: &'p RunSpec, folder: &Path) -> Result<Self, String> {
         let seed = Seed(run.seed);
         let conditions = &run.conditions;
@@ -140,7 +140,7 @@ impl<'p> Stage<'p> {
         Ok(stage)
     }
 
-    /// Runs the network to the end of the run.
+    /// Simulates the run to its end, or until `cancelled` becomes true.
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let run = self.run;
         let end = agents::lasts(run);
@@ -163,12 +163,12 @@ impl<'p> Stage<'p> {
         Ok(())
     }
 
-    /// Returns the number of packets delivered.
+    /// Returns the number of packets that were delivered to a node.
     pub fn deliveries(&self) -> u64 {
         self.network.summary().delivered
     }
 
-    /// Returns the outcome. The timeline goes into `folder`.
+    /// Returns the outcome of the run. Its timeline is written into `folder`.
     pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
         let end = Timestamp::ZERO + agents::lasts(self.run);
         let sources = || self.callers.iter().map(|&(_, node)| self.caller(node).stats());
@@ -219,8 +219,7 @@ impl<'p> Stage<'p> {
         })
     }
 
-    /// Returns the nodes at an end of a link, or no nodes if the end has an index that does not
-    /// exist.
+    /// Returns the nodes to which `endpoint` refers. Returns no nodes if its index does not exist.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
@@ -238,7 +237,7 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// Takes a sample of all nodes.
+    /// Adds the counts of all nodes to the timeline.
     fn sample(&mut self, at: Duration) {
         for (place, server) in self.servers.iter().enumerate() {
             if let Some(instruments) = &server.instruments {
@@ -274,7 +273,7 @@ impl<'p> Stage<'p> {
 }
 
 impl ServerNode {
-    /// Starts a server that has no state.
+    /// Starts a new process of the server, without the state of previous processes.
     fn start(&mut self, seed: Seed) -> Actor {
         // Each server draws its own numbers. They differ after each restart, so that the new
         // process does not mistake the branches of the previous one for its own.
@@ -292,7 +291,7 @@ impl ServerNode {
         Actor::Server(part.connected(self.pool.clone()))
     }
 
-    /// Adds the counts of a process that has ended to [`past`](ServerNode::past).
+    /// If a process is running, ends it and adds its counts to [`past`](ServerNode::past).
     fn end(&mut self, now: Timestamp) {
         if let Some(instruments) = self.instruments.take() {
             let added = self.past.add(&Value::Object(instruments.read(now)));
@@ -301,18 +300,19 @@ impl ServerNode {
     }
 }
 
-/// The kinds of nodes. The address of a node is 10.0.KIND.x, except for the second and further
-/// sources that call a server.
+/// Third byte of the address of a server: 10.0.0.x.
 const SERVERS: u8 = 0;
+/// Third byte of the address of an answerer: 10.0.1.x.
 const ANSWERERS: u8 = 1;
+/// Third byte of the address of the first source of calls to each server: 10.0.2.x.
 const CALLERS: u8 = 2;
 
 const SIP_PORT: u16 = 5060;
 
-/// Time to live of an answer of the resolver.
+/// Time to live of a DNS answer in the simulated network.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// Returns the name of the server or answerer with that index.
+/// Returns the host name of the server or answerer with the index `index`.
 fn host(kind: u8, index: usize) -> String {
     let what = if kind == SERVERS { "server" } else { "answerer" };
     format!("{what}-{}.example", index + 1)
@@ -322,8 +322,8 @@ fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
     (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
 }
 
-/// Returns the address of one of the sources that call a server. `index` is the index of the server
-/// in [`entries`](crate::topology::Topology::entries).
+/// Returns the address of the source number `source` of the calls to one server. `index` is the
+/// index of the server in [`entries`](crate::topology::Topology::entries).
 fn caller_address(index: usize, source: usize) -> SocketAddr {
     match source {
         0 => addresses(CALLERS).nth(index).expect("there are not so many entries"),
@@ -336,20 +336,20 @@ fn caller_address(index: usize, source: usize) -> SocketAddr {
     }
 }
 
-/// Adds a core at `at`, where it also accepts connections.
+/// Adds a node with the core `core` to the network. The node also accepts TCP connections at `at`.
 fn add(network: &mut Network<Actor, Traffic>, at: SocketAddr, core: Actor) -> NodeId {
     let node = network.add(&[at], core);
     network.listen(node, Transport::Tcp, at);
     node
 }
 
-/// Wraps the core of an agent so that it can use connections.
+/// Adds connection handling (for TCP) to the core of a caller or answerer.
 fn connected<C: Core>(core: C, pool: &Pool) -> Box<Streams<C>> {
     Box::new(Streams::new(core, ConnectionLimits::default(), pool.clone()))
 }
 
-/// Returns the configuration of the server at index `place`. Its text is stored in `folder`, and is
-/// parsed as a server process would parse it.
+/// Returns the configuration of the server at index `place`. Its text is written into `folder` and
+/// parsed in the same way as in a server process.
 fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, String> {
     let topology = &run.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");
@@ -371,8 +371,7 @@ fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, S
     Config::parse(Path::new(&file), text.as_bytes()).map_err(|wrong| wrong.to_string())
 }
 
-/// Returns the counter of the messages of `run`. Callers come first, then the servers, then the
-/// answerers.
+/// Creates the message counter for `run`. The order of the parties is callers, servers, answerers.
 fn traffic(run: &RunSpec) -> Traffic {
     let topology = &run.conditions.topology;
     let servers = topology.nodes().iter().map(|node| node.name.clone());

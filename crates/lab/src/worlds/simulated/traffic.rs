@@ -1,5 +1,5 @@
-//! Counts the traffic in a simulated network: messages by kind, sender and receiver, and the calls
-//! that were set up completely.
+//! Counts the messages in a simulated network by kind, sender and receiver, and the calls whose
+//! set-up was completed by the ACK.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,9 +12,10 @@ use tidegate_world::{Flow, Timestamp};
 use super::occupancy::Occupancy;
 use crate::outcome::MessageCount;
 
-/// Counts of all messages.
+/// The counts of all messages in a simulated network.
 pub(super) struct Traffic {
-    /// Names of the parties: all callers together, each server, and all answerers together.
+    /// Names of the parties. All callers together are one party, as are all answerers together.
+    /// Each server is a party.
     endpoints: Vec<String>,
     addresses: BTreeMap<SocketAddr, usize>,
     flows: BTreeMap<(usize, usize, Kind), Counted>,
@@ -22,7 +23,6 @@ pub(super) struct Traffic {
     occupancy: Occupancy,
 }
 
-/// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     /// The status of a response, or 0 for a request.
@@ -36,28 +36,28 @@ struct Counted {
     lost: u64,
 }
 
-/// A tracker of calls from their first INVITE to the ACK that reaches the answerer.
+/// Tracks calls from their first INVITE until their ACK reaches the answerer.
 pub(super) struct SetUp {
     callers: usize,
     answerers: usize,
     limits: Limits,
-    /// The calls whose INVITE may still be retransmitted. `order` has them in the order of their
-    /// start.
+    /// The calls whose INVITE may still be retransmitted, by Call-ID. `order` has the same calls in
+    /// the order of their start.
     calls: HashMap<Box<[u8]>, Begun>,
     order: VecDeque<(Timestamp, Box<[u8]>)>,
     good: u64,
 }
 
-/// Limits that say which calls count.
+/// The conditions under which a call is counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Earliest start of a call that counts.
+    /// Earliest start of a call that is counted.
     pub from: Timestamp,
-    /// Latest start of a call that counts.
+    /// Latest start of a call that is counted.
     pub to: Timestamp,
-    /// Longest set-up delay of a call that counts.
+    /// Longest set-up delay of a call that is counted.
     pub deadline: Duration,
-    /// Time for which a call may retransmit its INVITE, from the first transmission on.
+    /// Time from the first INVITE of a call in which the INVITE may be retransmitted.
     pub repeats: Duration,
 }
 
@@ -68,7 +68,8 @@ struct Begun {
 }
 
 impl SetUp {
-    /// Creates the counter of calls from the party `callers` to the party `answerers`.
+    /// Creates a tracker of calls from the party with the index `callers` to the party with the
+    /// index `answerers`.
     pub fn new(callers: usize, answerers: usize, limits: Limits) -> Self {
         let (calls, order) = Default::default();
         Self { callers, answerers, limits, calls, order, good: 0 }
@@ -96,28 +97,28 @@ impl SetUp {
 }
 
 impl Traffic {
-    /// Creates the counts of messages between parties with these names.
+    /// Creates counts that are 0. `endpoints` are the names of the parties.
     pub fn new(endpoints: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
         Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
-    /// Records that `address` belongs to the party at this index.
+    /// Records that `address` belongs to the party with the index `endpoint`.
     pub fn name(&mut self, address: SocketAddr, endpoint: usize) {
         self.addresses.insert(address, endpoint);
     }
 
-    /// Returns the number of calls whose ACK reached the answerer in time, or `None` if these calls
-    /// are not counted.
+    /// Returns the number of calls whose ACK reached the answerer in time, or `None` if calls are
+    /// not tracked up to the ACK.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
     }
 
-    /// Returns the counts of [`Occupancy`].
+    /// Returns the histogram of open transactions (see [`Occupancy`]).
     pub fn occupancy(&self) -> &[u64] {
         self.occupancy.counts()
     }
 
-    /// Returns the counts of messages, by kind, sender and receiver.
+    /// Returns the numbers of messages by kind, sender and receiver.
     pub fn flows(&self) -> Vec<MessageCount> {
         let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| MessageCount {
             from: self.endpoints[from].clone(),
@@ -129,7 +130,8 @@ impl Traffic {
         self.flows.iter().map(flow).collect()
     }
 
-    /// Returns the count for a packet on this flow, as its sender sees the flow.
+    /// Returns the counts of one kind of message between the two ends of `flow`. `flow` is given
+    /// from the side of the sender.
     fn counted(&mut self, flow: Flow, kind: Kind) -> Option<&mut Counted> {
         let from = *self.addresses.get(&flow.local)?;
         let to = *self.addresses.get(&flow.remote)?;
@@ -190,7 +192,8 @@ impl Kind {
     }
 }
 
-/// Formats the kind, as in `INVITE` or `180 INVITE`. Unknown names are `other`.
+/// Formats the kind of a message, such as `INVITE` or `180 INVITE`. A message without a
+/// known method is `other`.
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.status, self.method) {
