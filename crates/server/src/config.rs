@@ -1,8 +1,8 @@
 //! The configuration: a TOML file, accepted or rejected as a whole.
 //!
-//! Unknown keys, wrong types, impossible values and contradictions are errors, and no process
-//! starts with such a configuration. The reader reports as many errors at once as possible, each
-//! with its place and remedy. If there is an error, it returns no [`Config`].
+//! Unknown keys, wrong types, impossible values and contradictions are errors. The reader reports
+//! as many errors at once as possible, each with its place in the file and a remedy. A file with an
+//! error yields no [`Config`], and no process starts with it.
 
 mod accept_any;
 mod address;
@@ -92,53 +92,54 @@ pub struct Config {
     pub server: Server,
     /// The settings of the admin interface.
     pub admin: Admin,
-    /// The name servers that Tidegate asks. If the list is empty, Tidegate asks the name servers of
-    /// the machine.
+    /// The DNS servers that Tidegate asks. If the list is empty, Tidegate asks the DNS servers of
+    /// `/etc/resolv.conf`.
     pub name_servers: Vec<SocketAddr>,
-    /// The addresses where SIP arrives, at least one.
+    /// The addresses at which Tidegate receives SIP messages. There is at least one.
     pub listen: Vec<Listen>,
-    /// The limits and waiting times of connections.
+    /// The limits and timeouts of TCP, TLS and WebSocket connections.
     pub connections: Connections,
     /// The pools of back ends, at least one.
     pub pool: Vec<Pool>,
     /// The routes of requests outside any dialog. There is always at least one: if the file has no
     /// `[[route]]`, one route sends all requests to the only pool.
     pub route: Vec<Rule>,
-    /// Users, and the contacts where they are reached.
+    /// The users that Tidegate knows, each with the contacts at which the user is reached.
     pub user: Vec<User>,
     /// The settings of overload control.
     pub overload: Overload,
-    /// The slower server to emulate, if any.
+    /// The slower server that Tidegate emulates in experiments, if configured.
     pub emulate: Option<Emulate>,
 }
 
 impl Config {
-    /// Returns whether any back end has a host name or a domain, which has to be resolved.
+    /// Returns whether any back end is configured by a host name or domain, which the DNS must
+    /// resolve.
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Backend| backend.endpoint.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
     }
 
-    /// Returns the transport by which the servers of a pool are reached.
+    /// Returns the transport over which Tidegate reaches the servers of `pool`.
     pub(crate) fn transport(&self, pool: &Pool) -> Transport {
         let of_listener = || Some(self.listen.get(pool.listener?)?.transport);
         let given = pool.transport.or_else(of_listener);
         given.unwrap_or_else(|| usual_transport(self.listen.iter().map(|l| l.transport)))
     }
 
-    /// Returns whether peers or Tidegate can open connections.
+    /// Returns whether any listener uses a transport with connections, such as TCP.
     pub fn has_streams(&self) -> bool {
         self.listen.iter().any(|listen| listen.transport.is_reliable())
     }
 
-    /// Returns the addresses of back ends that are configured by address.
+    /// Returns the addresses of the back ends that are configured by IP address, not by name.
     pub fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let backends = self.pool.iter().flat_map(|pool| &pool.backends);
         backends.filter_map(|backend| backend.endpoint.address())
     }
 
-    /// Reads the configuration file at `path`, and the files that it names. Also returns the
-    /// content of the configuration file.
+    /// Reads the configuration file at `path`, and the certificate and key files named in it. Also
+    /// returns the bytes of the configuration file.
     ///
     /// # Errors
     /// Returns the errors in these files, or the error of reading the configuration file.
@@ -157,8 +158,8 @@ impl Config {
         document::read(path)
     }
 
-    /// Reads `bytes`, the content of the file `path`. Does not open the file: `path` is for
-    /// messages, and a reload reads that file.
+    /// Parses `bytes`, the content of the configuration file `path`, without opening the file. The
+    /// path appears in error messages and becomes [`Config::path`].
     ///
     /// # Errors
     /// Returns all errors in the file.
@@ -172,16 +173,16 @@ impl Config {
     }
 }
 
-/// Returns the transport to the back ends of a pool without a configured transport. It is UDP if
-/// any of `listeners`, the transports of all listeners, is UDP. Otherwise it is the transport of
-/// the first listener without WebSockets, or UDP if there is none.
+/// Returns the default transport to back ends. `listeners` are the transports of all listeners. The
+/// default is UDP if a listener uses UDP. Otherwise it is the transport of the first listener that
+/// does not use WebSockets. If all listeners use WebSockets, it is UDP.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);
     if listeners.any(|other| other == Transport::Udp) { Transport::Udp } else { first }
 }
 
-/// Returns the configuration, or `None` if an error was reported.
+/// Reads the configuration from `document`. Returns `None` if an error was reported.
 fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
@@ -245,7 +246,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     draft.finish()
 }
 
-/// Returns the parameters of key rotation, or `None` if an error was reported.
+/// Returns the settings of key rotation in `[server]`, or `None` if an error was reported.
 fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
     let rotate_h = draft.key_rotate_h.as_ref()?;
     let settle = *draft.key_settle_s.as_ref()?.get_ref();

@@ -1,4 +1,4 @@
-//! Addresses in a configuration: of sockets, networks, servers, hosts.
+//! Reads the addresses of sockets, networks, servers and hosts in a configuration.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -100,7 +100,7 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     }
 }
 
-/// Returns the address in the form of a URI: IPv6 in brackets.
+/// Returns the address as the host of a URI: an IPv6 address in brackets.
 pub(super) fn in_uri(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(v4) => v4.to_string(),
@@ -113,7 +113,8 @@ pub(super) fn unbracketed(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
 
-/// Reads an address to which a packet can be sent. The default port is 5060.
+/// Reads the IP address and port of a SIP peer to which Tidegate can send. The default port is
+/// 5060.
 pub(super) fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) if !text.starts_with('[') => {
@@ -160,8 +161,8 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     }
 }
 
-/// Rejects an IPv4 address in IPv6 form. A socket has one address family, so no arriving packet
-/// would match the address.
+/// Rejects an IPv4-mapped IPv6 address such as `::ffff:192.0.2.1`. A socket has one address family,
+/// so no arriving packet would match the address.
 fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
     match ip.to_canonical() {
         v4 if v4 != ip => {

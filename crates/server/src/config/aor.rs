@@ -12,7 +12,7 @@ use super::shape::Wrong;
 /// Maximum length of a contact, in bytes.
 const CONTACT_MAX: usize = 512;
 
-/// An address of record.
+/// An address of record: the SIP URI under which a user is known (RFC 3261 §6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aor {
     /// The key by which look-ups find the user.

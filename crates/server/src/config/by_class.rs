@@ -15,10 +15,11 @@ use super::shape::Real;
 /// A time in microseconds: one number for all classes of message, or a table by class.
 pub struct ByClass;
 
-/// Bounds in microseconds. The maximum is an hour, which is more than any message needs.
+/// The bounds of a time in microseconds. The maximum is an hour, which is more than any message
+/// needs.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);
 
-/// The key whose value applies to every class without a key of its own.
+/// The key whose value applies to every message class without a key of its own.
 const DEFAULT: &str = "default";
 
 impl Shape for ByClass {

@@ -3,19 +3,19 @@
 //!
 //! There are five kinds, which the reader distinguishes by their tables:
 //!
-//! - a whole configuration. The shards apply only its pools and routes;
-//! - `[duty]`, the administrative state of a back end;
-//! - `[call]`, a query for a call;
-//! - `found`, the servers of domains;
-//! - `[overload]`, the laws.
+//! - a whole configuration, of which the shards apply only the pools and routes;
+//! - `[duty]`, which sets the administrative state of a back end;
+//! - `[call]`, which asks for the call table entries of a call;
+//! - `[[found]]`, which lists the servers of domains that the DNS has returned;
+//! - `[overload]`, which changes the laws of overload control.
 //!
-//! A command about laws is the text of the table `[overload]`. It can change the law (`law` and
-//! `[overload.params]`) and the shadow law (`[overload.shadow]`) while calls are served. It may
-//! omit keys that do not change. Any other key in the command must have its current value, because
-//! a different value needs a restart.
+//! An operator who changes laws sends keys of the table `[overload]`. These keys can change the law
+//! (`law` and `[overload.params]`) and the shadow law (`[overload.shadow]`) while calls are served.
+//! The operator may omit keys that do not change. Any other key must have its current value,
+//! because a different value needs a restart. The command that the shards get contains the complete
+//! laws.
 //!
-//! The reader of the configuration also reads commands, and reports the same errors. Shards get the
-//! resulting laws as a whole, including the keys that do not change.
+//! The reader of the configuration also reads commands, and reports the same errors.
 
 mod asked;
 mod json;
@@ -104,18 +104,18 @@ pub enum Command {
     AdminState(String, AdminState),
     /// Apply the pools and routes of this configuration.
     Reload(Box<Config>),
-    /// Use these servers, which the DNS lists for domains in pools.
+    /// Use these servers as back ends. The DNS lists them for the domains in pools.
     Found(Found),
-    /// Publish the entries of the call with this Call-ID in the call table.
+    /// Publish the call table entries of the call with this Call-ID.
     Call(String),
 }
 
-/// The laws to install.
+/// The laws of overload control that a command installs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Laws {
-    /// The law that decides.
+    /// The law that decides which new work is admitted.
     pub law: Values,
-    /// The shadow law.
+    /// The shadow law, whose decisions are recorded but have no effect.
     pub shadow: Option<Values>,
 }
 
@@ -134,11 +134,12 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// Reads a command to a shard. It is the result of [`text`], [`admin_state_text`], [`call_text`] or
-/// [`Found::text`], or the text of a configuration.
+/// Reads a command to a shard: the text that [`text`], [`admin_state_text`], [`call_text`] or
+/// [`Found::text`] returned, or the text of a configuration.
 ///
 /// # Errors
-/// Returns an error when the command is invalid. This happens only if another version wrote it.
+/// Returns an error when the command is invalid. This happens only if another version of Tidegate
+/// wrote the command.
 pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
     let path = Path::new("order");
     let document = Document::parse(path, text)?;
@@ -187,15 +188,15 @@ fn given_call(document: &Document<'_>) -> Result<Command, Diagnostics> {
     }
 }
 
-/// Returns the command that asks the shards for the entries of a call.
+/// Returns the command that asks the shards for the call table entries of a call.
 pub fn call_text(call_id: &str) -> String {
     // JSON and TOML write strings alike, except that TOML escapes DEL.
     let quoted = Value::from(call_id).to_string().replace('\u{7f}', "\\u007f");
     format!("[call]\ncall_id = {quoted}\n")
 }
 
-/// Returns the command that sets the administrative state of a back end: `enable`, `drain` or
-/// `disable`. [`given`] checks the word.
+/// Returns the command that sets the administrative state of the back end `backend`. `admin_state`
+/// is `enable`, `drain` or `disable`. [`given`] rejects any other word.
 pub fn admin_state_text(backend: &str, admin_state: &str) -> String {
     format!("[duty]\nbackend = {}\nduty = {}\n", Value::from(backend), Value::from(admin_state))
 }

@@ -10,8 +10,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin, Snippet};
 /// Maximum number of diagnostics kept for one configuration. Further ones are only counted.
 const KEPT_MAX: usize = 50;
 
-/// The errors of one configuration, in the order of its text. If there are many, only the first
-/// that the reader found are included.
+/// The errors in one TOML file, in the order of their places in the file. Only the first 50 errors
+/// that the reader found are included. Further errors are only counted.
 ///
 /// `Display` writes plain text. [`render`](Self::render) can use colours.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl Diagnostics {
         self.list.len() + self.omitted
     }
 
-    /// Returns the diagnostics as text for a terminal. If `colour` is true, the text has colours.
-    /// It ends with a newline.
+    /// Returns the diagnostics as text for a terminal, with colours if `colour` is true. The text
+    /// ends with a newline.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
@@ -69,8 +69,8 @@ impl std::error::Error for Diagnostics {}
 struct Diagnostic {
     /// The title: one line, without a full stop.
     title: String,
-    /// The wrong text first, then any text that contradicts it. Empty if the error has no place in
-    /// the text, because something is missing or the file cannot be read.
+    /// The places in the file to show, each with a label: first the wrong text, then any text that
+    /// it contradicts. Empty if something is missing or the file cannot be read.
     spots: Vec<(Range<usize>, String)>,
     /// The remedy for the error.
     help: String,
@@ -190,8 +190,8 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// Returns whether one of two names begins with the other, and the shorter one is long enough to
-/// have the same meaning.
+/// Returns whether one of two names begins with the other, and the shorter one has at least three
+/// characters.
 fn is_form_of(written: &str, name: &str) -> bool {
     const COMMON_MIN: usize = 3;
     (written.starts_with(name) || name.starts_with(written))

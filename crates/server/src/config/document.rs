@@ -9,11 +9,11 @@ use toml::de::DeTable;
 
 use super::diagnostic::{Diagnostics, Report};
 
-/// Maximum number of bytes in a file.
+/// The maximum size of a TOML file, in bytes.
 pub(crate) const FILE_MAX: usize = 32 << 20;
 
-/// Returns the bytes of the file at `path`. If the file is too long, returns only as many bytes as
-/// [`Document::parse`] needs to reject it.
+/// Reads the file at `path`, but at most one byte more than `FILE_MAX`. This is enough for
+/// [`Document::parse`] to reject a file that is too long.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read.
@@ -78,7 +78,8 @@ impl<'i> Document<'i> {
         self.table.get_ref()
     }
 
-    /// Returns the diagnostics of this file. `report` must not be empty.
+    /// Converts the errors in `report` to [`Diagnostics`] that show the text of this file. At least
+    /// one error must have been reported.
     pub fn refuse(&self, report: Report) -> Diagnostics {
         report.into_diagnostics(&self.path, self.text)
     }

@@ -1,10 +1,11 @@
 //! Domains in pools: the servers that the DNS lists for them become back ends.
 //!
 //! The first shard queries the DNS, and records the servers of a domain in its [`Service`]. When
-//! the servers change, the main thread sends [them](Found) to all shards as a command. Each shard
-//! then reloads its pools with one back end for each server. Recordings contain all commands, and
-//! so the servers too. A server that appears, disappears or changes its weight is treated like a
-//! change of the configuration. Calls at a removed server stay there until they end.
+//! the servers change, the main thread sends [the new servers](Found) to all shards as a command.
+//! Each shard then reloads its pools with one back end for each server. Recordings contain all
+//! commands, and therefore also the servers. A server that appears, disappears or changes its
+//! weight is treated like a change of the configuration. Calls at a removed server stay there until
+//! they end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use tidegate_world::{SrvRecord, Transport};
 use super::pool::default_port;
 use super::{Backend, Config, Endpoint, HostPort, Pool};
 
-/// Maximum weight of a server within its domain. Larger weights in SRV records are scaled down to
-/// it.
+/// Maximum weight of a server within its domain. If an SRV record has a larger weight, all weights
+/// of its priority are scaled down.
 const WEIGHT_MAX: u32 = 1000;
 
 /// The servers that the DNS lists for the domains in a configuration.
@@ -56,19 +57,18 @@ impl From<&SrvRecord> for Server {
 }
 
 impl Server {
-    /// Returns host and port, as in the endpoint of a back end that is configured by host name.
+    /// Returns host and port of the server, as in [`Endpoint::Name`].
     fn place(&self) -> HostPort {
         HostPort { host: self.target.clone(), port: self.port }
     }
 
-    /// Returns host and port as text.
     fn label(&self) -> String {
         self.place().to_string()
     }
 }
 
 impl Found {
-    /// Returns the servers of these services, as far as they are known.
+    /// Returns the servers of `services`. Services whose servers are not known yet are left out.
     pub fn of(services: &[Arc<Service>]) -> Self {
         let domain = |service: &Arc<Service>| {
             Some(Domain {
@@ -80,7 +80,7 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
-    /// Reads the text of a command. Returns `None` if the command is of another kind.
+    /// Parses the command that [`text`](Self::text) returns. Returns `None` for any other command.
     pub(crate) fn given(text: &str) -> Option<Self> {
         toml::from_str(text).ok()
     }
@@ -90,7 +90,7 @@ impl Found {
         toml::to_string(self).expect("names and numbers can be written")
     }
 
-    /// Returns a line for each domain whose servers differ from those in `before`.
+    /// Returns a line of text for each domain whose servers differ from those in `before`.
     pub(crate) fn changes_since<'a>(
         &'a self,
         before: &'a Self,
@@ -110,8 +110,8 @@ impl Found {
         })
     }
 
-    /// Returns the configuration with additional back ends: before each domain, one back end for
-    /// each of its servers.
+    /// Returns the configuration with additional back ends. Each server of a domain becomes a back
+    /// end, which is placed before the back end with the domain.
     pub(crate) fn expand(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if self.domains.is_empty() {
@@ -152,9 +152,9 @@ impl Found {
 }
 
 impl Domain {
-    /// Returns one back end for each server. Each is a copy of `backend`, except for name, address,
-    /// weight and priority. `port` is the default port of the transport. A domain without SRV
-    /// records is its own server at this port.
+    /// Returns one back end for each server. Each is a copy of `backend`, the entry of the domain,
+    /// with the name, address, weight and priority of the server. `port` is the default port of the
+    /// transport. A domain without SRV records is its own server at this port.
     fn backends(
         &self,
         backend: &Backend,
@@ -188,10 +188,10 @@ impl Domain {
     }
 }
 
-/// The names of servers. A server has the same name in all pools.
+/// The names of the servers of domains. A server has the same name in all pools.
 struct Names {
     known: BTreeMap<HostPort, String>,
-    /// Names in the configuration. A server gets such a name only from its own entry.
+    /// Names of back ends in the configuration. No other server gets one of these names.
     taken: BTreeSet<String>,
 }
 
@@ -207,10 +207,10 @@ impl Names {
 
     /// Returns the name of a server of `domain`. `backend` is the entry of the domain in the
     /// configuration. If the entry has a name of its own, the domain itself at `port` gets this
-    /// name, and any other server gets this name with host and port. Otherwise a server is named by
-    /// host and port. If the configuration has a back end of that name, the name of the entry is
-    /// put in front. So a name does not depend on the other servers of the domain, and no two back
-    /// ends have the same name.
+    /// name, and any other server gets this name followed by host and port. Otherwise a server is
+    /// named by host and port. If the configuration already contains the new name, the name of the
+    /// entry is added in front. Therefore a name does not depend on the other servers of the
+    /// domain, and no two back ends have the same name.
     fn of_server(
         &mut self,
         server: &Server,
@@ -235,7 +235,7 @@ impl Names {
     }
 }
 
-/// Returns host and port of a back end that is configured by name.
+/// Returns host and port of a back end that is configured by host name, or `None` for any other.
 fn place(backend: &Backend) -> Option<&HostPort> {
     match &backend.endpoint {
         Endpoint::Name(name) => Some(name),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::address::{HostPort, is_host_name, sip_address, unbracketed};
 use super::shape::Wrong;
 
-/// The location of a server.
+/// The location of a server, from the `uri` of a back end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// At an address.
@@ -18,7 +18,7 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the address, if the location is one.
+    /// Returns the address, or `None` if the location is a host name or a domain.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),
@@ -38,7 +38,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Reads a location: `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`. An address
-/// without a port has port 0, until the transport of its pool is known.
+/// without a port gets port 0, which stands for the default port of the pool's transport.
 pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
     let Some((scheme, rest)) = text.split_once(':') else {
         return Err("not a SIP URI".into());

@@ -9,16 +9,16 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// The settings of the pool on which its table `[pool.health]` depends.
+/// The settings of a pool that affect the reading of its table `[pool.health]`.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
     /// The `mode` of the pool, if it could be read.
     pub mode: Option<Mode>,
-    /// True if the rates of the pool are learned from rejections.
+    /// True if Tidegate learns rate limits for the back ends of the pool from their rejections.
     pub learns: bool,
 }
 
-/// Reads the table. Returns `None` when an error was reported.
+/// Reads the table `[pool.health]`. Returns `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Option<Health> {
     let mut table = HealthTable::default();
     if of.learns {

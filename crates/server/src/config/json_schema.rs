@@ -20,7 +20,6 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// Returns the schema of one table.
 fn of_table(table: &'static Table) -> Value {
     let knobs = (table.knobs)();
     let mut properties: Map<_, _> =
@@ -51,7 +50,7 @@ fn of_table(table: &'static Table) -> Value {
     schema
 }
 
-/// Returns the schema of a table that is inside another table.
+/// Returns the schema of an inner table, or of an array of tables if the table can be repeated.
 fn of_inner(table: &'static Table) -> Value {
     let own = of_table(table);
     if !table.is_repeated() {
@@ -82,7 +81,7 @@ fn of_knob(knob: &dyn Documented) -> Value {
     schema
 }
 
-/// Returns a default as JSON.
+/// Converts the default of a key from TOML text to JSON.
 fn default(text: &str) -> Value {
     let value = DeValue::parse(text).expect("a default is TOML: tested for every knob");
     of_toml(value.get_ref())
@@ -99,8 +98,8 @@ fn of_toml(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// Returns the schemas of the parameters of all registry entries. The schema of an entry applies if
-/// the value of `key` is the name of this entry.
+/// Returns the schemas of the parameters of all registry entries. The schema of an entry, such as a
+/// law, applies if `key` has the name of this entry as its value.
 fn of_params<K: Kind>(registry: &Registry<K>, knobs: &[&dyn Documented], key: &str) -> Value {
     let chooser = knobs.iter().find(|knob| knob.name() == key).expect("it is a key of the table");
     let usual = match chooser.absent() {

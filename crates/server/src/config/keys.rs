@@ -1,7 +1,7 @@
-//! Tables whose keys are defined once: [`table!`](crate::config_table) makes a struct from its
+//! Definitions of tables and their keys. [`table!`](crate::config_table) makes a struct from its
 //! keys, [`keys!`](crate::config_keys) binds keys to an existing struct. The reader, the
 //! diagnostics, the writer, the reference, the JSON schema, the summary and the list of keys that
-//! need a restart follow from the definition.
+//! need a restart follow from one definition.
 
 use toml::Spanned;
 
@@ -25,8 +25,8 @@ pub trait Entry<T>: Documented {
     /// invalid or a required key is missing, reports this and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
-    /// Reports the key if the file contains it although it has no effect. The keys in `wrong` could
-    /// not be read.
+    /// Reports the key if the file contains it although it has no effect. Does not report it if the
+    /// effect depends on a key in `wrong`, the keys with missing or invalid values.
     fn check_idle(
         &self,
         section: &Section<'_, '_>,
@@ -35,27 +35,27 @@ pub trait Entry<T>: Documented {
         report: &mut Report,
     );
 
-    /// Returns the value as TOML, or `None` if there is none or it has no effect.
+    /// Returns the value of the key as TOML, or `None` if the key has no value or no effect.
     fn write(&self, target: &T) -> Option<String>;
 
-    /// Returns the default in the same form as [`write`](Self::write), or `None` if the key has
-    /// none.
+    /// Returns the default of the key in the same form as [`write`](Self::write), or `None` if
+    /// there is no default.
     fn default(&self) -> Option<String>;
 }
 
 /// A condition under which a key has an effect.
 pub struct Only<T: 'static> {
-    /// The key on which the effect depends.
+    /// The name of the other key on which the effect depends.
     pub by: &'static str,
-    /// True if the key has an effect in this table.
+    /// Returns whether the key has an effect with these values of the table.
     pub when: fn(&T) -> bool,
     /// The reason why the key has no effect. It is printed as the label of the underlined key.
     pub why: &'static str,
-    /// The remedy. It is printed after "remove it, or".
+    /// An alternative to removing the key. It is printed after "remove it, or".
     pub instead: &'static str,
 }
 
-/// The way to get and set a value in a struct.
+/// Functions that get and set the value of a key in a struct.
 pub struct Place<T, V> {
     /// Returns the value, if there is one.
     pub get: fn(&T) -> Option<V>,
@@ -78,14 +78,14 @@ impl<T: 'static, S: Shape> Key<T, S> {
         Self { knob, place, reload, only: None }
     }
 
-    /// Returns the key with a condition for its effect.
+    /// Adds a condition under which the key has an effect.
     #[must_use]
     pub const fn only(mut self, only: &'static Only<T>) -> Self {
         self.only = Some(only);
         self
     }
 
-    /// Returns the key with this `reload` instead of that of its table.
+    /// Sets when a changed value applies, which may differ from the other keys of the table.
     #[must_use]
     pub const fn reload(mut self, reload: Reload) -> Self {
         self.reload = reload;
@@ -165,7 +165,7 @@ where
 }
 
 impl Section<'_, '_> {
-    /// Reads every key of `T` into `target`. Returns the names of the keys that were wrong.
+    /// Reads every key of `T` into `target`. Returns the names of missing and invalid keys.
     pub fn fill<T: Keys>(&self, target: &mut T, report: &mut Report) -> Vec<&'static str> {
         let mut wrong = Vec::new();
         for entry in T::entries() {
@@ -350,7 +350,7 @@ macro_rules! config_table {
         }
 
         impl $Draft {
-            /// Reads the keys.
+            /// Reads the keys of the table.
             $vis fn read(
                 section: &$crate::config::schema::Section<'_, '_>,
                 report: &mut $crate::config::schema::Report,

@@ -12,9 +12,9 @@ use super::diagnostic::Report;
 
 /// A key of a table and its documentation.
 pub struct Knob<S> {
-    /// The name in the file.
+    /// The name of the key in the file.
     pub name: &'static str,
-    /// The shape of the values of the key.
+    /// The kind of values that the key can have.
     pub shape: S,
     /// The meaning of a missing key.
     pub absent: Absent,
@@ -23,7 +23,7 @@ pub struct Knob<S> {
 }
 
 impl<S: Shape> Knob<S> {
-    /// Returns the value of an absent key, or `None` if it has no default.
+    /// Returns the default of the key, or `None` if the key has no default.
     pub fn default(&self) -> Option<S::Value> {
         let Absent::Default(text) = self.absent else { return None };
         let value = DeValue::parse(text).expect("a default is TOML: tested for every key");
@@ -44,7 +44,7 @@ pub enum Absent {
 
 /// A kind of value, which defines how the value is read, written and described.
 pub trait Shape {
-    /// The type of the values read.
+    /// The Rust type of a value.
     type Value: 'static;
 
     /// Describes a valid value in words that can follow "write", such as `an integer from 1 to 64`.
@@ -71,7 +71,7 @@ pub struct Table {
     pub header: &'static str,
     /// The key of this table in the table above it.
     pub name: &'static str,
-    /// The number of such tables allowed in the table above it.
+    /// The number of times that this table may occur in the table that contains it.
     pub count: RangeInclusive<usize>,
     /// The purpose of the table, in Markdown.
     pub doc: &'static str,
@@ -79,8 +79,8 @@ pub struct Table {
     pub knobs: fn() -> Vec<&'static dyn Documented>,
     /// The tables inside this one.
     pub tables: &'static [&'static Table],
-    /// True if the keys depend on something else, such as a law. Then their reader reports unknown
-    /// keys.
+    /// True if the names of the keys depend on a value in the file, such as the law. The code that
+    /// reads these keys then reports unknown keys.
     pub has_free_keys: bool,
 }
 
@@ -90,7 +90,7 @@ impl Table {
         self.header.starts_with("[[")
     }
 
-    /// Returns the required keys, in the form in which a file contains them.
+    /// Returns the required keys as text for an error message.
     pub fn required(&self) -> String {
         let knobs = (self.knobs)();
         let required = knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
@@ -108,7 +108,7 @@ impl Table {
 /// The time at which a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// At a reload, also for calls that began before.
+    /// At a reload, also for calls that began before the reload.
     Live,
     /// At a reload, for calls that begin after the reload.
     NewCalls,
@@ -128,11 +128,11 @@ impl fmt::Display for Reload {
 
 /// A key of a table without the type of its values, for documentation and tests.
 pub trait Documented: Sync {
-    /// Returns the name in the file.
+    /// Returns the name of the key in the file.
     fn name(&self) -> &'static str;
     /// Describes a valid value.
     fn describe(&self) -> String;
-    /// Returns the meaning of the absence of the key.
+    /// Returns the meaning of a missing key.
     fn absent(&self) -> Absent;
     /// Returns the meaning of the key, in Markdown.
     fn doc(&self) -> &'static str;

@@ -38,8 +38,8 @@ impl ListenDraft {
     }
 }
 
-/// Reports each shared listener without an unshared listener of the same address family, and each
-/// listener that cannot be shared.
+/// Reports each shared listener for which no unshared listener has the same address family, and
+/// each listener whose settings do not allow sharing.
 pub(super) fn check_sharing(
     drafts: &[ListenDraft],
     overload: Option<&Overload>,
@@ -84,7 +84,7 @@ pub(super) fn check_sharing(
     }
 }
 
-/// Reports names and addresses used twice.
+/// Reports names and addresses that two listeners have in common.
 pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
     let names: Vec<_> = drafts.iter().filter_map(|draft| draft.name.as_ref()).collect();
     for (i, name) in names.iter().enumerate() {

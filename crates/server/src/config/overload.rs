@@ -10,7 +10,7 @@ use super::sources;
 use super::tables::feedback::FEEDBACK;
 use super::tables::overload::{PARAMS, SESSIONS, SHADOW, SHADOW_PARAMS};
 
-/// Reads the table. Returns `None` when an error was reported.
+/// Reads the table `[overload]`. Returns `None` when an error was reported.
 pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let mut overload = Overload::default();
     let wrong = section.fill(&mut overload, report);
@@ -29,9 +29,9 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
     wrong.is_empty().then_some(overload)
 }
 
-/// Reads the table of an experiment. If it has no `disposal`, work that is not admitted gets a 503.
-/// If it has no `sources`, admitted work is not shared among sources. So an experiment compares
-/// laws, not disposals or shares. An experiment with the defaults of a server uses [`read`].
+/// Reads the table `[overload]` of an experiment that compares laws. Two defaults differ from those
+/// of a server ([`read`]): work that is not admitted gets a 503, and admitted work is not shared
+/// fairly among sources.
 pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let mut overload = read(section, report)?;
     if section.place("disposal").is_none() {

@@ -1,4 +1,4 @@
-//! Reads a table of parameters. Its keys depend on the law or the policy to which they belong.
+//! Reads a table with the parameters of a law or policy, which determines the keys of the table.
 
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};
@@ -8,8 +8,8 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 
-/// Returns the parameters of `entry` with the values in `section`, or `None` if an error was
-/// reported.
+/// Returns the parameters of the law or policy `entry` with the values in `section`, or `None` if
+/// an error was reported.
 pub(super) fn read<K: Kind>(
     entry: &'static Entry<K>,
     section: &Section<'_, '_>,

@@ -33,7 +33,7 @@ pub(super) fn default_port(transport: Transport) -> u16 {
 }
 
 impl Pool {
-    /// Returns the domains whose servers the DNS lists.
+    /// Returns the domains of the back ends that are configured by domain.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.backends.iter().filter_map(|backend| match &backend.endpoint {
             Endpoint::Domain(domain) => Some(domain.as_str()),
@@ -47,7 +47,8 @@ impl Pool {
     }
 }
 
-/// A `[[pool]]` with its tables, as far as it could be read. Missing parts have been reported.
+/// A `[[pool]]` with its inner tables, as far as they could be read. Missing and invalid parts have
+/// been reported.
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Spanned<Learning>>,
@@ -81,7 +82,8 @@ impl Draft {
         Self { own, learning, tls, backends: section.read_all(&BACKEND, read_backend, report) }
     }
 
-    /// Sets the port of back ends whose URI has none. The port depends on the transport.
+    /// Sets the port of each back end whose URI has no port to the default port of the pool's
+    /// transport.
     pub(super) fn complete(&mut self, listeners: &[ListenDraft]) {
         let port = default_port(self.reached_by(listeners));
         for backend in &mut self.backends {
@@ -95,8 +97,8 @@ impl Draft {
         }
     }
 
-    /// Returns the transport to the back ends. If the pool does not name it, it is the transport of
-    /// the pool's listener, or follows from all listeners in the file.
+    /// Returns the transport to the back ends: the transport that the pool names, or else the
+    /// transport of the pool's listener. If the pool names neither, [`usual_transport`] decides.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
         let named = || {
@@ -119,8 +121,8 @@ impl Draft {
         self.policy == Some(Selection::Fork)
     }
 
-    /// Returns the pool. `listeners` are the names of all listeners, in which the name of the
-    /// pool's listener is looked up.
+    /// Returns the pool, or `None` if a part is missing. `listeners` are the names of all
+    /// listeners, in which the name of the pool's listener is looked up.
     pub(super) fn finish(mut self, listeners: &[Option<String>]) -> Option<Pool> {
         let named = |name: &Spanned<String>| {
             listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
@@ -141,8 +143,8 @@ fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft 
 }
 
 impl BackendDraft {
-    /// Returns the name with its position in the file. If the name is derived from the address,
-    /// this is the position of the address.
+    /// Returns the name of the back end with its position in the file. A back end without a
+    /// configured name is named after its address, and the position is that of the address.
     fn label(&self) -> Option<Spanned<String>> {
         if self.own_name.is_some() || self.wrong.contains(&"name") {
             return self.own_name.clone();
@@ -151,8 +153,8 @@ impl BackendDraft {
         Some(Spanned::new(endpoint.span(), endpoint.get_ref().to_string()))
     }
 
-    /// Returns the position in the file of the first key that describes the server itself, not its
-    /// role in the pool.
+    /// Returns the position in the file of the first of the keys `weight`, `priority`, `calls_max`
+    /// and `cps_max`. These keys belong to a server, and not to its entry in one pool.
     fn description(&self) -> Option<Range<usize>> {
         let spans = [
             self.weight.as_ref().map(Spanned::span),
@@ -165,8 +167,8 @@ impl BackendDraft {
         given.min_by_key(|span| span.start)
     }
 
-    /// Reports contradictions to `first`, an earlier entry of the same server. `is_one_pool`: both
-    /// entries are in one pool.
+    /// Reports contradictions between this back end and `first`, an earlier entry for the same
+    /// server. `is_one_pool` is true if both entries are in one pool.
     fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
         let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {
@@ -197,8 +199,8 @@ impl BackendDraft {
     }
 }
 
-/// Reads how the back ends for a new request are selected: one by `policy` with the given
-/// parameters, or all of them. Returns `None` if an error was reported.
+/// Reads the selection of back ends for a new request: one back end by `policy` with the parameters
+/// in `section`, or all back ends if `policy` is `None`. Returns `None` if an error was reported.
 pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,
@@ -224,7 +226,8 @@ pub fn selection(
     section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
 }
 
-/// Reports impossible forks, and keys that need a fork but are in a pool that does not fork.
+/// Reports pools that cannot fork because of their mode, a domain among their back ends, or the
+/// number of back ends. Also reports `q` in pools that do not fork.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let Some(policy) = &draft.policy_entry else { continue };
@@ -278,8 +281,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     }
 }
 
-/// Reports limits in pools that fork, because there a call goes to all back ends, even if they have
-/// no room. Also reports configured rates below the lowest learned rate.
+/// Reports limits of back ends in a pool that forks: it sends each call to all back ends, whatever
+/// their limits. Also reports a `cps_max` below the `rate_min_cps` of the pool.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let learned =
@@ -318,7 +321,8 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     }
 }
 
-/// Reports names and addresses used twice.
+/// Reports pools with the same name, back ends with the same name, and contradicting entries for
+/// the same server.
 pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     let mut pools: HashMap<&str, Range<usize>> = HashMap::new();
     for name in drafts.iter().filter_map(|pool| pool.name.as_ref()) {

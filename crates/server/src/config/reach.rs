@@ -14,7 +14,7 @@ use super::pool;
 use super::tables::listen::ListenDraft;
 use super::tables::pool::NO_WEBSOCKETS;
 
-/// Reports back ends that are this process, and those that no listener can reach.
+/// Reports back ends that are listeners of this process, and back ends that no listener can reach.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for pool in pools {
@@ -22,7 +22,6 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
     }
 }
 
-/// Reports back ends of a pool that are this process, and those that no listener can reach.
 fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     // A listener that could not be read may be the one that reaches the back end.
     let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
@@ -85,8 +84,8 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
-/// Reports a pool whose large requests cannot leave over TCP, because no listener for TCP has the
-/// IP address from which the other requests of the pool leave.
+/// Reports `large_requests` of a pool if no TCP listener has the IP address from which the pool's
+/// UDP requests leave, or if the pool does not use UDP.
 fn check_large(
     pool: &pool::Draft,
     transport: Transport,
@@ -119,7 +118,7 @@ fn check_large(
     }
 }
 
-/// Returns the address of a listener, or `None` if the listener has another transport.
+/// Returns the address of a listener with this transport, or `None` for another transport.
 fn bound(listener: &ListenDraft, transport: Transport) -> Option<SocketAddr> {
     let is_it = listener.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
     listener.address.as_ref().filter(|_| is_it).map(|address| *address.get_ref())

@@ -47,7 +47,8 @@ pub fn reference() -> String {
     out
 }
 
-/// Appends the reasons of rejections, which `/metrics`, `/rejections` and `tidegate ctl` name too.
+/// Appends the list of reasons for rejections. `/metrics`, `/rejections` and `tidegate ctl` use the
+/// same names.
 fn describe_reasons(out: &mut String) {
     out.push_str("\n## Why new work is rejected\n\n");
     for reason in Reason::ALL {
@@ -55,7 +56,7 @@ fn describe_reasons(out: &mut String) {
     }
 }
 
-/// Appends the description of `table` and its keys, in Markdown, without the tables in it.
+/// Appends the description of `table` and its keys, in Markdown, without its inner tables.
 pub fn describe(table: &Table, out: &mut String) {
     let depth = if table.header.contains('.') { "###" } else { "##" };
     let _ = writeln!(

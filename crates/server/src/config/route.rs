@@ -1,5 +1,5 @@
-//! `[[route]]`: the destination of requests outside any dialog. The routes become the proxy's
-//! rules.
+//! `[[route]]`: the destinations of requests outside any dialog. Each route becomes a [`Rule`] of
+//! the proxy.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::tables::route::{Route, RouteDraft};
 use super::word::Destination;
 
 impl RouteDraft {
-    /// Returns the rule, with its pool looked up in `pools`.
+    /// Returns the rule for this route. The name of its pool is looked up in `pools`.
     pub(super) fn rule(self, pools: &[Pool]) -> Option<Rule> {
         let Route { from, method, domain, to } = self.finish()?;
         let to = match to {
@@ -30,8 +30,8 @@ impl RouteDraft {
         Some(Rule { from, methods, domains, to })
     }
 
-    /// Reports an open relay. If a route lets strangers send requests anywhere through this proxy,
-    /// attackers can use it to hide their address.
+    /// Reports a route that lets untrusted senders send requests anywhere through this proxy (an
+    /// open relay). Attackers can use an open relay to hide their address.
     fn check_relay(&self, listeners: &[ListenDraft], report: &mut Report) {
         let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
         if *to.get_ref() != Destination::RequestUri {
@@ -110,8 +110,9 @@ impl RouteDraft {
         self.from.as_ref().map(|from| *from.get_ref())
     }
 
-    /// Returns whether this route has all methods and domains that `later` has. The senders are not
-    /// compared. Returns false if a part could not be read, or if this route is an open relay.
+    /// Returns whether this route matches all methods and domains of `later`, a route below it in
+    /// the file. Senders are not compared. Returns false if a part could not be read, or if this
+    /// route is an open relay.
     fn matches_all_of(&self, later: &Self) -> bool {
         let (Some(methods), Some(domains)) = (self.methods(), self.domains()) else { return false };
         let (Some(of_later), Some(at_later)) = (later.methods(), later.domains()) else {
@@ -138,8 +139,8 @@ mod kind {
     pub(super) const STRANGER: u8 = 4;
 }
 
-/// Returns the first of the `earlier` routes that, together with the routes before it, leaves no
-/// request for `later`.
+/// Returns the route because of which no request reaches the route `later`. It is the first of the
+/// `earlier` routes that, together with the routes before it, matches all requests of `later`.
 fn shadow<'d>(
     earlier: &'d [RouteDraft],
     later: &RouteDraft,

@@ -1,7 +1,7 @@
-//! The reader of TOML files, for use with other files than the configuration. Each key is a
-//! [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads the keys, and
-//! a [`Report`] collects the errors. The module also exports the tables of the configuration that
-//! other files may contain.
+//! The reader of TOML files, for use with other files than the configuration, such as scenarios.
+//! Each key is a [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads
+//! the keys, and a [`Report`] collects the errors. The module also exports the tables of the
+//! configuration that other files may contain.
 
 pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};

@@ -1,4 +1,4 @@
-//! A table of a configuration file while it is read.
+//! Reads the keys and inner tables of one table of a TOML file.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::{Knob, Shape, Table};
 
-/// A table of the file, with its definition.
+/// A table of a TOML file, with the [`Table`] that defines its keys.
 pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
-    /// The position of the header of the table in the file.
+    /// The position of the table's header in the file, in bytes.
     span: Range<usize>,
 }
 
@@ -35,12 +35,12 @@ impl<'a, 'i> Section<'a, 'i> {
         section
     }
 
-    /// Returns the position of the header in the file.
+    /// Returns the position of the table's header in the file, in bytes.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Returns every key with its value, for a table with free keys.
+    /// Returns every key with its value. Only for tables with [`Table::has_free_keys`].
     pub fn each(
         &self,
     ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
@@ -53,18 +53,18 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.iter().map(|(key, _)| &**key.get_ref())
     }
 
-    /// Returns whether the file has the key, with any value.
+    /// Returns whether the file has the key `knob` in this table. The value may be invalid.
     pub fn has<S>(&self, knob: &Knob<S>) -> bool {
         self.content.contains_key(knob.name)
     }
 
-    /// Returns the position of the value of this key in the file, if the key is given.
+    /// Returns the position of the value of `key` in the file, if this table contains the key.
     pub fn place(&self, key: &str) -> Option<Range<usize>> {
         self.content.get(key).map(Spanned::span)
     }
 
-    /// Reports each of these keys that the table contains, because the key has no effect. `why` is
-    /// the reason, and `instead` is a remedy other than removing the key.
+    /// Reports an error for each of `keys` that the table contains, because these keys have no
+    /// effect. `why` is the reason, and `instead` is an alternative to removing the key.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
         for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
             let title = format!("`{}` has no effect", key.get_ref());
@@ -72,8 +72,9 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Returns the value of `knob`, or its default with the position of the header. Reports an
-    /// invalid or missing value and returns `None`.
+    /// Returns the value of the key `knob` with its position in the file. If the key is missing,
+    /// returns its default with the position of the table's header. Returns `None` after reporting
+    /// an invalid value, or a missing key without a default.
     pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -96,7 +97,8 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
-    /// Returns the value of `knob` if the file has it. Reports an invalid value and returns `None`.
+    /// Returns the value of the key `knob` with its position in the file. Returns `None` if the key
+    /// is missing, or after reporting an invalid value.
     pub fn given<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -107,8 +109,8 @@ impl<'a, 'i> Section<'a, 'i> {
         Some(Spanned::new(value.span(), read))
     }
 
-    /// Reads the tables with the definition `table` that are inside this table, in the order of the
-    /// file.
+    /// Calls `read` for each inner table that `table` defines, in the order of the file, and
+    /// returns the results.
     pub fn read_all<T>(
         &self,
         table: &'static Table,
@@ -119,8 +121,8 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// Reads the only table with the definition `table` inside this table. If the file does not
-    /// contain it, `read` gets an empty table.
+    /// Calls `read` for the inner table that `table` defines, which occurs at most once. If the
+    /// file does not contain the inner table, `read` gets an empty one.
     pub fn read_one<T>(
         &self,
         table: &'static Table,
@@ -204,14 +206,14 @@ impl<'a, 'i> Section<'a, 'i> {
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
     }
 
-    /// Returns whether an unknown key was reported with the hint that it means `name`. Then the
-    /// missing key `name` need not be reported.
+    /// Returns whether an unknown key in this table is probably a misspelling of `name`. The key
+    /// `name` is then not reported as missing.
     fn is_misspelt(&self, name: &str) -> bool {
         self.unknown().any(|key| self.suggestion(key) == Some(name))
     }
 
-    /// Returns the key that an unknown key probably means. It is a similar key that the table does
-    /// not contain yet.
+    /// Returns the known key that the unknown key `key` probably means: the most similar one that
+    /// the table does not contain yet.
     fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }

@@ -1,5 +1,5 @@
-//! Shapes of values: numbers within bounds, words from a set, texts with a grammar, and lists of
-//! these.
+//! The kinds of values that keys can have: numbers within bounds, words from a set, texts with a
+//! grammar, and lists.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -17,7 +17,7 @@ mod list;
 pub use choice::{Choice, Named, NamedOr};
 pub use list::{List, OneOrMore};
 
-/// An integer type of a field.
+/// An integer type into which [`Whole`] reads a value.
 pub trait Number: Copy + TryFrom<u64> + TryInto<u64> + 'static {}
 
 impl<T: Copy + TryFrom<u64> + TryInto<u64> + 'static> Number for T {}
@@ -178,7 +178,7 @@ impl Shape for Flag {
     }
 }
 
-/// An integer of at least 1. The error for 0 has a remedy of its own.
+/// An integer of at least 1. The error message for 0 contains a special remedy.
 pub struct Positive {
     /// The maximum valid value.
     pub most: u32,
@@ -235,7 +235,7 @@ impl<T: ToString> Text<T> {
 pub struct Wrong {
     /// The label beside the underlined text, such as `no port`.
     pub label: String,
-    /// The remedy for this text, if it is more specific than the shape.
+    /// The remedy for this text. `None` if the general description of a valid text suffices.
     pub help: Option<String>,
 }
 
@@ -349,14 +349,15 @@ fn out_of_bounds<S: Shape>(
     None
 }
 
-/// Returns the integer, or the nearest one of 128 bits.
+/// Parses the integer. An integer that `i128` cannot represent becomes the nearest `i128`.
 fn integer(written: &DeInteger<'_>) -> i128 {
     let text = written.as_str();
     let nearest = if text.starts_with('-') { i128::MIN } else { i128::MAX };
     i128::from_str_radix(text, written.radix()).unwrap_or(nearest)
 }
 
-/// Returns the number with its digits in groups, in the form that TOML allows: `10_000_000`.
+/// Returns the number with its digits in groups of three, in the form that TOML allows:
+/// `10_000_000`.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     if digits.len() < 5 {

@@ -1,5 +1,5 @@
 //! Reads `[overload.sources]`, `[[overload.weight]]`, `[[overload.limit]]` and
-//! `[overload.priority]`: the sources of new work.
+//! `[overload.priority]`: the settings for the sources of new work.
 
 use ipnet::IpNet;
 use tidegate_control::Per;
@@ -10,7 +10,8 @@ use super::keys::Keys;
 use super::section::Section;
 use super::tables::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES, SourcesTable};
 
-/// Reads the four tables in `[overload]`. Returns `None` if an error was reported.
+/// Reads the tables about sources in `[overload]` into `overload`. Returns `None` if an error was
+/// reported.
 pub(super) fn read(
     section: &Section<'_, '_>,
     overload: &mut Overload,

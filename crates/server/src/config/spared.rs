@@ -1,4 +1,5 @@
-//! The networks that the kernel spares while it drops INVITEs and REGISTERs.
+//! The networks whose INVITEs and REGISTERs the kernel delivers even while it drops those of
+//! other networks.
 
 use ipnet::IpNet;
 use tidegate_proxy::Disposal;
@@ -7,8 +8,8 @@ use tidegate_world::Shedding;
 use super::{Backend, Config};
 
 impl Config {
-    /// Returns a warning if the kernel has no room for all networks that it has to spare while it
-    /// drops INVITEs and REGISTERs.
+    /// Returns a warning if more networks must be exempt from dropping in the kernel than the
+    /// kernel has room for.
     pub(super) fn spared_warning(&self) -> Option<String> {
         let drops = matches!(self.overload.disposal, Disposal::Auto | Disposal::Kernel);
         let (count, most) = (self.spared_networks().len(), Shedding::SPARED_MAX);
@@ -23,7 +24,8 @@ impl Config {
         })
     }
 
-    /// Returns the networks to spare. Networks that together form a larger network are joined.
+    /// Returns the networks that are exempt from dropping in the kernel. Networks that together
+    /// form a larger network are joined.
     fn spared_networks(&self) -> Vec<IpNet> {
         let sources = &self.overload.sources;
         let backends = || self.pool.iter().flat_map(|pool| &pool.backends);

@@ -1,4 +1,4 @@
-//! A configuration in a few lines, for `tidegate check`.
+//! Writes the summary of a configuration that `tidegate check` prints.
 
 use std::fmt;
 
@@ -10,11 +10,10 @@ use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
-    /// Writes a line for each listener, pool, back end and route, and one line each for overload
-    /// control, the admin interface and the server. One further line shows the number of users, and
-    /// lines below a pool show probes and learned limits. At the end, each table of
-    /// [`written::config`] that is not repeated gets a line with the keys that differ from their
-    /// defaults and are not in `SHOWN`. There is no newline at the end.
+    /// Writes lines about the listeners, pools, routes, users, overload control, the admin
+    /// interface and the server. For each table that cannot be repeated, a further line contains
+    /// the keys that differ from their defaults and are not in the lines above. There is no newline
+    /// at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -91,7 +90,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// The keys that have a line of their own in the summary.
+/// Keys that the summary does not repeat, because other lines show their values.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 

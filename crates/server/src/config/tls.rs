@@ -29,15 +29,15 @@ use super::tables::listen::{ClientCertificate, LISTEN, ListenDraft};
 use super::tables::pool::POOL;
 use super::{Config, Pool};
 
-/// The authorities that a Debian system trusts.
+/// The file with the certificates of the authorities that a Debian system trusts.
 pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The TLS settings of a configuration, with the content of the files that it names.
 #[derive(Debug)]
 pub struct TlsFiles {
-    /// The settings of each listener, or `None` without TLS.
+    /// The TLS settings of each listener, or `None` for a listener without TLS.
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
-    /// The settings of each pool that is reached over TLS, by the name of the pool.
+    /// The TLS settings of each pool that is reached over TLS, by the name of the pool.
     pub pools: BTreeMap<String, PoolClient>,
     /// The certificates by which Tidegate identifies itself, one for each file.
     pub certificates: Vec<Certificate>,
@@ -49,9 +49,9 @@ pub struct PoolClient {
     /// The TLS settings.
     pub config: Arc<ClientConfig>,
     /// The name that the certificates of all back ends must contain: the configured name, or the
-    /// domain if the pool consists of one domain. `None`: the certificate of a back end must
-    /// contain the domain that lists the back end in its SRV records, or else the host in the URI
-    /// of the back end.
+    /// domain if the pool consists of one domain. If there is no such name, each certificate must
+    /// contain the domain whose SRV records list the back end, or otherwise the host in the URI of
+    /// the back end.
     ///
     /// RFC 5922 §4: the identity of a server of a domain is the domain, not its host name.
     pub name: Option<ServerName<'static>>,
@@ -89,7 +89,8 @@ impl Certificate {
 }
 
 impl TlsFiles {
-    /// Reads the files that `config` names. `source` is the text from which `config` was read.
+    /// Reads the certificate and key files that `config` names. `source` is the text from which
+    /// `config` was read.
     ///
     /// # Errors
     /// Returns an error for each file that cannot be used.
@@ -191,7 +192,7 @@ impl Reader {
         Some(PoolClient { config: Arc::new(config), name })
     }
 
-    /// Reads a certificate with the certificates of its authorities, and its key.
+    /// Reads a certificate with its chain of authorities, and its private key.
     fn identity(
         &mut self,
         certificate: &Spanned<PathBuf>,

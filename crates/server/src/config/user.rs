@@ -18,20 +18,20 @@ use super::tables::user::{UserDraft, UserTable};
 /// A user, with the contacts where the user is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The address of record, as look-ups use it. No other user has the same.
+    /// The user's address of record, in the form that look-ups use. No two users have the same.
     pub aor: Arc<[u8]>,
     /// The URIs of the user's contacts, in the order in which they are tried.
     pub contacts: Vec<String>,
 }
 
-/// Returns the user, or `None` when something is missing.
+/// Returns the user, or `None` when a key is missing or invalid.
 pub(super) fn finish(draft: UserDraft) -> Option<User> {
     let UserTable { aor, contact } = draft.finish()?;
     Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })
 }
 
-/// Reports users that appear twice, users without a route to them, and users whose contact is this
-/// process. Also reports routes to users if there are no users.
+/// Reports users that appear twice, users that no route leads to, and users whose contact is an
+/// address of this process. Also reports routes to users if the file has no users.
 pub(super) fn check(
     drafts: &[UserDraft],
     routes: &[RouteDraft],
@@ -69,7 +69,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns the address of a contact, if it has one.
+/// Returns the IP address and port of a contact, or `None` if its host is a name.
 fn address(contact: &str) -> Option<SocketAddr> {
     let uri = Uri::parse(contact.as_bytes()).ok()?;
     Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()))

@@ -12,7 +12,8 @@ use tidegate_sip::{Scheme, Uri};
 use super::address::{in_uri, is_host_name, network, unbracketed};
 use super::shape::Wrong;
 
-/// Methods of RFC 3261 and its extensions, to distinguish a misspelling from an unknown method.
+/// The methods of RFC 3261 and its extensions. Any other method is valid too, but one of these
+/// methods in lower or mixed case is reported as a misspelling.
 const METHODS: [&str; 14] = [
     "INVITE",
     "ACK",
@@ -30,10 +31,11 @@ const METHODS: [&str; 14] = [
     "UPDATE",
 ];
 
-/// The value of `to` for the target in the Request-URI.
+/// The value of a route's `to` that sends requests to the address in their Request-URI.
 pub(super) const REQUEST_URI: &str = "request-uri";
 
-/// The value of `to` for the user in the Request-URI.
+/// The value of a route's `to` that sends requests to the contacts of the user in their
+/// Request-URI.
 pub(super) const USERS: &str = "users";
 
 /// The destination of a route.
@@ -78,7 +80,7 @@ fn too_long(text: &str, max: usize) -> Wrong {
     Wrong::with_help(format!("{} bytes", text.len()), format!("write at most {max} bytes"))
 }
 
-/// Reads a host name of a URL. Returns the name in lower case and without the dot of the root.
+/// Reads a host name of a URL. Returns the name in lower case and without a final dot.
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     match text.chars().find(|c| !fits(*c)) {
@@ -143,7 +145,8 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Reads a pool's name: any name except the words that routes use.
+/// Reads a pool's name: any name except `request-uri` and `users`, which have another meaning in
+/// the `to` of a route.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if [REQUEST_URI, USERS].contains(&text) {
         let label = "this word has another meaning in `to` of a `[[route]]`";
@@ -165,7 +168,8 @@ pub(super) fn method(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// Reads the host part of Request-URIs: a name in lower case, or an address in the form of a URI.
+/// Reads a `domain` of a route. Returns a host name in lower case, or an IP address in the form of
+/// a URI.
 pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
         return Ok(in_uri(ip));
@@ -218,7 +222,8 @@ pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
     }
 }
 
-/// Reads the absolute path of a directory or a file. The working directory does not matter then.
+/// Reads the path of a directory or a file. The path must be absolute, so that the working
+/// directory does not matter.
 pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text);
     if text.contains('\0') {

@@ -1,4 +1,4 @@
-//! Writes tables with all their keys, in a form that can be read again.
+//! Writes tables of a configuration as TOML with all their keys, in a form that can be read again.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use super::tables::resolver::{Resolver, ResolverDraft};
 use super::tables::server::{AdminDraft, ServerDraft};
 use super::tables::sources::SourcesTable;
 
-/// A table with its values as TOML.
+/// A table of a configuration, with the values of its keys as TOML.
 pub(super) struct Written {
     pub table: &'static Table,
     pub keys: Vec<WrittenKey>,
@@ -32,12 +32,12 @@ pub(super) struct WrittenKey {
     pub name: &'static str,
     pub value: String,
     pub reload: Reload,
-    /// True if the value is the same as if the key were missing.
+    /// True if the value is the default of the key.
     pub is_default: bool,
 }
 
 impl Written {
-    /// Returns the keys of `all` that have a value.
+    /// Returns the table that defines `T`, with the keys that have a value in `all`.
     pub(super) fn of<T: Keys>(all: &T) -> Self {
         let key = |entry: &&'static dyn super::keys::Entry<T>| {
             let (value, reload) = (entry.write(all)?, entry.reload().unwrap_or(Reload::Restart));
@@ -47,7 +47,7 @@ impl Written {
         Self { table: T::table(), keys: T::entries().iter().filter_map(key).collect() }
     }
 
-    /// Returns the parameters of a law or a policy, in `table`.
+    /// Returns `table` with the parameters of a law or a policy as its keys.
     fn params<K: Kind>(table: &'static Table, values: &Values<K>) -> Self {
         let key = |(param, value): (&tidegate_world::Param, f64)| WrittenKey {
             name: param.name,
@@ -118,12 +118,12 @@ pub fn overload_toml(overload: &Overload) -> String {
     tables.join("\n")
 }
 
-/// Returns the table `[emulate]`.
+/// Returns the table `[emulate]` as TOML.
 pub fn emulate_toml(emulate: &Emulate) -> String {
     Written::of(&EmulateDraft::from(emulate)).to_string()
 }
 
-/// Returns the keys of `[[pool]]` that determine how back ends are selected.
+/// Returns the keys of `[[pool]]` that determine how back ends are selected, as TOML.
 pub fn selection_toml(selection: &Selection) -> String {
     let params = match selection {
         Selection::One(values) => {
@@ -134,18 +134,18 @@ pub fn selection_toml(selection: &Selection) -> String {
     format!("policy = \"{}\"\nparams = {params}\n", selection.name())
 }
 
-/// Returns the key of `[[pool]]` for learned limits, as TOML.
+/// Returns the settings for learned limits as TOML: the key `limit` of a `[[pool]]`.
 pub fn learning_toml(learning: &Learning) -> String {
     let limit = Written::of(&Limit::from(learning));
     format!("limit = {}\n", limit.inline())
 }
 
-/// Returns the word that `decide` has for this value.
+/// Returns the value of the key `decide` that means this [`Decide`].
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// Returns the word that `queue` has for this value.
+/// Returns the value of the key `queue` that means this [`Queueing`].
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }

@@ -1,4 +1,4 @@
-//! A change of the laws that an operator requests. It is applied to the laws in force.
+//! An operator's request to change the laws of a running process.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::config::section::Section;
 use crate::config::tables::overload::{OVERLOAD, PARAMS, SHADOW};
 use crate::config::written::{self, Written, WrittenKey};
 
-/// Returns the overload control of `running` with the changes in `text`, which is TOML, or JSON if
-/// it begins with a brace.
+/// Returns the settings `running` with the changes that the operator requests in `text`. The text
+/// is TOML, or JSON if it begins with a brace.
 ///
 /// # Errors
 /// Returns an error when `text` is invalid, or changes something that needs a restart.
@@ -44,12 +44,12 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
 /// The key that names the law.
 const LAW: &str = "law";
 
-/// The requested laws and the keys that the request contains.
+/// A request to change laws. `law` and `shadow` are true if the request contains these keys.
 struct Asked {
     overload: Overload,
     law: bool,
     shadow: bool,
-    /// Keys of `[overload]` that need a restart.
+    /// The other keys of `[overload]` in the request. A change of their values needs a restart.
     others: Vec<String>,
 }
 

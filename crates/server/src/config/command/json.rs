@@ -1,8 +1,7 @@
-//! Converts a JSON object to TOML, so that the same reader can read both.
+//! Converts a JSON object to TOML, which the reader of the configuration can read.
 
 use serde_json::Value;
 
-/// Returns a JSON object as TOML.
 pub(super) fn toml_of_json(text: &[u8]) -> Result<String, String> {
     let value: Value = serde_json::from_slice(text)
         .map_err(|error| format!("the request is not JSON: {error}"))?;
@@ -18,7 +17,7 @@ pub(super) fn toml_of_json(text: &[u8]) -> Result<String, String> {
     Ok(toml)
 }
 
-/// Appends a value. Strings, numbers and lists of JSON are valid TOML.
+/// Appends `value` as TOML. Strings, numbers and lists of JSON are valid TOML.
 fn put_value(toml: &mut String, value: &Value) -> Result<(), String> {
     let list = |toml: &mut String, ends: [char; 2], put: &mut dyn FnMut(&mut String) -> _| {
         toml.push(ends[0]);

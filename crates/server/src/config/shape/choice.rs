@@ -1,4 +1,4 @@
-//! Shapes of words: one from a set, or the name of an entry of a registry.
+//! Keys whose value is one of a set of words, or the name of an entry in a registry.
 
 use serde_json::{Value, json};
 use tidegate_world::param::Entry;
@@ -10,7 +10,7 @@ use super::wrong_type;
 use crate::config::diagnostic::{Report, alternatives, nearest, quoted};
 use crate::config::knob::Shape;
 
-/// A word from a set.
+/// A value that is one of a set of words.
 pub struct Choice<T: 'static> {
     /// Each word and its value.
     pub words: &'static [(&'static str, T)],
@@ -48,7 +48,7 @@ impl<T: Copy + PartialEq> Shape for Choice<T> {
     }
 }
 
-/// The name of an entry of a registry.
+/// A value that is the name of an entry in this registry, such as the name of a law.
 pub struct Named<K: Kind>(pub &'static Registry<K>);
 
 impl<K: Kind> Shape for Named<K> {
@@ -77,7 +77,8 @@ impl<K: Kind> Shape for Named<K> {
     }
 }
 
-/// The name of an entry of a registry, or a word that selects none of them.
+/// A value that is the name of an entry in this registry, or the word in the second field, which
+/// selects no entry.
 pub struct NamedOr<K: Kind>(pub &'static Registry<K>, pub &'static str);
 
 impl<K: Kind> NamedOr<K> {
@@ -112,7 +113,7 @@ impl<K: Kind> Shape for NamedOr<K> {
     }
 }
 
-/// Describes the words `names`, in a form that can follow "write".
+/// Joins `names` in quotes, as text that can follow "write" in an error message.
 fn one_of(names: impl Iterator<Item = &'static str>) -> String {
     alternatives(names.map(|name| format!("\"{name}\"")))
 }
@@ -151,8 +152,8 @@ fn chosen<S: Shape>(
     None
 }
 
-/// Words of other programs, in the form that [`plain`] returns. Each is followed by our word with
-/// the same meaning.
+/// Words of other load balancers in the form that [`plain`] returns, each with Tidegate's word for
+/// the same policy or mode.
 const ELSEWHERE: [(&str, &str); 21] = [
     ("roundrobin", "rr"),
     ("weightedroundrobin", "rr"),
@@ -177,7 +178,7 @@ const ELSEWHERE: [(&str, &str); 21] = [
     ("stateful", "transaction"),
 ];
 
-/// Returns a word in lower case, without the characters that join its parts.
+/// Returns a word in lower case, without hyphens, underscores, spaces and dots.
 fn plain(written: &str) -> String {
     let letters = written.chars().filter(|c| !"-_ .".contains(*c));
     letters.map(|c| c.to_ascii_lowercase()).collect()

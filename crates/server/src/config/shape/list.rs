@@ -1,4 +1,4 @@
-//! Shapes of lists.
+//! Keys whose value is a list.
 
 use serde_json::{Value, json};
 use toml::Spanned;
