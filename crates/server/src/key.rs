@@ -37,8 +37,8 @@ const BYTES_MAX: u64 = 1024;
 /// random keys. Processes that start at the same time get the same keys.
 ///
 /// # Errors
-/// Returns an error when the file cannot be read or created, when others than its owner may read
-/// it, or when its content is invalid.
+/// Returns an error when the key file cannot be read or created, when users other than its owner
+/// can access it, or when its content is invalid.
 pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     let path = state_dir.join(FILE_NAME);
     match fs::metadata(&path) {

@@ -68,7 +68,8 @@ impl Observation {
     }
 }
 
-/// Compares the shared states and counters with those at the previous check, to report changes.
+/// An observer of the shared states and counters. It compares their values with those at the
+/// previous check, to report changes.
 pub(crate) struct Watch {
     registry: BackendRegistry,
     shards: Vec<ShardCounters>,
