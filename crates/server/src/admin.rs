@@ -1,6 +1,6 @@
-//! HTTP for operators. The admin interface has its own thread and runtime, so it answers even if
-//! the shards are busy, and its load does not slow the shards. The shards only execute its commands
-//! and its look-ups of calls.
+//! The admin interface: an HTTP server for operators. It has its own thread and runtime, so the
+//! server answers even if the shards are busy, and does not slow the shards. The shards only
+//! execute the commands and the call look-ups that operators send.
 
 mod backends;
 mod calls;
@@ -39,8 +39,8 @@ pub use controls::Controls;
 /// Maximum number of `/metrics` and `/status` pages that are written at the same time.
 const WRITERS_MAX: usize = 2;
 
-/// Maximum number of commands that are executed at the same time. A command goes on when its client
-/// closes the connection, so the limit of connections does not limit the commands.
+/// Maximum number of commands that are executed at the same time. A command continues even if its
+/// client closes the connection, so the limit on connections does not limit commands.
 const COMMANDS_MAX: usize = 64;
 
 /// The content of the pages of the admin interface.
@@ -54,7 +54,8 @@ pub struct Pages {
     /// The controls, for `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`,
     /// `/bans` and `/keys`. `None` if there are no shards to control.
     pub controls: Option<Controls>,
-    /// Host names, in lower case, that the interface accepts besides `localhost` and addresses.
+    /// Host names, in lower case, that the `Host` header of a request may contain. `localhost` and
+    /// IP addresses are always accepted.
     pub hosts: Vec<String>,
 }
 
@@ -64,8 +65,8 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// The admin interface. It ends when dropped. The drop waits about a second at most for pages and
-/// commands that are not finished, because they may wait for a file system that does not respond.
+/// The running admin interface, which stops when dropped. The drop waits about a second at most for
+/// unfinished requests, because a file system that does not respond may block them.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -82,7 +83,7 @@ impl Admin {
         Self::serve(address, Self::bind(address)?, pages)
     }
 
-    /// Listens at `address`. Connections wait for [`serve`](Self::serve).
+    /// Listens at `address`. The kernel queues connections until [`serve`](Self::serve) is called.
     ///
     /// # Errors
     /// Returns an error when the address cannot be bound.
@@ -207,8 +208,8 @@ fn guard(pages: Router, hosts: Vec<String>) -> Router {
     }))
 }
 
-/// Runs `write`, which writes a page, on another thread, because a page with thousands of back ends
-/// takes time. Waits until `turns` has a permit.
+/// Runs `write`, which generates a page, on another thread, because a page with thousands of back
+/// ends takes time. Waits for a permit of `turns` first, which limits the number of such threads.
 async fn written<T: Send + 'static>(
     turns: Arc<Semaphore>,
     write: impl FnOnce() -> T + Send + 'static,
@@ -221,8 +222,9 @@ async fn written<T: Send + 'static>(
     spawn_blocking(write).await.expect("writing a page does not panic")
 }
 
-/// Answers a request, or rejects it with 403 if a web page of another origin may have caused it.
-/// A command waits until fewer than [`COMMANDS_MAX`] others are executed.
+/// Answers a request with `next`, or rejects it with 403 if a web page of another origin may have
+/// sent it. A request that changes something waits until fewer than [`COMMANDS_MAX`] others are
+/// executed.
 async fn guarded(
     hosts: &[String],
     turns: Arc<Semaphore>,
@@ -245,7 +247,7 @@ async fn guarded(
     }
 }
 
-/// Returns every policy with its parameters.
+/// Returns a page with every load-balancing policy and its parameters.
 fn policies() -> impl IntoResponse {
     let text = format!("{:#}\n", laws::all(&POLICIES));
     ([(header::CONTENT_TYPE, "application/json")], text)

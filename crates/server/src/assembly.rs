@@ -1,7 +1,7 @@
-//! Builds the cores of a configuration, without sockets, clocks and threads.
+//! Builds the cores of a process from its configuration, without sockets, clocks and threads.
 //!
-//! `tidegate run` puts them on real sockets. The laboratory puts them into simulated time, and a
-//! replay gives them recorded inputs.
+//! `tidegate run` connects the cores to real sockets. A simulation runs them in simulated time, and
+//! a replay gives them recorded inputs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::rejections::Rejections;
 use crate::runtime_control::RuntimeControl;
 use crate::status::Instruments;
 
-/// The state that all shards of a process share.
+/// The state that all shards of a process share, from which their cores are built.
 pub struct Assembly<'a> {
     config: &'a Config,
     /// A copy of the configuration, which the cores and the runtime control share.
@@ -46,8 +46,8 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Creates the shared state of a process with the configuration `config`. The listeners of the
-    /// process are at `locals`, in the order of the configuration.
+    /// Creates the shared state of a process with the configuration `config`. `locals` are the
+    /// addresses of the listeners, in the order of the configuration.
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
@@ -74,7 +74,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Sets the environment in which the cores are built, instead of an empty one.
+    /// Sets the [`Environment`] in which the cores are built. It is empty by default.
     #[must_use]
     pub fn within(self, environment: Environment) -> Self {
         Self { environment, ..self }
@@ -85,7 +85,7 @@ impl<'a> Assembly<'a> {
         &self.registry
     }
 
-    /// Returns the initial pools.
+    /// Returns the pools at the start of the process.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
     }
@@ -112,7 +112,8 @@ impl<'a> Assembly<'a> {
         Instruments::new(law, registry, next_hops, self.counters.clone())
     }
 
-    /// Returns the control of the cores, which sends commands through `commands`.
+    /// Returns the [`RuntimeControl`] of the process, which sends operators' commands to the shards
+    /// through `commands`.
     pub fn runtime_control(&self, commands: CommandSender) -> RuntimeControl {
         let (config, registry) = (Arc::clone(&self.kept), self.registry.clone());
         RuntimeControl::new(
@@ -200,7 +201,8 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// The parts from which the core of a shard is built. They can be sent to the shard's thread.
+/// The parts from which the core of a shard is built. The thread of the shard gets them and builds
+/// the core.
 pub struct Part {
     settings: proxy::Settings,
     config: Arc<Config>,
@@ -216,7 +218,7 @@ impl Part {
         &self.counters
     }
 
-    /// Returns the part with this emulated processor instead of the configured one.
+    /// Returns the parts with `host` as the emulated processor, instead of the configured one.
     #[must_use]
     pub fn on(self, host: HostSettings) -> Self {
         Self { host: Some(host), ..self }
@@ -227,8 +229,8 @@ impl Part {
         self.host.as_ref()
     }
 
-    /// Builds the core. Adds connections if the configuration has listeners for connections.
-    /// Packets use buffers from `pool`.
+    /// Builds the core. Adds the handling of connections if the configuration has listeners for
+    /// connections. Packets use buffers from `pool`.
     pub fn connected(self, pool: Pool) -> Connected {
         if !self.config.has_streams() {
             return Connected::Datagrams(self.core(pool));
@@ -241,7 +243,7 @@ impl Part {
         Connected::Streams(Box::new(streams))
     }
 
-    /// Builds the core without connections. Packets use buffers from `pool`.
+    /// Builds the core without the handling of connections. Packets use buffers from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
@@ -258,11 +260,11 @@ impl Part {
     }
 }
 
-/// The core of a shard.
+/// The core of a shard, without the handling of connections.
 pub enum Server {
-    /// A core at the speed of the machine.
+    /// A core that runs at the speed of the machine.
     Plain(Box<Reconfigurable>),
-    /// A core on an emulated processor.
+    /// A core that runs on an emulated processor.
     Emulated(Box<Host<Reconfigurable>>),
 }
 
@@ -275,8 +277,8 @@ impl Server {
         }
     }
 
-    /// Returns whether the server reads from streams now ([`Host::reads_streams`]). A core at the
-    /// speed of the machine always does.
+    /// Returns whether the core reads from streams now. A core on an emulated processor may not
+    /// ([`Host::reads_streams`]). Any other core always does.
     pub fn reads_streams(&self) -> bool {
         match self {
             Self::Plain(_) => true,
@@ -292,16 +294,16 @@ impl Core for Server {
     });
 }
 
-/// The core of a shard with its connections.
+/// The core of a shard, with the handling of connections if the configuration needs it.
 pub enum Connected {
-    /// A core without listeners for connections.
+    /// A core without the handling of connections.
     Datagrams(Server),
-    /// A core with connections.
+    /// A core with the handling of connections.
     Streams(Box<Streams<Server>>),
 }
 
 impl Connected {
-    /// Returns whether the server reads from streams now ([`Server::reads_streams`]).
+    /// Returns whether the core reads from streams now ([`Server::reads_streams`]).
     pub fn reads_streams(&self) -> bool {
         match self {
             Self::Datagrams(server) => server.reads_streams(),
@@ -343,8 +345,9 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
     overload
 }
 
-/// Returns the emulated processor of `shard`, if the configuration has one. Costs that vary are drawn
-/// by the seed of the process, `seed`, if the configuration has none.
+/// Returns the emulated processor of `shard`, if the configuration has one. If the costs of work
+/// are random and the configuration has no seed for them, they are drawn with `seed`, the seed of
+/// the process.
 fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
     let Emulate {
         receive,

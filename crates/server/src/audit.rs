@@ -1,7 +1,8 @@
 //! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
-//! The thread that executes a request sends the entry and continues. The main thread of the process
-//! writes the entry. If too many entries wait, further ones are only counted.
+//! The thread that executes a request sends an entry to the main thread, and continues. The main
+//! thread writes the entry to the log. If too many entries wait to be written, further entries are
+//! only counted.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ const TOLD_MAX: usize = 200;
 
 /// A request and its outcome.
 ///
-/// `Display` formats it as a line, such as `drain app-1, by 127.0.0.1:40312: done`.
+/// `Display` formats the entry as a log line, such as `drain app-1, by 127.0.0.1:40312: done`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
     /// The request, with its requester.
@@ -29,7 +30,7 @@ pub struct AuditEntry {
     pub outcome: Outcome,
 }
 
-/// A request to the process.
+/// A request of an operator to a running process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
     /// The origin of the request: the admin interface or a signal.
@@ -41,7 +42,7 @@ pub struct AuditedRequest {
 /// The origin of a request: the admin interface or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// A peer of the admin interface, with its address.
+    /// A client of the admin interface, with the address of the client.
     Admin(SocketAddr),
     /// A SIGHUP, which asks for a reload.
     Hangup,
@@ -59,14 +60,15 @@ pub enum Outcome {
 }
 
 impl AuditedRequest {
-    /// Creates a request of the peer at `peer`.
+    /// Creates a request from the client of the admin interface that has the address `peer`.
     pub fn by_admin(peer: SocketAddr, what: impl Into<String>) -> Self {
         Self { by: Requester::Admin(peer), what: what.into() }
     }
 }
 
 impl Outcome {
-    /// Returns the outcome for a result.
+    /// Returns [`Done`](Self::Done) if `result` is `Ok`. Otherwise the error is the reason for the
+    /// failure.
     pub fn of<T, E: fmt::Display>(result: &Result<T, E>) -> Self {
         match result {
             Ok(_) => Self::Done,
@@ -75,7 +77,7 @@ impl Outcome {
     }
 
     /// Returns the outcome of a command to the shards. `applied` is whether every shard has applied
-    /// it.
+    /// the command.
     pub(crate) fn of_command<E: fmt::Display>(applied: &Result<bool, E>) -> Self {
         match applied {
             Ok(true) => Self::Done,
@@ -105,7 +107,8 @@ impl fmt::Display for AuditEntry {
     }
 }
 
-/// Returns the first line of a text, with control characters escaped. A long line is cut.
+/// Returns the first line of a text, with control characters escaped. Only the first [`TOLD_MAX`]
+/// characters are included.
 fn in_a_line(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_control() => c.escape_default().to_string(),
@@ -127,13 +130,14 @@ static UNTOLD: Family = Family::counter(
 );
 
 impl AuditLog {
-    /// Returns both ends of an audit log.
+    /// Creates an audit log. Returns its sending end, and the receiver of the entries to write.
     pub fn channel() -> (Self, Receiver<AuditEntry>) {
         let (sender, receiver) = bounded(WAITING_MAX);
         (Self { sender, untold: Arc::default() }, receiver)
     }
 
-    /// Logs a request and its outcome.
+    /// Sends a request and its outcome to the audit log. If the queue of the log is full, only
+    /// counts the entry.
     pub fn tell(&self, asked: AuditedRequest, outcome: Outcome) {
         if self.sender.try_send(AuditEntry { asked, outcome }).is_err() {
             self.untold.fetch_add(1, Relaxed);

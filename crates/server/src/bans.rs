@@ -1,4 +1,4 @@
-//! Bans, as operators see and change them.
+//! The functions by which operators see and end bans of sources.
 
 use std::net::IpAddr;
 
@@ -22,8 +22,8 @@ static UNKNOWN_TO_KERNEL: Family = Family::gauge(
     "Banned IPv4 addresses without calls that are missing in the kernel's list because it is full",
 );
 
-/// Adds three metrics: the bans in force, the bans for which the list had no room, and the bans in
-/// force for which the kernel's list has no room.
+/// Adds three metrics to `metrics`: the number of bans in force, the number of bans for which
+/// `list` had no room, and the number of bans in force for which the kernel's list has no room.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     metrics.add(move |samples| {
         let bans = list.each(clock.now());
@@ -33,7 +33,7 @@ pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     });
 }
 
-/// Returns the number of bans that the kernel would enforce if its list had room for them.
+/// Returns the number of bans that are missing in the kernel's list because the list is full.
 fn beyond_kernel(bans: &[Ban]) -> usize {
     let is_for_kernel = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
     bans.iter().filter(is_for_kernel).count().saturating_sub(Shedding::BANNED_MAX)
@@ -55,8 +55,8 @@ pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     list.each(now).iter().map(ban).collect()
 }
 
-/// Ends the bans of the source with this address, and of the IPv6 networks around the source.
-/// Returns false if there is no such ban.
+/// Ends the bans of the source with this address, and of the IPv6 networks that contain the
+/// address. Returns false if there is no such ban.
 pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
     networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
 }

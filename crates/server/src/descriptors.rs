@@ -5,10 +5,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::StartError;
 use crate::config::{Config, Connections};
 
-/// Number of descriptors for everything except connections: sockets, files, the admin interface.
+/// Number of file descriptors for everything except connections: sockets, files, the admin
+/// interface.
 const OTHERS: u64 = 512;
 
-/// Raises the limit on open descriptors as far as the configured connections need.
+/// Raises the limit on open file descriptors as far as the configured connections need.
 ///
 /// # Errors
 /// Returns an error if the process may not open that many descriptors.

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// The remedy if a thread, pipe or socket cannot be opened because of the limits of the process.
+/// The instruction to the operator if a thread, pipe or socket cannot be opened because of the
+/// limits of the process.
 pub const RAISE_LIMITS: &str = "raise the limits of threads and open files (`ulimit -u` and \
                                 `ulimit -n`, `TasksMax` and `LimitNOFILE` of systemd)";
 
@@ -15,9 +16,8 @@ pub struct StartError {
     pub what: String,
     /// The remedy, as an instruction to the operator.
     pub remedy: String,
-    /// True if every further start fails too, until somebody changes a file or an argument. Other
-    /// errors may go away: the machine may get an address later, or another program may release an
-    /// address.
+    /// True if every further start will fail too, until somebody changes a file or an argument.
+    /// False if a later start may succeed, for example because another program releases an address.
     pub is_lasting: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Heavy sources, as operators see them.
+//! Reports to operators on heavy sources, which cause the overload.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,16 @@ static DROPS_ALL: Family = Family::gauge(
      do not count",
 );
 
-/// The sources whose INVITEs and REGISTERs the kernel drops because of overload, in ascending order
-/// of their number.
+/// The set of sources whose INVITEs and REGISTERs the kernel drops because of overload. The
+/// variants are ordered by the size of this set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     /// The kernel drops nothing.
     Nothing,
     /// The kernel drops INVITEs and REGISTERs of heavy sources only.
     Heavy,
-    /// The kernel drops INVITEs and REGISTERs of all sources that it does not spare, at one shard
-    /// or more.
+    /// The kernel, at one shard or more, drops INVITEs and REGISTERs of all sources except exempt
+    /// networks (`Shedding::spared`).
     All,
 }
 
@@ -44,12 +44,12 @@ impl Target {
     }
 }
 
-/// The heavy sources of a process.
+/// The heavy sources of a process, which cause its overload.
 pub(crate) struct HeavySources {
-    /// The rate of each source, in messages a second. The shards read different messages of a
-    /// source, so the rate is the sum of their estimates.
+    /// The rate of each heavy source, in messages a second. It is the sum of the estimates of all
+    /// shards, because each shard reads other messages of the source.
     rates_cps: BTreeMap<u128, f64>,
-    /// The rate of the emergency calls of each source that floods with them.
+    /// The rate of emergency calls from each source that sends a flood of them.
     emergencies_cps: BTreeMap<u128, f64>,
     pub(crate) target: Target,
 }
@@ -76,7 +76,7 @@ impl HeavySources {
         Self { rates_cps, emergencies_cps, target }
     }
 
-    /// Returns the sources with their rates, as JSON.
+    /// Returns the heavy sources with their rates, as JSON.
     pub(crate) fn to_json(&self) -> Value {
         as_json(&self.rates_cps)
     }
@@ -86,7 +86,7 @@ impl HeavySources {
         as_json(&self.emergencies_cps)
     }
 
-    /// Returns the sources as a text, in ascending order.
+    /// Returns the heavy sources as a text, in ascending order.
     pub(crate) fn written(&self) -> String {
         self.rates_cps.keys().map(|source| written(*source)).collect::<Vec<_>>().join(", ")
     }

@@ -1,9 +1,10 @@
-//! The secret keys of an address, which outlive the process.
+//! The secret keys that authenticate route tokens. A file keeps them, so they outlive the process.
 //!
-//! The token in our Record-Route is authenticated with one of them, so an in-dialog request finds
-//! its back end after a restart and at every instance that has the same keys. The keys are in
-//! `route.key` and are rotated. A [ring](KeyRing) determines which key is in use. Instances on one
-//! machine may share the file. For instances on other machines, the operator copies it.
+//! The Record-Route header that Tidegate adds to a request contains a token, which names the back
+//! end of the call. The token is authenticated with a key, so an in-dialog request finds its back
+//! end after a restart, and at every instance that has the same keys. The keys are in the file
+//! `route.key` and are rotated. [`KeyRing`] determines which key is in use. Instances on one
+//! machine may share the file. For instances on other machines, the operator copies the file.
 
 pub mod command;
 mod keeper;
@@ -26,18 +27,18 @@ pub(crate) use ring::{from_hex, to_hex};
 /// The name of the key file in the state directory.
 pub const FILE_NAME: &str = "route.key";
 
-/// Name of the lock file for changes of the key file.
+/// Name of the file that a process locks while it changes the key file.
 const LOCK_NAME: &str = "route.key.lock";
 
-/// Maximum length of the file in bytes. Any valid file is shorter.
+/// Maximum length of the key file in bytes. Any valid key file is shorter.
 const BYTES_MAX: u64 = 1024;
 
-/// Reads the keys in `state_dir`, creating them from the operating system's entropy if there are
-/// none. Processes that start at the same time agree on them.
+/// Reads the keys from the key file in `state_dir`. If there is no such file, creates one with
+/// random keys. Processes that start at the same time get the same keys.
 ///
 /// # Errors
-/// Returns an error when the file cannot be read or created, when others than its owner may read
-/// it, or when its content is invalid.
+/// Returns an error when the key file cannot be read or created, when users other than its owner
+/// can access it, or when its content is invalid.
 pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     let path = state_dir.join(FILE_NAME);
     match fs::metadata(&path) {
@@ -54,10 +55,10 @@ pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the state directory: the `configured` one, or else the first of these that is available:
-/// the first entry of `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` if the
-/// user is root, `$HOME/.local/state/tidegate`. A variable that is not set or has a relative path
-/// is skipped. The directory need not exist.
+/// Returns the state directory: `configured` if it is set, otherwise the first available one of:
+/// the first directory in `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` if
+/// the user is root, `$HOME/.local/state/tidegate`. A variable that is not set or has a relative
+/// path is skipped. The directory need not exist.
 ///
 /// # Errors
 /// Returns an error if no directory is available.
@@ -108,8 +109,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     })
 }
 
-/// Checks that the file belongs to this user or to root, and that no other user can access it.
-/// Anyone who knows the key can have requests routed to any back end.
+/// Checks that the key file belongs to the user of this process or to root, and that no other user
+/// can access it. Anyone who knows a key can forge a token that routes requests to any back end.
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -130,8 +131,8 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     Ok(())
 }
 
-/// Replaces the keys in `state_dir` by those that `change` returns, in one step and under a lock.
-/// Returns [`NotKept::Busy`] if another process has the lock.
+/// Atomically replaces the keys in the key file of `state_dir` with those that `change` returns.
+/// Returns [`NotKept::Busy`] if another process is changing the key file.
 fn change(
     state_dir: &Path,
     change: impl FnOnce(&KeyRing) -> Result<KeyRing, NotRotated>,
@@ -160,7 +161,7 @@ fn change(
     Ok(changed)
 }
 
-/// Creates the file with new keys, unless another process has done so meanwhile.
+/// Creates the key file at `path` with new keys, unless another process creates it first.
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
@@ -181,8 +182,8 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     made.and(removed).and_then(|()| sync_folder(path)).map_err(unwritable)
 }
 
-/// Gives the draft its final name in one step. Unlike a rename, a link does not replace the key of
-/// a faster process.
+/// Gives the complete file `draft` the name `path` as a second name. A hard link is used because,
+/// unlike a rename, it does not replace a file that another process has created first.
 fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(draft, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -47,8 +47,8 @@ pub(crate) fn with_values(values: &Values) -> Value {
     })
 }
 
-/// Returns the name of a law. `place` contains its index in the registry, counted from 1. Returns
-/// `None` if `place` is 0.
+/// Returns the name of a law. `place` contains the position of the law in [`LAWS`], counted from 1.
+/// Returns `None` if `place` is 0.
 pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
     let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
     LAWS.get(index).map(|entry| entry.name)

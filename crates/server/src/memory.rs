@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the memory of the machine in bytes, or the limit of our control group if it is lower.
-/// Returns 1 GiB if neither can be read.
+/// Returns the memory of the machine in bytes, or the memory limit of the control group of this
+/// process if that limit is lower. Returns 1 GiB if neither can be read.
 pub(crate) fn available() -> usize {
     available_in(Path::new("/"))
 }

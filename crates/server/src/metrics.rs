@@ -1,9 +1,9 @@
-//! Numbers for operators, read from their owners at each scrape.
+//! Metrics for operators, whose values are read at each scrape.
 //!
-//! Each shard counts in its own atomics, and nothing on the packet path uses this module. A
-//! *source* is a function that reads some of those atomics and assigns each number to a [`Family`].
-//! Names follow the conventions of Prometheus: `tidegate_NAME_UNIT`, and `_total` at the end for
-//! counters.
+//! Each shard counts events in its own atomic counters, and nothing on the packet path uses this
+//! module. A *source* is a function that reads some of those counters and adds each value to a
+//! [`Family`]. The names of metrics follow the conventions of Prometheus: `tidegate_NAME_UNIT`, and
+//! `_total` at the end for counters.
 
 pub(crate) mod collect;
 
@@ -22,8 +22,8 @@ pub const PLAIN_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The media type of [`Metrics::render`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A metric family: all the numbers of one name, distinguished by their labels. It is declared
-/// once, as a `static`, beside its numbers.
+/// A metric family: all values with one metric name, distinguished by their labels. A family is
+/// declared once, as a `static`, beside the code that reads its values.
 #[derive(Debug)]
 pub struct Family {
     name: &'static str,
@@ -40,29 +40,29 @@ enum Kind {
 }
 
 impl Family {
-    /// Creates a family of numbers that only grow. `name` is given without prefix and suffix, which
-    /// are added. `help` is a phrase without a full stop.
+    /// Creates a family of values that only grow. A prefix such as `tidegate_` and a suffix such as
+    /// `_total` are added to `name`. `help` is a phrase without a full stop.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Counter }
     }
 
-    /// Creates a family of numbers that can rise and fall.
+    /// Creates a family of values that can rise and fall.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Gauge }
     }
 
-    /// Creates a family of durations in classic buckets.
+    /// Creates a family of histograms of durations, with fixed buckets.
     pub const fn histogram(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Histogram }
     }
 
-    /// Returns the family with this unit, which is added to its name.
+    /// Returns the family with this unit, which becomes a suffix of the metric name.
     pub const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
 }
 
-/// The unit of a number that is not a count. Only base units are used.
+/// The unit of a metric that is not a count. Only base units are used, as Prometheus recommends.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Seconds.
@@ -91,12 +91,13 @@ pub enum Value {
     Whole(u64),
     /// A number that is not a count, such as a fraction.
     Real(f64),
-    /// Upper bounds and counts of buckets, and the sum of the values in them.
+    /// A histogram: the upper bound and count of each bucket, and the sum of all values in the
+    /// buckets.
     Buckets(Vec<(f64, u64)>, f64),
 }
 
 impl Value {
-    /// Returns the current state of a histogram.
+    /// Returns the current buckets and the current sum of a histogram.
     pub fn of(histogram: &Histogram) -> Self {
         Self::Buckets(histogram.buckets().collect(), histogram.sum())
     }
@@ -114,10 +115,10 @@ impl From<f64> for Value {
     }
 }
 
-/// A family with one number for each `T`, and the function that reads it.
+/// A metric family, and the function that reads its value from a `T`.
 pub type Number<T> = (Family, fn(&T) -> Value);
 
-/// The numbers that are read at one scrape.
+/// The values that are read at one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// The families in the order of first use.
@@ -153,7 +154,8 @@ impl Samples {
         }
     }
 
-    /// Adds each of these metrics, with the number that its function reads from `of`.
+    /// Adds a value of each metric in `numbers`, which the function of the metric reads from `of`.
+    /// All values have these `labels`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
@@ -168,7 +170,7 @@ impl Samples {
 
 type Source = Box<dyn Fn(&mut Samples) + Send + Sync>;
 
-/// The metrics of a process, as the functions that read them.
+/// The metrics of a process, as functions that read their values.
 pub struct Metrics {
     sources: Vec<Source>,
     /// The functions for metrics whose names begin with `process_` instead of `tidegate_`.
@@ -190,19 +192,19 @@ impl Metrics {
         metrics
     }
 
-    /// Adds a function that reads numbers. It is called at each scrape, so it must only read and
-    /// never wait.
+    /// Adds a function that reads values of metrics. The function is called at each scrape, so it
+    /// must never wait.
     pub fn add(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.sources.push(Box::new(source));
     }
 
-    /// Adds a function, like [`add`](Self::add), for numbers that every process has. Their names
-    /// begin with `process_`.
+    /// Adds a function, like [`add`](Self::add), for metrics whose names begin with `process_`.
+    /// Every process has these metrics, whatever its program.
     pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));
     }
 
-    /// Renders the current numbers as OpenMetrics text.
+    /// Renders the current values as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (prefix, sources) in [("tidegate", &self.sources), ("process", &self.process)] {
@@ -218,7 +220,7 @@ impl Metrics {
         out
     }
 
-    /// Renders the current numbers in the text format 0.0.4 of Prometheus. This format has no units
+    /// Renders the current values in the text format 0.0.4 of Prometheus. This format has no units
     /// and no end mark, and the name of a counter's family contains `_total`.
     pub fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
@@ -242,7 +244,8 @@ impl Metrics {
         out
     }
 
-    /// Renders all metrics in the format that `accept` asks for. Returns the media type too.
+    /// Renders all metrics in the format that `accept`, the value of an HTTP Accept header, asks
+    /// for. Returns the media type and the text.
     pub fn render_for(&self, accept: &str) -> (&'static str, String) {
         let names = |format: &str| accept.to_ascii_lowercase().contains(format);
         if names("text/plain") && !names("application/openmetrics-text") {

@@ -1,8 +1,8 @@
-//! The phase of a process, as probes and upstream balancers see it.
+//! The phase of a process between its start and its end, which `/readyz` reports.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The phase of a process. It only goes forward.
+/// The phase of a process. A process goes through the phases in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Advances to `phase`. Does nothing if that phase is over.
+    /// Advances to `phase`. Does nothing if the process has already gone beyond that phase.
     pub fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The pools of a configuration, in the form of the balancer and of the proxy.
+//! Conversion of configured pools to the types of the balancer and of the proxy.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tidegate_proxy as proxy;
 
 use crate::config::{self, Config, Endpoint, HostPort, Selection};
 
-/// Returns the pools of a configuration with their back ends, in the form of the balancer.
+/// Converts the pools of a configuration, with their back ends, to the type of the balancer.
 pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     let backend_spec = |backend: &config::Backend, learning| {
         Some(BackendSpec {
@@ -31,8 +31,8 @@ pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     config.pool.iter().map(pool_spec).collect()
 }
 
-/// Returns the address of a back end. Returns `None` for a domain, because the servers of the
-/// domain become back ends in its place.
+/// Converts the address of a back end. Returns `None` for a domain, because the servers of the
+/// domain become back ends instead.
 fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     match endpoint {
         Endpoint::Address(address) => Some(balance::EndpointAddress::Address(*address)),
@@ -43,7 +43,7 @@ fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     }
 }
 
-/// Returns the settings of the pools in `all`, in the form of the proxy. `pools` are the same pools
+/// Converts the settings of the pools in `all` to the type of the proxy. `pools` are the same pools
 /// in the balancer, in the same order.
 pub(crate) fn pool_settings(pools: &[balance::Pool], all: &Config) -> Vec<proxy::PoolSettings> {
     let places = all.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));

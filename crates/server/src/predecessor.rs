@@ -1,7 +1,7 @@
-//! Identifies the previous process by a number that it leaves in the state directory.
+//! Stores the random seed of a process in the state directory, where the next process reads it.
 //!
-//! With this number, this process can forward the CANCEL of an INVITE that the previous process has
-//! forwarded (module `stateless::lost` of the proxy).
+//! With the seed of the previous process, a process can forward the CANCEL of an INVITE that the
+//! previous process has forwarded (module `stateless::lost` of the proxy).
 
 use std::fs;
 use std::io::Write;
@@ -10,22 +10,22 @@ use std::path::Path;
 
 use tidegate_world::Seed;
 
-/// The name of the file in the state directory.
+/// The name of the file with the seed in the state directory.
 pub const FILE_NAME: &str = "process";
 
-/// Maximum length of the file in bytes.
+/// Maximum length of the file with the seed, in bytes.
 const BYTES_MAX: usize = 32;
 
 /// Returns the seed of the previous process, or `None` if the file does not exist or cannot be
-/// read. This does not prevent the start, because everything else works without the seed.
+/// read. The process can start without this seed, which only the forwarding of CANCEL needs.
 pub fn read(state_dir: &Path) -> Option<Seed> {
     let text = fs::read_to_string(state_dir.join(FILE_NAME)).ok();
     let text = text.filter(|text| text.len() <= BYTES_MAX);
     text.and_then(|text| text.trim().parse().ok()).map(Seed)
 }
 
-/// Stores the seed of this process for the next one. A file that cannot be written does not prevent
-/// the start either.
+/// Stores the seed of this process for the next one. Ignores errors, because only the forwarding of
+/// CANCEL needs the seed.
 pub fn store(state_dir: &Path, own: Seed) {
     let path = state_dir.join(FILE_NAME);
     let draft = state_dir.join(format!("{FILE_NAME}.{:016x}", own.0));

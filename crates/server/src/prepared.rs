@@ -1,9 +1,10 @@
 //! The configuration of a reload, parsed before the shards get it.
 //!
-//! A command is a text, so that a recording contains it in full. Parsing 10,000 back ends takes
-//! longer than a packet may wait in a shard. So the thread that sends the command parses it once
-//! and leaves the result for the shards. If there is no result for a command, as in a replay, the
-//! shard parses the command itself.
+//! The command of a reload contains the text of the configuration, so that a recording of the
+//! command is complete. Parsing a text with 10,000 back ends takes longer than a packet may wait in
+//! a shard. So the thread that sends the command parses the text once, and leaves the result for
+//! the shards. If there is no result for a command, as in a replay, the shard parses the text
+//! itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,23 +14,24 @@ use tidegate_balance::PoolSpec;
 use crate::config::{Config, Found};
 use crate::pools::pool_specs;
 
-/// Maximum number of configurations kept. It is larger than the number of commands that may wait
-/// for a shard.
+/// Maximum number of parsed configurations that are kept. It is larger than the number of commands
+/// that may wait for a shard.
 const KEPT_MAX: usize = 24;
 
-/// The parsed configurations that some shards have not received yet, and the last one.
+/// The parsed configurations of commands that some shards have not received yet, and of the last
+/// such command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// Sequence number of the reload command to which this configuration belongs.
+    /// Sequence number of the command to which this configuration belongs.
     command: u64,
     reading: Arc<Reading>,
 }
 
 /// A parsed configuration and the servers of its domains, with the text of the command that
-/// contains the configuration or the servers.
+/// contains one of the two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
@@ -37,13 +39,13 @@ pub(crate) struct Reading {
     pub(crate) found: Arc<Found>,
     /// `config` with the servers in `found` added as back ends.
     pub(crate) expanded: Config,
-    /// The back ends in `expanded`.
+    /// The pools of `expanded`, with their back ends.
     pub(crate) pool_specs: Vec<PoolSpec>,
 }
 
 impl Reading {
     /// Creates the reading of a command from its `text`, and from the configuration and servers
-    /// that were parsed.
+    /// that apply after the command.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }
@@ -51,9 +53,9 @@ impl Reading {
 }
 
 impl Prepared {
-    /// Stores the reading of the command with the number `command` for the shards. Forgets the
-    /// readings of commands that all shards have received. `was_heard` returns whether this is so
-    /// for a number.
+    /// Stores the reading of the command with the number `command` for the shards. Removes the
+    /// readings of commands that all shards have received. `was_heard` returns whether all shards
+    /// have received the command with a given number.
     pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();
@@ -67,9 +69,9 @@ impl Prepared {
         drop(forgotten);
     }
 
-    /// Returns the reading of the command with this number and text, or `None` if it is not kept.
+    /// Returns the reading of the command with this number and text, or `None` if there is none.
     ///
-    /// The number must match too, because the meaning of a text depends on the commands before it.
+    /// The number must match too, because the effect of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
         let is_it = |entry: &&Entry| entry.command == command && *entry.reading.text == *text;

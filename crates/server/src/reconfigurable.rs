@@ -13,7 +13,7 @@ use crate::key;
 use crate::pools::pool_settings;
 use crate::prepared::{Prepared, Reading};
 
-/// A proxy with commands in the language of the configuration.
+/// A [`Proxy`] that executes the commands of operators, such as a reload of the configuration.
 pub struct Reconfigurable {
     proxy: Proxy,
     /// The configuration in force.
@@ -23,13 +23,14 @@ pub struct Reconfigurable {
     registry: BackendRegistry,
     counters: Arc<Counters>,
     prepared: Prepared,
-    /// Number of the last command received.
+    /// The number of commands received so far.
     heard: u64,
 }
 
 impl Reconfigurable {
-    /// Wraps `proxy`, which has the configuration `config` and counts in `counters`. Its back ends
-    /// are in `registry`. Parsed reloads may be in `prepared`.
+    /// Wraps `proxy`, which has the configuration `config` and counts events in `counters`. The
+    /// back ends of the proxy are in `registry`. `prepared` may contain configurations that the
+    /// sender of a reload command has already parsed.
     pub(crate) fn new(
         proxy: Proxy,
         config: Arc<Config>,
@@ -94,7 +95,7 @@ impl Reconfigurable {
 }
 
 impl Core for Reconfigurable {
-    /// Executes a command of [`crate::config::command`], or of [keys](key::command).
+    /// Executes a command in the format of [`crate::config::command`] or of [`key::command`].
     fn on_command(&mut self, now: Timestamp, command: &[u8]) {
         self.heard += 1;
         let in_force = &self.counters.in_force;

@@ -1,4 +1,4 @@
-//! Recordings: the inputs of a process's core, in a file of bounded size.
+//! Recordings of all inputs of a process's core, in a file of limited size.
 //!
 //! `tidegate run --record FILE` records every input of the core with its time: datagrams, failed
 //! deliveries, connections, timers, turns of service, readings of the load, commands, the start
@@ -9,21 +9,21 @@
 //! # The file
 //!
 //! A *head* ([`Head`]) describes how the core was built. It includes the keys, so only the owner of
-//! the file may read it. After the head there are [`SLOTS`] *slots* of equal size, which form a
-//! ring: when the last slot is full, the first is overwritten. A slot contains *blocks*. Each block
-//! has up to a thousand inputs, a number, a checksum, and a hash of the packets that the core sent
-//! because of these inputs. A replay compares these hashes.
+//! the file may read the file. After the head there are [`SLOTS`] *slots* of equal size, which form
+//! a ring: when the last slot is full, the first is overwritten. A slot contains *blocks*. Each
+//! block has up to a thousand inputs, a number, a checksum, and a hash of the packets that the core
+//! sent because of these inputs. A replay compares this hash with the hash of its own packets.
 //!
-//! If a file still contains block 0, it begins at the start of the core, and its replay is exact.
-//! If the beginning was overwritten, or if inputs are missing because the disk was slower than the
-//! core, the replay starts with an empty core. Then the result is similar to the original, but not
-//! the same. The report says so.
+//! If a file still contains block 0, the recording includes the start of the core, and a replay is
+//! exact. Block 0 may have been overwritten, or inputs may be missing because the disk was slower
+//! than the core. Then a replay starts with an empty core, and the result is similar to the
+//! original, but not the same. The report of the replay says so.
 //!
 //! # Off the packet path
 //!
-//! The core's thread appends to a block in memory. Another thread computes hashes and writes. At
-//! most [`WAITING_MAX`] blocks wait between the two threads. Further blocks are dropped and their
-//! inputs are counted as lost, so that the disk cannot slow the core.
+//! The thread of the core appends inputs to a block in memory. Another thread computes hashes and
+//! writes blocks. At most [`WAITING_MAX`] blocks wait between the two threads. Further blocks are
+//! dropped and their inputs are counted as lost, so that the disk cannot slow the core.
 
 mod block;
 mod entry;
@@ -50,27 +50,29 @@ pub(crate) use journal::Journal;
 pub(crate) use tally::Tally;
 pub(crate) use writer::Recorder;
 
-/// The file and size of a recording.
+/// The path, size and configuration of a new recording.
 #[derive(Clone, Debug)]
 pub struct RecordTo {
     /// The path of the file.
     pub path: PathBuf,
-    /// Size of the slots in bytes, at least [`SIZE_MIN`]. The head is not included.
+    /// Total size of the slots in bytes, at least [`SIZE_MIN`]. The head of the file is not
+    /// included.
     pub size: u64,
-    /// The configuration as it was read.
+    /// The text of the configuration file.
     pub configuration: String,
 }
 
 /// The reason why a recording cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// An error of the operating system.
+    /// The operating system returned an error.
     Io(std::io::Error),
     /// The file is not a recording.
     Foreign,
-    /// The recording has another version of the format.
+    /// The recording has this version of the format, which this program does not support.
     Version(u32),
-    /// The data at this offset differ from those that were written.
+    /// The data at this offset, in bytes, differ from those that were written. Also contains a
+    /// description of the error.
     Corrupt(u64, &'static str),
 }
 

@@ -1,4 +1,4 @@
-//! The recorded rejections, for operators.
+//! The rejections that the shards have recorded, as JSON for operators.
 
 use serde_json::{Value, json};
 use tidegate_proxy::{REPLIES, Refusal, ReplyReason};
@@ -15,9 +15,9 @@ impl Rejections {
         Self(shards)
     }
 
-    /// Returns, as JSON, all recorded rejections, the newest first, the number of rejections that
-    /// were missed because the list was being read, and the number for each reason, including drops
-    /// by the kernel. `now` is the current time.
+    /// Returns, as JSON, all recorded rejections (newest first), the number of rejections that were
+    /// not recorded because the list was being read, and the number of rejections for each reason,
+    /// including drops by the kernel. `now` is the current time.
     pub fn read(&self, now: Timestamp) -> Value {
         let reasons = ReplyReason::ALL[1..].iter().map(|&reason| self.reason(reason));
         json!({
@@ -27,8 +27,9 @@ impl Rejections {
         })
     }
 
-    /// Returns, as JSON, the recorded rejections of a call, the newest first, and the number of
-    /// rejections of all calls that were missed. `now` is the current time.
+    /// Returns, as JSON, the recorded rejections of a call (newest first), and the number of
+    /// rejections of all calls that were not recorded because the list was being read. `now` is the
+    /// current time.
     pub fn of_call(&self, now: Timestamp, call_id: &str) -> Value {
         json!({
             "call_id": call_id,
@@ -48,9 +49,9 @@ impl Rejections {
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
     }
 
-    /// Returns, in the form of a rejection reason, the number of INVITEs and REGISTERs that the
-    /// kernel dropped before they were read, or that were dropped after they were read from a
-    /// stream.
+    /// Returns, as JSON like that of [`reason`](Self::reason), the number of INVITEs and REGISTERs
+    /// that the kernel dropped before Tidegate read them, or that Tidegate dropped after it had
+    /// read them from a stream.
     fn in_kernel(&self) -> Value {
         json!({
             "name": "kernel",

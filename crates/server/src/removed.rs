@@ -1,10 +1,11 @@
-//! Back ends that were removed from the configuration. They are stored in `state_dir`.
+//! A list of the back ends that were removed from the configuration, in a file in the state
+//! directory.
 //!
-//! The token of a dialog names its back end by address, and only known addresses are accepted.
-//! After a restart, a process knows the configured back ends from its configuration, and the
-//! recently removed ones from this file. So calls at removed back ends can still be ended. Each
-//! line has an address, followed by `configured` or by the time in Unix seconds at which the
-//! address was first missing.
+//! The route token of a call contains the address of its back end, and a request is only forwarded
+//! to a known address. After a restart, a process knows the configured back ends from its
+//! configuration, and the recently removed ones from this file. So calls at removed back ends can
+//! still be ended. Each line of the file has an address, followed by `configured` or by the Unix
+//! time, in seconds, at which the address was first missing in the configuration.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use crate::state_file;
 
 const FILE_NAME: &str = "backends";
 
-/// Maximum number of addresses read from the file. The configured ones come first in the file.
+/// Maximum number of addresses read from the file. Configured addresses come first in the file.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The file in a state directory that lists configured and recently removed back ends.
@@ -38,7 +39,7 @@ impl RemovedBackends {
         &self.path
     }
 
-    /// Checks that [`update`](Self::update) can read and write the file. Leaves it as it is.
+    /// Checks that [`update`](Self::update) can read and write the file, without changing the file.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or written.
@@ -47,8 +48,9 @@ impl RemovedBackends {
         state_file::check(&self.path)
     }
 
-    /// Records at `now`, in Unix seconds, that these addresses are configured. Returns the
-    /// addresses that were removed from the configuration and are still kept, latest first.
+    /// Records that the addresses `configured` are in the configuration at `now`, in Unix seconds.
+    /// Returns the addresses that were removed from the configuration and are still kept, most
+    /// recently removed first.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or written. Lines that cannot be parsed are

@@ -1,4 +1,4 @@
-//! Replays a recording with the proxy of its own configuration.
+//! Replays a recording with a proxy that is built from the recorded configuration.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use tidegate_world::{Pool, Timestamp};
 
 /// The result of a replay.
 pub struct Replayed {
-    /// The result of comparing the packets with those of the recording.
+    /// The result of comparing the packets of the replayed proxy with those of the recorded proxy.
     pub verdict: Verdict,
     /// Counters of the replayed proxy at the end.
     pub counters: ShardCounters,
@@ -20,7 +20,7 @@ pub struct Replayed {
 }
 
 impl Replayed {
-    /// Returns the time of the last input.
+    /// Returns the time of the last input of the recording.
     pub fn end(&self) -> Timestamp {
         self.verdict.span.map_or(Timestamp::ZERO, |(_, last)| last)
     }
@@ -29,13 +29,13 @@ impl Replayed {
 /// Returns the configuration in the head of a recording.
 ///
 /// # Errors
-/// Returns all errors that this version of the program finds in it.
+/// Returns all errors that this version of Tidegate finds in the configuration.
 pub fn configuration(head: &Head) -> Result<Config, Diagnostics> {
     Config::parse(Path::new("recorded configuration"), head.configuration.as_bytes())
 }
 
 /// Gives the inputs of the recording to a proxy with the configuration `config`, which should be
-/// the recorded configuration. `see` gets all events.
+/// the recorded configuration. `see` is called with each event.
 ///
 /// # Errors
 /// Returns an error when the recording cannot be read, or its head contradicts itself.
@@ -56,8 +56,8 @@ pub fn replay(
     Ok(Replayed { verdict, counters: assembly.counters()[0].clone(), status })
 }
 
-/// Checks a head, which may be forged. It must contain an address for each listener in its
-/// configuration, and the configuration must have one shard.
+/// Checks the head of a recording, which may be forged. The head must contain an address for each
+/// listener in `config`, and `config` must have one shard.
 fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     if head.listeners.len() == config.listen.len() && config.server.shards == 1 {
         return Ok(());

@@ -44,15 +44,17 @@ use crate::wiring::{self, Group};
 use crate::{RAISE_LIMITS, StartError};
 use crate::{descriptors, heavy, users};
 
-/// Maximum number of messages that wait to be handed off to one shard.
+/// Maximum number of messages that other shards have received for one shard and that wait for this
+/// shard.
 const HANDOFFS_MAX: usize = 4096;
 
 /// The addresses of a process that has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The listeners, with the ports that were chosen for port 0.
+    /// The transport and address of each listener. If port 0 was configured, the address has the
+    /// port that the kernel chose.
     pub listeners: Vec<(Transport, SocketAddr)>,
-    /// The admin interface, if there is one.
+    /// The address of the admin interface, if there is one.
     pub admin: Option<SocketAddr>,
 }
 
@@ -61,7 +63,7 @@ pub struct Started {
 pub enum Event {
     /// The process accepts calls.
     Started(Started),
-    /// An operator has made a request.
+    /// An operator has made a request, with this outcome.
     Acted(AuditEntry),
     /// A signal with this name has arrived for the first time. Tidegate ignores it.
     Ignored(&'static str),
@@ -69,8 +71,9 @@ pub enum Event {
     Observed(Observation),
 }
 
-/// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it. Records it
-/// if `record` is set. `tls` has the certificates and keys that the configuration names.
+/// Runs a proxy with the configuration `config` and the keys in `state_dir`, until a signal stops
+/// the process. Records the inputs of the proxy if `record` is set. `tls` has the certificates and
+/// keys that the configuration names.
 ///
 /// Calls `tell` with each event while the process runs.
 ///
@@ -284,7 +287,8 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
-/// Sends the servers of domains to the shards if the servers have changed, and reports the change.
+/// Sends the shards the servers that the DNS lists for domains, if the servers have changed.
+/// Reports the changes to `tell`.
 fn follow_domains(
     now: Timestamp,
     runtime_control: &RuntimeControl,
@@ -298,8 +302,8 @@ fn follow_domains(
     }
 }
 
-/// Reads the routes of the machine and the removed back ends in the state directory. The caller
-/// sets the other fields.
+/// Returns an environment with the network routes of the machine and the back ends that were
+/// recently removed from the configuration. The caller sets the other fields.
 fn environment(
     config: &Config,
     listeners: &[SocketAddr],
@@ -352,7 +356,7 @@ fn begin_recording(
     })
 }
 
-/// Returns the content of `/status` except the phase.
+/// Returns a function that computes the content of `/status`, except the version and the phase.
 fn status(
     groups: &[Group],
     instruments: Instruments,

@@ -26,30 +26,29 @@ use crate::removed::RemovedBackends;
 use crate::tls::Tls;
 use crate::{laws, recording, status};
 
-/// Maximum time for which an answer or a line in the log waits until the shards have applied a
-/// command.
+/// Maximum time for which a response or a log line waits until the shards have applied a command.
 pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(2);
 
-/// Time after which servers of domains are sent again if a shard had no room for them. Each attempt
-/// takes time in all shards.
+/// Time after which the servers of domains are sent to the shards again if a shard had no room for
+/// them. The pause limits the load, because each attempt takes time in all shards.
 const FOUND_PAUSE: Duration = Duration::from_secs(10);
 
-/// The control of all shards, which also reports the settings in force.
+/// A sender of operators' commands to all shards, which also reports the settings in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
-    /// The wanted state, as set by the last command or by the configuration. No thread waits for a
-    /// file while it holds this lock, so the other commands do not wait for the file system.
+    /// The state that operators want, as set by the last command or by the configuration. No thread
+    /// waits for a file while it holds this lock, so commands do not wait for the file system.
     wanted: Mutex<Wanted>,
-    /// This lock is held during a reload. So the second of two reloads reads the file after the
-    /// first one.
+    /// A lock that is held during a reload. It lets one reload run at a time, so the second of two
+    /// reloads reads the configuration file after the first one.
     reloading: Mutex<()>,
-    /// True if the process ends, so that reloads no longer wait for the shards.
+    /// True if the process is ending, so that reloads no longer wait for the shards.
     is_ending: AtomicBool,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
     prepared: Prepared,
-    /// Stores for look-ups.
+    /// The data for look-ups of users, which a reload replaces.
     stores: Stores,
     /// The certificates and keys that listeners and pools use.
     tls: Option<Tls>,
@@ -94,25 +93,25 @@ impl RuntimeControl {
         }
     }
 
-    /// Makes reloads also replace the users in `stores`.
+    /// Makes reloads also replace the users in `stores`, where the shards look them up.
     #[must_use]
     pub(crate) fn serving(self, stores: Stores) -> Self {
         Self { stores, ..self }
     }
 
-    /// Makes reloads also read the certificates and keys again.
+    /// Makes reloads also read the TLS certificates and keys again.
     #[must_use]
     pub(crate) fn securing(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Makes reloads also record the back ends that they remove from the configuration.
+    /// Makes reloads also record in `removed` the back ends that are no longer configured.
     #[must_use]
     pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
         Self { removed: Some(removed), ..self }
     }
 
-    /// Sends only commands that fit in a recording.
+    /// Rejects commands that are too long for a recording of the process.
     #[must_use]
     pub(crate) fn recorded(self) -> Self {
         Self { command_max: recording::COMMAND_MAX, ..self }
@@ -122,9 +121,9 @@ impl RuntimeControl {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the laws as an operator's `text` asks, and sends the resulting laws to the shards.
-    /// Returns the number of the command, for [`was_heard`](Self::was_heard), and the new settings
-    /// of overload control.
+    /// Changes the overload control laws as the operator's `text` says, and sends the resulting
+    /// laws to the shards. Returns the number of the command, for [`was_heard`](Self::was_heard),
+    /// and the new settings of overload control.
     ///
     /// # Errors
     /// Returns an error if the command is invalid or cannot be sent.
@@ -137,13 +136,12 @@ impl RuntimeControl {
         Ok((wanted.given, overload))
     }
 
-    /// Sets the administrative state of a back end. `admin_state` is an operator's word: `enable`,
-    /// `drain` or `disable`. `backend` is the name or address of the back end. Returns the number
-    /// of the command.
+    /// Sets the administrative state of the back end with the name or address `backend`.
+    /// `admin_state` is `enable`, `drain` or `disable`. Returns the number of the command.
     ///
     /// # Errors
-    /// Returns an error if there is no such back end or word, if several back ends are at the
-    /// address, or if the command cannot be sent.
+    /// Returns an error if no back end or several back ends match, if `admin_state` is another
+    /// word, or if the command cannot be sent.
     pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
         let found = self.registry.find_all(backend.strip_prefix("sip:").unwrap_or(backend));
@@ -168,17 +166,18 @@ impl RuntimeControl {
         }
     }
 
-    /// Takes the warnings about the configurations of reloads that all shards have applied.
+    /// Returns and removes the warnings about the configurations of reloads that all shards have
+    /// applied.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.wanted().warnings)
     }
 
-    /// Sends the shards the servers of domains, if they have changed, or if a shard may have had no
-    /// room for them. Returns a line for each changed domain.
+    /// Sends the shards the servers that the DNS lists for domains, if the servers have changed or
+    /// if a shard may have had no room for them. Returns a log line for each changed domain.
     ///
     /// # Errors
-    /// Returns an error when the command cannot be sent. Unless the command is too long, the next
-    /// call of this function sends it again.
+    /// Returns an error when the command with the servers cannot be sent. Unless the command is too
+    /// long, the next call of this function sends it again.
     pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
@@ -217,7 +216,8 @@ impl RuntimeControl {
     }
 
     /// Asks the shards for the call-table entries of a call. Returns the number of the command.
-    /// After the command [was heard](Self::was_heard), [`calls`](Self::calls) returns the answers.
+    /// When [`was_heard`](Self::was_heard) returns true for this number, [`calls`](Self::calls)
+    /// returns the entries.
     ///
     /// # Errors
     /// Returns an error when the command cannot be sent.
@@ -227,8 +227,8 @@ impl RuntimeControl {
         Ok(wanted.given)
     }
 
-    /// Takes the answers of the shards to the last [`look_up`](Self::look_up): the entries, and
-    /// whether all shards have answered.
+    /// Returns and removes the answers of the shards to the last [`look_up`](Self::look_up): the
+    /// call-table entries of the call, and whether all shards have answered.
     pub fn calls(&self, call_id: &str) -> (Value, bool) {
         let answers = self.shards.iter().map(|shard| shard.proxy.call.take(call_id.as_bytes()));
         let answers: Vec<_> = answers.collect();
@@ -250,9 +250,9 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has applied or rejected the command with this number. If so, a
-    /// caller that afterwards reads the number of the last rejected command of a shard also sees a
-    /// rejection of this command: the number is then this one or a later one.
+    /// Returns whether every shard has applied or rejected the command with this number. If so, and
+    /// a shard has rejected the command, the caller will read this number or a later one as the
+    /// last rejected command of that shard.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;

@@ -1,4 +1,4 @@
-//! Signals to stop the process, or to reload its configuration.
+//! Unix signals that stop the process or reload its configuration.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -9,10 +9,10 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator;
 
-/// Maximum number of waiting stop requests. Further ones have no additional effect.
+/// Maximum number of queued stop requests. Further requests have no effect.
 const WAITING_MAX: usize = 4;
 
-/// Signals that Tidegate ignores. By default they would end the process without a message.
+/// Signals that Tidegate ignores. Without a handler they would end the process without a message.
 const IGNORED: [(i32, &str); 6] = [
     (SIGUSR1, "SIGUSR1"),
     (SIGUSR2, "SIGUSR2"),
@@ -22,11 +22,12 @@ const IGNORED: [(i32, &str); 6] = [
     (SIGIO, "SIGIO"),
 ];
 
-/// A receiver of SIGTERM, SIGINT, SIGQUIT and SIGHUP. While it exists, it also catches the ignored
-/// signals that would end the process by default. Every Rust program ignores SIGPIPE.
+/// A receiver of SIGTERM, SIGINT, SIGQUIT and SIGHUP. While this value exists, it also catches
+/// signals that Tidegate ignores, such as SIGUSR1, which would otherwise end the process. SIGPIPE
+/// needs no handler, because every Rust program ignores it.
 ///
-/// Each kind of signal has its own queue, so that many signals of one kind do not displace those of
-/// another.
+/// Stop requests, reload requests and ignored signals have separate queues, so that many signals of
+/// one kind do not displace those of another kind.
 #[derive(Debug)]
 pub struct Signals {
     stops: Receiver<()>,
@@ -37,7 +38,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to catch signals, for the whole process.
+    /// Starts to catch signals for the whole process. SIGHUP is a request to reload.
     ///
     /// # Errors
     /// Returns an error if the kernel does not allow this, or if a thread cannot be started.
@@ -45,8 +46,8 @@ impl Signals {
         Self::catch_all(false)
     }
 
-    /// Catches the same signals for a program without a configuration. SIGHUP, from a closed
-    /// terminal, is then a request to stop.
+    /// Starts to catch signals for a program without a configuration to reload. SIGHUP, which a
+    /// closed terminal sends, is then a request to stop.
     ///
     /// # Errors
     /// Returns the errors of [`catch`](Self::catch).
@@ -80,19 +81,21 @@ impl Signals {
         Ok(Self { stops, reloads, ignored, handle, thread: Some(thread) })
     }
 
-    /// Returns the requests to stop: SIGTERM from a service manager, SIGINT and SIGQUIT from a
-    /// keyboard. The first request drains the process. The second stops it at once.
+    /// Returns the queue of requests to stop: SIGTERM from a service manager, SIGINT and SIGQUIT
+    /// from a keyboard. By convention, the first request drains the process, and the second stops
+    /// it at once.
     pub fn stops(&self) -> &Receiver<()> {
         &self.stops
     }
 
-    /// Returns the requests to reload, which are SIGHUPs. While one request waits, further requests
-    /// have no additional effect.
+    /// Returns the queue of requests to reload (SIGHUP). While one request waits, further requests
+    /// have no effect.
     pub fn reloads(&self) -> &Receiver<()> {
         &self.reloads
     }
 
-    /// Returns the names of ignored signals. A name is sent when its signal first arrives.
+    /// Returns the queue of the names of ignored signals. A name is added when the signal arrives
+    /// for the first time.
     pub fn ignored(&self) -> &Receiver<&'static str> {
         &self.ignored
     }

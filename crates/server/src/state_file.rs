@@ -1,8 +1,8 @@
 //! Files in the state directory that are replaced as a whole.
 //!
-//! Several processes may share the directory. So each writes a draft with a name of its own, and
-//! gives it the final name in one step. Readers see the old or the new content, also after a loss
-//! of power.
+//! Several processes may share the directory. So each process writes a draft with a unique name,
+//! and then renames the draft in one step. A reader sees either the old or the new content, even
+//! after a loss of power.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Replaces the file at `path`.
+/// Replaces the file at `path` with one that contains `text`.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written. Then either the old file is unchanged, or the
@@ -23,7 +23,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> io::Result<()> {
     sync_folder(path)
 }
 
-/// Checks that the file at `path` can be replaced. Leaves it as it is.
+/// Checks that the file at `path` can be replaced, without changing the file.
 ///
 /// # Errors
 /// Returns an error if no draft can be written beside the file.
@@ -33,7 +33,8 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     written.and_then(|()| fs::remove_file(&draft))
 }
 
-/// Returns the path of a draft for the file at `path`, which no other process writes.
+/// Returns a path for a draft of the file at `path`. A random suffix distinguishes it from the
+/// drafts of other processes.
 pub(crate) fn draft(path: &Path) -> io::Result<PathBuf> {
     let mark: [u8; 4] = random()?;
     let mut draft: OsString = path.into();
@@ -41,14 +42,16 @@ pub(crate) fn draft(path: &Path) -> io::Result<PathBuf> {
     Ok(draft.into())
 }
 
-/// Writes a new file that only its owner can read.
+/// Creates a file that only its owner can read, writes `text` into it, and waits until the text is
+/// on disk.
 pub(crate) fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// Makes the names in the folder of `path` survive a loss of power.
+/// Waits until changes of file names in the folder of `path` are on disk, so that they survive a
+/// loss of power.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(path))?.sync_all()
 }

@@ -53,7 +53,8 @@ impl Instruments {
     }
 }
 
-/// Returns the feedback that back ends give, and the feedback that upstream peers get.
+/// Returns, as JSON, the overload feedback that back ends give, and the overload feedback that
+/// upstream peers get.
 fn feedback(next_hops: &NextHops, shards: &[ShardCounters], now: Timestamp) -> Value {
     let received = next_hops.views(now).into_iter().map(|view| {
         let NextHopView { address, status, counts } = view;
@@ -101,7 +102,8 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard
 }
 
-/// Returns the number of connections, and the outcomes of all connections since the start.
+/// Returns, as JSON, the number of open connections, and the counts of all connections since the
+/// start by outcome.
 fn connections(shard: &ShardCounters) -> Value {
     let (driver, table) = (&shard.io, &shard.connections);
     json!({
@@ -136,8 +138,8 @@ fn connections(shard: &ShardCounters) -> Value {
     })
 }
 
-/// Returns the outcomes of messages since the start. Counts by class, reason or status appear only
-/// if they are not zero.
+/// Returns, as JSON, the counts of messages since the start by outcome. Counts by class, reason or
+/// status appear only if they are not zero.
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
@@ -214,7 +216,8 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     of_pool
 }
 
-/// Returns the servers that the DNS lists for a domain, and the outcomes of its queries.
+/// Returns, as JSON, the servers that the DNS lists for a domain, and the outcomes of the DNS
+/// queries for the domain.
 fn domain(service: &balance::Service) -> Value {
     let server = |server: &SrvRecord| {
         let SrvRecord { priority, weight, port, target } = server;
@@ -230,7 +233,7 @@ fn domain(service: &balance::Service) -> Value {
     })
 }
 
-/// Returns the entry that a shard has for a call, as JSON.
+/// Returns the entry for a call in the call table of a shard, as JSON.
 pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     json!({
         "shard": shard,
@@ -246,8 +249,8 @@ pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     })
 }
 
-/// Returns the outcomes of the queries for a host name. If the name has an address, also returns
-/// its earlier addresses.
+/// Returns, as JSON, the outcomes of the DNS queries for a host name, and the earlier addresses of
+/// the host if it has an address now.
 fn resolution(named: &balance::Named) -> Value {
     let [_, before @ ..] = &*named.addresses() else {
         return json!({ "host": &**named.host(), "lookups": lookups(&named.lookups) });
@@ -273,8 +276,8 @@ fn lookups(lookups: &balance::Lookups) -> Value {
     })
 }
 
-/// Returns the signals and decisions of overload control. Counts and occupied time are since the
-/// start. Sojourns are of the last second.
+/// Returns, as JSON, the signals and decisions of overload control. Counts and the occupied time
+/// are totals since the start. Sojourn times are those of the last second.
 fn overload(gauges: &Gauges, now_ns: u64) -> Value {
     let flow = |bucket: Bucket| {
         let flow = &gauges.flows[bucket as usize];

@@ -22,7 +22,8 @@ static VALID_TO: Family = Family::gauge(
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
-    /// Addresses of removed back ends. Requests of existing dialogs still go there.
+    /// Addresses of back ends that were removed from the configuration. In-dialog requests of
+    /// existing calls still go to these addresses.
     removed: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
@@ -33,8 +34,8 @@ impl Tls {
         Self { servers, current: Arc::new(Mutex::new(files)), removed: Arc::default() }
     }
 
-    /// Replaces the settings, and returns the old ones. Existing connections keep the old ones. The
-    /// listeners must be the same, because a change of listeners needs a restart.
+    /// Replaces the TLS settings for new connections, and returns the old settings. `files` must
+    /// have the same listeners as before, because a change of listeners needs a restart.
     pub(crate) fn replace(&self, files: TlsFiles) -> TlsFiles {
         for (server, config) in self.servers.iter().zip(&files.listeners) {
             if let (Some(server), Some(config)) = (server, config) {
@@ -55,8 +56,8 @@ impl Tls {
         self.servers.get(listener)?.clone()
     }
 
-    /// Returns the TLS settings toward the back ends in `registry`. If only one pool uses TLS, its
-    /// settings also apply to removed back ends.
+    /// Returns a function that finds the TLS settings for a connection to a back end in `registry`.
+    /// If only one pool uses TLS, its settings also apply to removed back ends.
     pub(crate) fn peers(&self, registry: BackendRegistry) -> TlsPeers {
         let tls = self.clone();
         Arc::new(move |remote| tls.peer(&registry, remote))
@@ -118,7 +119,8 @@ fn domain_of(pool: &Pool, backend: &Backend) -> Option<ServerName<'static>> {
     ServerName::try_from(domain.trim_end_matches('.').to_owned()).ok()
 }
 
-/// Returns the host in the URI of a back end.
+/// Returns the host in the URI of a back end, as the name that the certificate of the back end must
+/// have.
 fn name_of(backend: &Backend) -> Option<ServerName<'static>> {
     match backend.endpoint() {
         Endpoint::Address(address) => Some(address.ip().into()),

@@ -11,7 +11,8 @@ pub(crate) fn wall_now() -> SystemTime {
     UNIX_EPOCH + unix_time()
 }
 
-/// Returns the wall-clock time of `at`. The clock of the shards now shows `now`.
+/// Converts `at`, a time on the clock of the shards, to wall-clock time. `now` is the present time
+/// on the clock of the shards.
 pub(crate) fn wall_time(now: Timestamp, at: Timestamp) -> SystemTime {
     wall_now().checked_sub(now.since(at)).unwrap_or(UNIX_EPOCH)
 }
@@ -27,8 +28,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Returns year, month and day of a day after 1970-01-01, by the Gregorian calendar. In the
-/// computation, years begin in March, so that the leap day comes last.
+/// Returns the year, month and day of the day that is `days` days after 1970-01-01, by the
+/// Gregorian calendar. In the computation, years begin in March, so that the leap day comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

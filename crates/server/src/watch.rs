@@ -1,9 +1,9 @@
-//! The watch: finds outages and rejections in the shared states and counters, and reports them for
-//! the log.
+//! Finds outages and rejections in the states of back ends and the counters of shards, and reports
+//! them for the log.
 //!
-//! The thread that runs the process checks every quarter of a second, so the shards do nothing for
-//! it. Each subject gets a line when it changes, and then at most one line every few seconds, with
-//! the number of events since the last line.
+//! The main thread does a check every quarter of a second, so the shards do nothing for the log.
+//! Each pool, back end and counter gets a log line when it changes, and then at most one line every
+//! few seconds, with the number of its changes since its previous line.
 
 mod counted;
 mod follow;
@@ -29,23 +29,24 @@ use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
 use targeted::Targeted;
 
-/// Time between two checks.
+/// Time between two checks of the states and counters.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Maximum number of lines about bans within [`LINES_WITHIN`]. The same limit applies to lines
-/// about targets of unsent datagrams.
+/// Maximum number of log lines about bans within [`LINES_WITHIN`]. A second limit of the same size
+/// applies to log lines about datagrams that could not be sent.
 const LINES_MAX: u32 = 5;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Shortest time between two lines on datagrams that could not be sent to the same target.
+/// Shortest time between two log lines about datagrams that could not be sent to the same target.
 const UNSENT_EVERY: Duration = Duration::from_secs(60);
 
-/// Maximum number of targets of unsent datagrams that are remembered.
+/// Maximum number of targets of failed sends that are remembered, counting a target once for each
+/// cause of failure.
 const UNSENT_MAX: usize = 256;
 
-/// An observation, with its time.
+/// A change that is reported in the log, with its time.
 ///
-/// `Display` formats it as a line.
+/// `Display` formats the observation as a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Time of the observation.
@@ -67,8 +68,8 @@ impl Observation {
     }
 }
 
-/// A watch over the shared states and counters. It keeps what it saw at its last check, so that it
-/// can report changes.
+/// An observer of the shared states and counters. It compares their values with those at the
+/// previous check, to report changes.
 pub(crate) struct Watch {
     registry: BackendRegistry,
     shards: Vec<ShardCounters>,
@@ -91,7 +92,7 @@ struct BackendSeen {
     name: NameSeen,
 }
 
-/// Counts of a back end. Their growth shows the cause of a change.
+/// Counters of a back end, whose growth shows the cause of a state change.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     probes_failed: u64,
@@ -125,7 +126,8 @@ impl Allowance {
         is_left
     }
 
-    /// Returns the number of lines that were not logged, once the period is over.
+    /// Ends the period if it is over at `now`. Then returns the number of lines that were not
+    /// logged in the period, if any.
     fn settle(&mut self, now: Timestamp) -> Option<u64> {
         if self.lines == 0 || now.since(self.since) < LINES_WITHIN {
             return None;
@@ -157,7 +159,7 @@ impl Watch {
         }
     }
 
-    /// Checks at `now`, and reports the observations.
+    /// Does a check at `now`, and passes each observation to `tell`.
     pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Observation)) {
         let at = wall_now();
         let tell = &mut |what| tell(Observation { at, what });
@@ -243,8 +245,8 @@ impl Watch {
         }
     }
 
-    /// Checks the outcomes of the DNS queries for the domains in pools. A change of their servers
-    /// is reported when the shards get the servers (`RuntimeControl::follow_domains`).
+    /// Reports changed outcomes of the DNS queries for the domains in pools. Changes of the servers
+    /// of a domain are reported by `RuntimeControl::follow_domains`.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
@@ -341,7 +343,8 @@ impl Counts {
     }
 }
 
-/// Returns the cause of a back end's state, from its counts since the last line.
+/// Returns text that explains the `state` of a back end. `before` has the counters at the previous
+/// log line about the back end.
 fn cause(
     now: Timestamp,
     state: State,
@@ -393,7 +396,8 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
     }
 }
 
-/// Returns the text about the changes that a line reports, or an empty text if there is only one.
+/// Returns text with the number of changes that a log line reports, or an empty text if there is
+/// only one.
 fn more(changes: u64) -> String {
     if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
 }

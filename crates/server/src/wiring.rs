@@ -1,4 +1,4 @@
-//! Opens the sockets of a configuration.
+//! Opens the sockets for the listeners of a configuration.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -31,7 +31,6 @@ impl Group {
         }
     }
 
-    /// Returns the transport of the listener.
     pub(crate) fn transport(&self) -> Transport {
         match self {
             Self::Datagrams(_) => Transport::Udp,
@@ -39,7 +38,8 @@ impl Group {
         }
     }
 
-    /// Returns the size of the receive buffer of each socket, or `None` for connections.
+    /// Returns the size of the receive buffer of each socket, in bytes, or `None` for a listener
+    /// for connections.
     pub(crate) fn receive_buffer(&self) -> Option<usize> {
         match self {
             Self::Datagrams(group) => Some(group.receive_buffer()),
@@ -48,7 +48,7 @@ impl Group {
     }
 }
 
-/// Returns the sockets of one shard.
+/// Returns the sockets of one shard: first those for datagrams, then those for connections.
 pub(crate) fn of_shard(
     groups: &[Group],
     shard: u16,
@@ -104,7 +104,7 @@ pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError>
     Ok(opened.into_values().collect())
 }
 
-/// Returns the remedy for an address that cannot be opened.
+/// Returns the instruction to the operator for an address that cannot be opened.
 fn remedy(error: &io::OpenError) -> &'static str {
     match (error.call, error.error.kind()) {
         (_, ErrorKind::AddrInUse) => {

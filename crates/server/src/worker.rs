@@ -1,4 +1,5 @@
-//! Threads that wait for files and end with the process.
+//! Background threads that the file system may block, and that must not delay the end of the
+//! process.
 
 use std::io;
 use std::thread;
@@ -6,12 +7,12 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-/// Maximum time for which the end of the process waits for a thread that reads or writes a file.
-/// The file system may not respond.
+/// Maximum time for which the end of the process waits for a thread that the file system may block.
 pub(crate) const END_WAIT: Duration = Duration::from_secs(1);
 
-/// A thread that is asked to end when this value is dropped. The drop waits for the thread, at most
-/// [`END_WAIT`]. A thread that still waits for a file then ends with the process.
+/// A background thread that is asked to end when this value is dropped. The drop waits for the end
+/// of the thread, but at most [`END_WAIT`]. A thread that the file system still blocks then ends
+/// with the process.
 #[derive(Debug)]
 pub(crate) struct Worker {
     end: Option<Sender<()>>,
@@ -19,7 +20,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Runs `work` on a thread. Its argument is disconnected when the thread should end.
+    /// Runs `work` on a new thread with this name. The receiver that `work` gets is disconnected
+    /// when the thread should end.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.

@@ -1,4 +1,5 @@
-//! The pages of back ends: their states, and the reload of the configuration.
+//! The admin pages that show back ends, change their administrative states, and reload the
+//! configuration.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ use super::page::json;
 use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
 
-/// Maximum number of reloads at the same time: one that is running, and three that wait for their
-/// turn. A reload waits two seconds for the shards, and `tidegate ctl` ten seconds for the answer.
+/// Maximum number of reloads at the same time: one that is running, and three that wait for it to
+/// end. A reload waits up to two seconds for the shards, and `tidegate ctl` ten seconds for the
+/// response.
 const RELOADS_MAX: usize = 4;
 
-/// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     let (shown, assigned) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { listed(&shown, StatusCode::OK).await };
@@ -42,7 +43,8 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         .route("/reload", post(reload))
 }
 
-/// Reloads the configuration when it is its turn. Returns whether every shard has applied it.
+/// Reloads the configuration, or returns an error if [`RELOADS_MAX`] reloads are running or
+/// waiting. Returns whether every shard has applied the new configuration.
 async fn reload(controls: &Controls, turns: &Semaphore) -> Result<bool, ControlError> {
     let Ok(_turn) = turns.try_acquire() else { return Err(ControlError::Reloading) };
     // Reading a large configuration takes time. A separate thread reads it, so that other pages
@@ -58,8 +60,8 @@ async fn answer(controls: &Arc<Controls>, applied: Result<StatusCode, Box<Respon
     }
 }
 
-/// Returns the list of back ends. Another thread writes the list, because this takes some time for
-/// ten thousand back ends.
+/// Returns a response with the list of back ends. Another thread generates the list, because this
+/// takes some time for ten thousand back ends.
 async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
     let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));

@@ -1,4 +1,5 @@
-//! The page of a call: its entries in the shards, and the reason of its rejection.
+//! The admin page of one call. It shows the entries of the call in the call tables of the shards,
+//! and the reason if Tidegate rejected the call.
 
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use tokio::sync::Mutex;
 use super::controls::{Controls, is_heard};
 use super::page::json;
 
-/// Returns the HTTP route of the page.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     // A shard keeps only its answer to the last query, so there is one query at a time.
     let turn = Arc::new(Mutex::new(()));

@@ -1,5 +1,5 @@
-//! Serves connections to the admin interface within limits. So no peer can use up the memory or the
-//! descriptors of the process, or keep other peers out.
+//! Serves connections to the admin interface within limits, so that no client can use up the memory
+//! or the file descriptors of the process, or keep other clients out.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,44 +18,46 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Maximum number of connections at the same time. A further connection closes the one that has
-/// been idle longest.
+/// Maximum number of connections at the same time. When another client connects, the connection
+/// that has been idle longest is closed.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum number of bytes of a request's head.
+/// Maximum size of a request's first line and headers, in bytes.
 const HEAD_MAX: usize = 8192;
-/// Maximum number of fields of a request's head.
+/// Maximum number of header fields of a request.
 const FIELDS_MAX: usize = 64;
-/// Maximum time for a request's head, and for an idle connection.
+/// Maximum time in which the headers of a request must arrive, and for which a connection may be
+/// idle.
 const HEAD_WAIT: Duration = Duration::from_secs(5);
-/// Maximum lifetime of a connection. [`LAST_ANSWER`] is the additional time for its last answer.
+/// Maximum lifetime of a connection. A request that is still being answered then gets
+/// [`LAST_ANSWER`] more time.
 const LIFE: Duration = Duration::from_secs(60);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
-/// Pause when the process has no descriptor left.
+/// Pause after a connection could not be accepted, usually because the process has no file
+/// descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The peer of a connection, for the handlers of its requests.
+/// The address of the client that sent a request, for the handlers of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// A connection that is served.
 struct Open {
     task: AbortHandle,
     activity: Arc<Activity>,
 }
 
-/// The activity of a connection. It shows which connection has been idle longest.
+/// The activity of a connection, for finding the connection that has been idle longest.
 #[derive(Default)]
 struct Activity {
     /// Number of requests that are being answered.
     answering: AtomicU64,
-    /// The position of the connection's last event among the events of all connections. Events are:
-    /// the connection was accepted, a request came, a request was answered. A part of a request is
-    /// not an event.
+    /// The sequence number of this connection's last event. The events of all connections are
+    /// numbered together: a connection was accepted, a request came, a request was answered. The
+    /// arrival of a part of a request is not an event.
     last: AtomicU64,
 }
 
-/// Serves connections forever. Counts in `refusals` the connections that were closed to make room
-/// for others.
+/// Accepts and serves connections forever. Counts in `refusals` the connections that were closed to
+/// make room for new ones.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
     let happened = Arc::new(AtomicU64::new(0));
@@ -90,7 +92,8 @@ impl Activity {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Answers a request. Its arrival and the end of its answer are events.
+    /// Answers a request with `next`, and records two events: the request came, and it was
+    /// answered.
     async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
         self.note(happened);
         self.answering.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The parts of a running process that the pages show and change. Also waits until a command has
-//! been applied.
+//! The parts of a running process that the admin pages show and change, and functions that wait
+//! until the shards have applied a command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
 
-/// Interval at which an answer checks whether the shards have applied a command.
+/// Interval of the checks whether the shards have applied a command.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The parts of a running process that operators see and change.
@@ -30,14 +30,14 @@ pub struct Controls {
     pub bans: BanList,
     /// The keeper of the keys, for `/keys`. `None` if there is no key file.
     pub keeper: Option<Arc<Keeper>>,
-    /// The audit log of the changes and their requesters.
+    /// The log of the changes that operators make.
     pub audit_log: AuditLog,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
-/// Waits at most [`APPLY_WAIT`] until every shard has applied a command that no shard rejects. Then
-/// [reports](report) its outcome.
+/// Waits until every shard has applied a command, but at most [`APPLY_WAIT`]. Then
+/// [reports](report) the outcome. For commands that no shard can reject.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,
@@ -50,9 +50,9 @@ pub(super) async fn await_applied(
     report(controls, asked, applied)
 }
 
-/// Writes the outcome of a command into the audit log. `applied` is whether every shard has applied
-/// the command. Returns 200 if every shard has, and 202 if not. Returns an error response if the
-/// command was not sent, or if a shard has rejected it.
+/// Writes the outcome of a command into the audit log, and returns the status of the HTTP response:
+/// 200 if every shard has applied the command (`applied`), and 202 if not. Returns an error
+/// response if the command was not sent, or if a shard has rejected it.
 pub(super) fn report(
     controls: &Controls,
     asked: AuditedRequest,

@@ -1,4 +1,4 @@
-//! The page of the keys.
+//! The admin pages that show and rotate the keys for route tokens.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::written;
 use crate::audit::{AuditLog, AuditedRequest, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 
-/// Maximum number of rotations at the same time: one that is running, and one that waits. Each
-/// takes a turn of the commands, so while a file system does not respond, more rotations would take
-/// the turns of all other commands.
+/// Maximum number of key rotations at the same time: one that is running, and one that waits for it
+/// to end. The number of running commands is limited. While a file system does not respond, more
+/// rotations would use up that limit and block all other commands.
 const ROTATIONS_MAX: usize = 2;
 
-/// The answer to a further rotation.
+/// The response to a rotation beyond [`ROTATIONS_MAX`].
 const TOO_MANY: &str = "a key rotation is running, and another one waits; try again later";
 
-/// Returns the HTTP routes of the page and of rotation. Both run on another thread, because they
-/// wait for the file of the keys. Only one runs at a time, so the requests that wait for a slow
-/// file system do not take up the threads that other pages need.
+/// Returns the HTTP routes that show and rotate the keys. Their handlers run on another thread,
+/// because they may wait for the key file. Only one handler runs at a time, so that requests that
+/// wait for a slow file system do not take up the threads that other pages need.
 pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
     let (turns, rotations) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(ROTATIONS_MAX)));
     let (shown, show_turns) = (Arc::clone(&keeper), Arc::clone(&turns));
@@ -42,8 +42,8 @@ pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
     Router::new().route("/keys", get(show)).route("/keys/next", post(rotate))
 }
 
-/// Makes the next key. Returns the page of all keys, or the error. This takes some milliseconds,
-/// because the function waits until the file is on disk.
+/// Makes a new key. Returns a response with all keys, or with the error. This takes some
+/// milliseconds, because the function waits until the key file is on disk.
 fn rotate(keeper: &Keeper, audit_log: &AuditLog, asked: AuditedRequest) -> Response {
     let now = unix_time();
     let rotated = keeper.rotate(now);

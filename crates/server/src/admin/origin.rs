@@ -1,19 +1,20 @@
-//! The origin of a request, as far as a browser reports it.
+//! Protection of the admin interface against web pages that make a browser send requests to it.
 //!
 //! The interface has no password, so anyone who can reach its address may use it. The author of a
-//! web page may not be able to reach it. But the script of the page runs in the browser of a user
-//! who can reach it. There are two attacks. In the first, the script sends a request to our origin.
-//! Then the browser adds `Origin`. In the second, the author makes the host name of the page
-//! resolve to our address after the page was loaded (DNS rebinding). Then `Host` contains this
-//! name.
+//! web page may not be able to reach the address, but a script of the page runs in the browser of a
+//! user who can reach it. There are two attacks. In the first, the script sends a request to the
+//! address of the interface. Then the browser adds an `Origin` header with the origin of the page.
+//! In the second, the author makes the host name of the page resolve to the address of the
+//! interface after the page was loaded (DNS rebinding). Then the `Host` header contains the host
+//! name of the page.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 
-/// Returns the reason why a request is rejected, if any. `hosts` are the accepted names in lower
-/// case. `localhost` and IP addresses are accepted too.
+/// Returns the reason to reject a request, or `None` if the request is accepted. `hosts` are the
+/// host names, in lower case, that are accepted besides `localhost` and IP addresses.
 pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
     // Programs that use HTTP/1.0 may send no Host header. Every browser sends one.
     let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
@@ -38,8 +39,8 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
     )
 }
 
-/// Returns whether `authority`, which is `host` or `host:port`, names this interface. Any IP
-/// address does, because a page of another site cannot have our address as its host.
+/// Returns whether `authority`, which is `host` or `host:port`, has an accepted host. Every IP
+/// address is accepted, because DNS rebinding needs a host name.
 fn is_named(authority: &str, hosts: &[String]) -> bool {
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),

@@ -1,4 +1,4 @@
-//! The pages that control a running process, mainly its overload control.
+//! The admin pages that show and change a running process, mainly its overload control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +27,6 @@ const BODY_MAX: usize = 16 * 1024;
 /// Maximum time in which the body of a request must arrive.
 const BODY_WAIT: Duration = Duration::from_secs(5);
 
-/// Returns the HTTP routes of the pages.
 pub(super) fn router(controls: Controls) -> Router {
     let keys = |keeper| keys::router(keeper, controls.audit_log.clone());
     let keys = controls.keeper.clone().map(keys).unwrap_or_default();

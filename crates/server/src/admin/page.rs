@@ -1,4 +1,4 @@
-//! Responses with the content of a page.
+//! HTTP responses with JSON or plain text.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

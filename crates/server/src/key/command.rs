@@ -1,8 +1,8 @@
-//! The command that tells shards which keys make and verify tokens.
+//! The command that tells shards which keys make and verify route tokens.
 //!
-//! Its text begins with a line `[keys]`. Each further line has the version of a key and the key.
-//! The key in use comes first. Every command is an input. So a recording contains this command too,
-//! and a replay rotates the keys at the same time as the process did.
+//! The text of the command begins with a line `[keys]`. Each further line contains the version of a
+//! key and the key. The key that makes tokens comes first. A recording contains every command, so a
+//! replay rotates the keys at the same time as the recorded process did.
 
 use tidegate_proxy::{TokenKey, TokenKeys};
 
@@ -17,12 +17,13 @@ pub fn text(keys: &TokenKeys) -> String {
     "[keys]\n".to_owned() + &all.map(line).collect::<String>()
 }
 
-/// Returns whether a command is about keys.
+/// Returns whether `command` starts with the line `[keys]`.
 pub fn is_about_keys(command: &[u8]) -> bool {
     command.starts_with(HEADER)
 }
 
-/// Returns the keys of a command, or `None` if another version has written it in an unknown form.
+/// Parses the text of a command that starts with `[keys]`. Returns `None` if the text is malformed,
+/// for example because another version of Tidegate has written it.
 pub fn given(command: &[u8]) -> Option<TokenKeys> {
     let lines = command.strip_prefix(HEADER)?.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
     let key = |line: &[u8]| {

@@ -1,5 +1,5 @@
-//! The keeper of the keys in a running process. It reads the file periodically, rotates the keys on
-//! time, and tells the shards which keys are in use.
+//! Rotation of the keys in a running process. A [`Keeper`] reads the key file periodically, makes a
+//! new key when one is due, and tells the shards which keys are in use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
 use crate::worker::Worker;
 
-/// Interval at which the file is read. The settling time of a key is longer than this.
+/// Interval at which the key file is read. It must be shorter than the time that a key has to
+/// settle ([`Rotation::settle`]).
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The times that determine when keys are made and used.
@@ -24,14 +25,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub struct Rotation {
     /// Age of a key at which the next key is made. If `None`, keys are made only on request.
     pub every: Option<Duration>,
-    /// Time from the creation of a key until it makes tokens. Within this time, every instance must
-    /// get the key.
+    /// Time from the creation of a key until the key makes tokens. Within this time, every instance
+    /// of the proxy must read the key.
     pub settle: Duration,
 }
 
 impl Rotation {
     /// Returns the shortest interval at which rotations always succeed. A key has to settle before
-    /// the next one is made, and the oldest key is kept for some time after its last use.
+    /// the next one is made, each key is kept for the time [`KEPT`] after its last use, and there
+    /// are at most [`KEYS_MAX`] keys.
     pub fn every_min(settle: Duration) -> Duration {
         let others = KEYS_MAX as u32 - 1;
         ((KEPT + settle) / others).max(settle)
@@ -44,11 +46,11 @@ pub struct Keeper {
     state_dir: PathBuf,
     rotation: Rotation,
     commands: CommandSender,
-    /// The keys. The lock is held while the file is read or written, and the file system may be
-    /// slow.
+    /// The keys. The mutex is locked while the key file is read or written, which takes long if the
+    /// file system is slow.
     state: Mutex<State>,
-    /// The result of the last check of the file. It has its own lock, so that its readers never
-    /// wait for the file.
+    /// The result of the last check of the key file. It has a mutex of its own, so that a thread
+    /// that reads the result never waits for the file system.
     trouble: Mutex<Trouble>,
 }
 
@@ -61,20 +63,20 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Trouble {
-    /// The error of the last [`look`](Keeper::look), if it failed.
+    /// The error of the last [`Keeper::look`], if the key file could not be read or changed.
     last: Option<String>,
-    /// The error as [`Keeper::changed_trouble`] last returned it.
+    /// The error that [`Keeper::changed_trouble`] last reported.
     told: Option<String>,
 }
 
 /// The reason why keys are not rotated.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotKept {
-    /// It is too early to rotate.
+    /// The ring of keys does not allow a new key now.
     NotRotated(NotRotated),
-    /// Another process is changing the file.
+    /// Another process is changing the key file.
     Busy,
-    /// The file cannot be read or written.
+    /// The key file cannot be read or written.
     File(StartError),
     /// The operating system provides no random numbers.
     Entropy(String),
@@ -82,7 +84,7 @@ pub enum NotKept {
 
 impl Keeper {
     /// Creates the keeper of the keys in `state_dir`, which sends new keys to the shards through
-    /// `commands`. The shards started with the keys that `ring` had at `started`.
+    /// `commands`. When the shards started, at `started`, they got their keys from `ring`.
     pub fn new(
         state_dir: PathBuf,
         ring: KeyRing,
@@ -95,7 +97,8 @@ impl Keeper {
         Self { state_dir, rotation, commands, state, trouble: Mutex::default() }
     }
 
-    /// Calls [`look`](Self::look) every 2 s, on a thread of its own, until the watch is dropped.
+    /// Starts a thread that calls [`look`](Self::look) every 2 s until the returned [`Watch`] is
+    /// dropped.
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
@@ -109,8 +112,8 @@ impl Keeper {
         Ok(Watch { _worker: worker })
     }
 
-    /// Reads the keys from the file, makes the next key if one is due at `now`, and sends the keys
-    /// to the shards if they have changed.
+    /// Reads the key file, makes a new key if one is due at `now`, and sends the keys to the shards
+    /// if they have changed.
     pub fn look(&self, now: UnixTime) {
         let mut state = self.state();
         let mut trouble = match read(&self.state_dir.join(FILE_NAME)) {
@@ -134,8 +137,8 @@ impl Keeper {
         self.tell(&mut state, now);
     }
 
-    /// Returns a line for the log if the result of the last check of the file differs from the
-    /// result at the previous call of this function. Does not wait for a check that is running.
+    /// Returns a line for the log if the last check of the key file had another result than at the
+    /// previous call of this function. Does not wait for a running check.
     pub fn changed_trouble(&self) -> Option<String> {
         let mut trouble = self.trouble();
         let Trouble { last, told } = &mut *trouble;
@@ -150,12 +153,12 @@ impl Keeper {
         )
     }
 
-    /// Returns whether the last check of the file failed. Does not wait for a running check.
+    /// Returns whether the last check of the key file failed. Does not wait for a running check.
     pub(crate) fn has_trouble(&self) -> bool {
         self.trouble().last.is_some()
     }
 
-    /// Makes the next key.
+    /// Adds a new key to the key file, and sends the changed keys to the shards.
     ///
     /// # Errors
     /// Returns an error when the clock shows a time before 2026, when the last key is not in use
@@ -177,7 +180,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sends the shards the keys at `now`, if they differ from those that were last sent.
+    /// Sends the shards the keys to use at `now`, if they differ from the keys sent before.
     fn tell(&self, state: &mut State, now: UnixTime) {
         let tokens = state.ring.secret(now, self.rotation.settle).tokens;
         if tokens == state.told.tokens {
@@ -190,7 +193,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the keys at `now`, without their secrets.
+    /// Returns the versions, roles and ages of the keys at `now`, as JSON without the secret keys.
     pub fn shown(&self, now: UnixTime) -> Value {
         let state = self.state();
         let Rotation { every, settle } = self.rotation;
@@ -213,7 +216,7 @@ impl Keeper {
         })
     }
 
-    /// Makes the keeper wait, as for a file system that hangs, until the result is dropped.
+    /// Blocks the keeper until the returned guard is dropped, as a file system that hangs would.
     #[cfg(test)]
     pub(crate) fn hang(&self) -> impl Sized {
         self.state()
@@ -228,8 +231,8 @@ impl Keeper {
     }
 }
 
-/// The thread of a [`Keeper`]. It ends when this value is dropped. The drop waits about a second at
-/// most, even if the thread waits for the file.
+/// The thread that [`Keeper::watch`] starts. The thread ends when this value is dropped. The drop
+/// waits about a second at most, even if a read of the key file blocks the thread.
 #[derive(Debug)]
 pub struct Watch {
     _worker: Worker,

@@ -1,9 +1,9 @@
-//! The keys of an address, their versions, and which of them is in use at a time.
+//! The keys for route tokens, their versions, and the choice of the key that makes tokens.
 //!
-//! A key is accepted as soon as it is known. It makes tokens only after it has been known for some
-//! time (it has to *settle*). By then, every instance that shares the address has read it. The key
-//! in use follows from the times at which the keys were made, so that instances agree without
-//! communication.
+//! A key verifies tokens as soon as an instance has read it. A key makes tokens only some time
+//! after its creation, when it has *settled*: by then, every instance that shares the address has
+//! read it. The creation times of the keys determine which key makes tokens, so that instances
+//! agree without communication.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,34 +13,35 @@ use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 /// A secret key: 256 bits.
 pub type Key = [u8; 32];
 
-/// Maximum number of keys for tokens.
+/// Maximum number of keys for tokens in a [`KeyRing`].
 pub const KEYS_MAX: usize = 8;
 
-/// Minimum time for which a key is kept after its last use. No call lasts longer than this without
-/// a request.
+/// Minimum time for which a key still verifies tokens after the last token was made with it. No
+/// call is expected to last longer than this without a request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum time by which the creation time of a key may be ahead of our clock. The creation time
-/// may come from the clock of another instance. If it is further ahead, that clock was wrong.
+/// Maximum time by which the creation time of a key may be ahead of our clock, because another
+/// instance with another clock may have made the key. If the creation time is further ahead, the
+/// clock of that instance was wrong.
 const AHEAD_MAX: Duration = KEPT;
 
 /// The start of 2026. If a clock shows an earlier time, it has not been set.
 const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
 
-/// Number of different marks. A token names the version of its key by a mark
-/// ([`TokenKey::mark`]), so versions that differ by this number cannot be distinguished.
+/// Number of different marks. The mark in a token ([`TokenKey::mark`]) identifies the version of
+/// the key, so versions that differ by this number cannot be distinguished.
 const MARKS: u32 = 256;
 
-/// The keys of an address.
+/// The keys for the tokens of an address, which one or more instances share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
     /// The key that does not rotate ([`Secret::base`]).
     pub base: Key,
-    /// Keys of tokens, the newest first: 1 to [`KEYS_MAX`].
+    /// The keys for tokens, newest first: 1 to [`KEYS_MAX`] of them.
     keys: Vec<Made>,
 }
 
-/// A key of tokens, and the time at which it was made.
+/// A key for tokens, with its creation time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Made {
     version: u32,
@@ -48,7 +49,7 @@ struct Made {
     key: Key,
 }
 
-/// Time since the start of 1970, which instances on several machines share.
+/// Time since the Unix epoch, the start of 1970. Instances on different machines share this time.
 pub type UnixTime = Duration;
 
 /// The role of a key.
@@ -58,7 +59,7 @@ pub enum Role {
     Next,
     /// The key makes and verifies tokens.
     Current,
-    /// The key verifies tokens.
+    /// The key no longer makes tokens, but still verifies them.
     Previous,
 }
 
@@ -73,34 +74,35 @@ pub struct Shown {
     pub role: Role,
 }
 
-/// The reason why there is no new key.
+/// The reason why [`KeyRing::rotated`] does not add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The last key, with this version, is not in use yet. It will be in use after this time.
+    /// The newest key, which has this version, does not make tokens yet. It will do so after this
+    /// time.
     Settling(u32, Duration),
-    /// There are already [`KEYS_MAX`] keys, and the oldest one, with this version, may still be
-    /// needed. It can be removed after this time.
+    /// There are already [`KEYS_MAX`] keys, and the oldest key, which has this version, may still
+    /// be needed. It can be removed after this time.
     Kept(u32, Duration),
     /// The clock shows this time, which is before 2026 and therefore wrong.
     Clock(UnixTime),
 }
 
-/// An error in the text of a ring.
+/// An error in the text of a key file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// The number of the line, from 1.
+    /// The number of the line with the error, from 1.
     pub(super) line: usize,
     pub(super) what: String,
 }
 
 impl KeyRing {
-    /// Creates a ring with its first key.
+    /// Creates a ring with `first` as its only key for tokens, made at `now`.
     pub fn new(base: Key, first: Key, now: UnixTime) -> Self {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// Returns the secret at `now`. A key makes tokens when the time `settle` has passed since its
-    /// creation.
+    /// Returns the secret of a proxy at `now`, which consists of all keys. The newest key that is
+    /// at least `settle` old makes tokens.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -128,18 +130,18 @@ impl KeyRing {
         })
     }
 
-    /// Returns whether the newest key is at least `every` old, or was made by a wrong clock.
-    /// Returns false if the clock shows a time before 2026.
+    /// Returns whether a new key is due: the newest key is at least `every` old, or its creation
+    /// time is so far ahead that a wrong clock gave it. Returns false if `now` is before 2026.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
         let newest = &self.keys[0];
         now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))
     }
 
-    /// Returns the ring with `key` as its newest key, which is used after it has settled. If there
-    /// are too many keys, the oldest is dropped.
+    /// Returns the ring with `key` added as the newest key, which makes tokens when it is `settle`
+    /// old. If the ring already has [`KEYS_MAX`] keys, the oldest one is removed.
     ///
-    /// If a clock was decades ahead, the key that it made would stay the newest for decades. Such a
-    /// key counts as made now, so it does not delay others.
+    /// If a clock was decades ahead when it made a key, that key would block rotation for decades.
+    /// So the creation time of such a key is changed to `now`.
     ///
     /// # Errors
     /// Returns an error when the clock shows a time before 2026, when the newest key has not
@@ -186,9 +188,9 @@ impl KeyRing {
         self.keys.iter().position(settled).unwrap_or(self.keys.len() - 1)
     }
 
-    /// Formats the ring. The first line is `base` and its key. Then there is a line for each key of
-    /// tokens, the newest first: the version, the time at which the key was made (in seconds since
-    /// 1970), and the key.
+    /// Formats the ring as the text of a key file. The first line is `base` and the base key. Each
+    /// further line is a key for tokens, the newest first: its version, its creation time (in
+    /// seconds since 1970), and the key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {
@@ -197,8 +199,8 @@ impl KeyRing {
         text
     }
 
-    /// Reads the output of [`text`](Self::text), or lines that contain only keys. In the second
-    /// case the first key is in use and is the base, and the ages are unknown.
+    /// Parses the output of [`text`](Self::text). Also accepts lines that contain only keys: then
+    /// the first key is the base key and also makes tokens, and the creation times are unknown.
     pub(super) fn parse(content: &[u8]) -> Result<Self, Wrong> {
         let content = content.strip_suffix(b"\n").unwrap_or(content);
         let lines: Vec<_> = content.split(|byte| *byte == b'\n').collect();
@@ -252,18 +254,19 @@ impl KeyRing {
 }
 
 impl Made {
-    /// Returns whether the key was made so long after `now` that the clock must have been wrong.
+    /// Returns whether the creation time of the key is so long after `now` that the clock that gave
+    /// it must have been wrong.
     fn is_of_the_future(&self, now: UnixTime) -> bool {
         self.at > now.saturating_add(AHEAD_MAX)
     }
 }
 
-/// Rounds a time down to whole seconds, the resolution of the text.
+/// Rounds a time down to whole seconds, the resolution of times in a key file.
 fn whole(time: UnixTime) -> UnixTime {
     Duration::from_secs(time.as_secs())
 }
 
-/// Parses a line with version, second and key.
+/// Parses a line of a key file with the version, the creation time in seconds, and the key.
 fn made(line: &[u8]) -> Result<Made, String> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let &[version, at, key] = &fields[..] else {
@@ -289,8 +292,8 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// Describes the error in a key. The text does not contain the key, because a key with an error may
-/// still be nearly the right secret.
+/// Describes the error in the text of a key. The description does not contain the text, because a
+/// key with a typing error reveals most of the right key.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),

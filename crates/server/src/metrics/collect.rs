@@ -39,25 +39,26 @@ pub struct ShardCounters {
     pub proxy: Arc<proxy::Counters>,
     /// Counters of the shard's connections.
     pub connections: Arc<ConnectionCounters>,
-    /// Datagrams dropped at full emulated receive buffers.
+    /// Number of datagrams that were dropped because an emulated receive buffer was full.
     pub emulated_overflow: Arc<Counter>,
-    /// Datagrams dropped before the emulated receive buffers at the request of the core.
+    /// Number of datagrams that were dropped before the emulated receive buffers because the core
+    /// asked for it.
     pub emulated_filtered: Arc<Counter>,
-    /// Counts and rates of the new work in the last second.
+    /// Counts and rates of new calls and other new requests in the last second.
     pub recent: Arc<RecentWork>,
 }
 
 impl ShardCounters {
-    /// Returns the number of INVITEs and REGISTERs that were dropped to save the cost of rejecting
-    /// them: by the kernel, by the emulated host, or after they were read from a stream. Those of
-    /// banned sources are included.
+    /// Returns the number of INVITEs and REGISTERs that were dropped because of overload or a ban:
+    /// by the kernel, by the emulated host, or by Tidegate after it had read them from a stream.
     pub(crate) fn filtered(&self) -> u64 {
         let in_streams = self.proxy.dropped(proxy::DropReason::Thinned).get();
         self.io.filtered.get() + self.emulated_filtered.get() + in_streams
     }
 }
 
-/// Adds all metrics of these shards and pools.
+/// Adds the metrics of these shards, of the back ends in `registry`, of `next_hops`, and of the
+/// process.
 pub(crate) fn add(
     metrics: &mut Metrics,
     shards: Vec<ShardCounters>,
@@ -96,7 +97,7 @@ pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
     metrics.add(move |samples| samples.push_each(&RECORDING, &[], &*tally));
 }
 
-/// Adds a metric of the last check of the key file.
+/// Adds a metric that shows whether the last check of the key file failed.
 pub(crate) fn add_keys(metrics: &mut Metrics, keeper: Arc<Keeper>) {
     metrics.add(move |samples| samples.push(&TROUBLE, &[], u64::from(keeper.has_trouble())));
 }

@@ -1,4 +1,5 @@
-//! Blocks: a bounded number of inputs, and the fingerprint of the resulting packets.
+//! Blocks of a recording. A block has a limited number of inputs, and the hash of the packets that
+//! the core sent because of these inputs.
 
 use std::hash::Hasher;
 
@@ -8,22 +9,23 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 /// Length of a block's header in bytes.
 pub(super) const HEADER: usize = 64;
 
-/// Maximum number of inputs in a block. A replay compares the packets once for each block.
+/// Maximum number of inputs in a block. A replay compares the packets of the core once for each
+/// block.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Number of bytes at which a block is full. With the last input, and the packets sent for it, a
-/// block may be longer.
+/// Length in bytes of inputs and packets at which a block is full. A block may exceed this length
+/// by its last input and the packets sent because of that input.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// Maximum number of bytes of the inputs in a block. The last input may be a command.
+/// Maximum length of the inputs in a block, in bytes. It has room for a command as the last input.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
-/// Maximum length of a command in a block, in bytes. It is enough for a configuration of about
-/// 10,000 back ends.
+/// Maximum length of a command in a block, in bytes. A command contains the whole configuration in
+/// a reload, and this length is enough for about 10,000 back ends.
 pub const COMMAND_MAX: usize = 768 * 1024;
 
-/// The beginning of every header. A datagram cannot be mistaken for a block, because the position
-/// of a block follows from the blocks before it.
+/// The first bytes of every header. The same bytes in a recorded datagram are not mistaken for a
+/// header, because a reader finds the next block from the length of the one before.
 pub(super) const MARK: [u8; 4] = *b"tgB\n";
 
 /// The header of a block.
@@ -37,9 +39,9 @@ pub(super) struct Header {
     pub lost: u64,
     /// Number of inputs in the block.
     pub inputs: u32,
-    /// Number of packets that the core sent because of the inputs.
+    /// Number of packets that the core sent because of the inputs in the block.
     pub sent: u32,
-    /// Fingerprint of the packets that the core sent because of the inputs.
+    /// Hash of the packets that the core sent because of the inputs in the block.
     pub output: u128,
     /// Checksum of the inputs in the block.
     pub check: u64,
@@ -67,7 +69,7 @@ impl Header {
         bytes
     }
 
-    /// Returns the header at the beginning of `bytes`, if there is one.
+    /// Decodes the header at the beginning of `bytes`. Returns `None` if there is no valid header.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER] = bytes.first_chunk()?;
         let (fields, own) = bytes.split_last_chunk::<8>()?;
@@ -96,7 +98,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the fingerprint of packets sent.
+/// Returns the hash of packets in the form of [`put_sent`](super::entry::put_sent).
 pub(super) fn fingerprint(sent: &[u8]) -> u128 {
     let mut hasher = SipHasher13x128::new();
     hasher.write(sent);

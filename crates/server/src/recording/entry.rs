@@ -1,4 +1,4 @@
-//! Encodes inputs and packets as bytes. All numbers are little-endian.
+//! Encodes inputs and packets of a core as bytes. All numbers are little-endian.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -24,10 +24,11 @@ const ANSWER: u8 = 7;
 const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
-/// A reading of the load after the kernel did not accept the rule for the messages to shed.
+/// An [`Input::Load`] whose `is_shed_refused` is true: the kernel did not accept the rule that says
+/// which messages to drop.
 const LOAD_UNSHED: u8 = 11;
 const TRANSMIT: u8 = 12;
-/// A reading of the load after handshakes of connections.
+/// An [`Input::Load`] whose `handshakes` are not zero.
 const LOAD_SHAKEN: u8 = 13;
 
 /// Appends an input: its kind, its time, and the data of its kind.
@@ -111,14 +112,14 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
     }
 }
 
-/// Appends a packet that was sent after an input at `now`.
+/// Appends a packet that the core sent after an input at `now`.
 pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes, .. }: &Transmit) {
     put_time(out, now);
     put_flow(out, *flow);
     put_bytes(out, bytes);
 }
 
-/// Takes the next input from the front of `rest`. Returns `None` if it is invalid.
+/// Decodes and removes the input at the front of `rest`. Returns `None` if the bytes are invalid.
 pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
     let kind = take_u8(rest)?;
     let now = take_time(rest)?;
@@ -184,7 +185,8 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
     out.extend(at.as_nanos().to_le_bytes());
 }
 
-/// Appends a flow: the transport, both addresses, and the connection, or 0 if there is none.
+/// Appends a flow: the transport and both addresses, and, except for UDP, the number of the
+/// connection (0 for none).
 fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote, connection }: Flow) {
     out.push(transport_byte(transport));
     for address in [local, remote] {

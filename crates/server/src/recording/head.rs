@@ -1,4 +1,4 @@
-//! The head of a recording. It describes how the core was built.
+//! The head of a recording's file, which describes how the recorded core was built.
 
 use std::fs::File;
 use std::io;
@@ -18,43 +18,44 @@ use crate::config::FILE_MAX;
 use crate::environment::Environment;
 use crate::key::{self, from_hex, to_hex};
 
-/// The version of the file's format.
+/// The version of the recording format that this program writes.
 pub const VERSION: u32 = 8;
 
-/// The oldest version that can be read. Later versions have additional kinds of inputs,
-/// transports and causes. The earlier kinds are unchanged.
+/// The oldest version of the recording format that this program reads. Later versions added kinds
+/// of inputs, transports and causes, and did not change the existing ones.
 pub const VERSION_MIN: u32 = 5;
 
-/// The beginning of every recording.
+/// The first bytes of every recording.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
 
-/// Length in bytes of the parts before the text of the head: magic, version, length, checksum.
+/// Length in bytes of the fields before the text of the head: magic, version, length of the text,
+/// checksum of the text.
 const FRAME: usize = 32;
 
-/// Maximum length of the text in bytes. A configuration may become six times as long when characters
-/// are escaped. The rest of the text, mainly the addresses of removed back ends, needs less than 8
-/// MiB.
+/// Maximum length in bytes of the text of the head. A configuration may become six times as long
+/// when characters are escaped. The other fields, mainly the addresses of removed back ends, need
+/// less than 8 MiB.
 const TEXT_MAX: usize = 6 * FILE_MAX + (8 << 20);
 
 /// The parameters from which a core is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Version of the recording program.
+    /// Version of Tidegate that made the recording.
     pub program: String,
-    /// The configuration, as it was read.
+    /// The text of the configuration file.
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
-    /// The facts about the machine and the past that the core was built with.
+    /// The facts about the machine and earlier processes that the core was built with.
     pub environment: Environment,
     /// Seed of all random numbers in the core.
     pub seed: Seed,
-    /// The keys at the start. Later keys are among the inputs.
+    /// The keys at the start of the core. A change of the keys is one of the recorded inputs.
     pub keys: Secret,
 }
 
 impl Head {
-    /// Encodes the head for the beginning of a file, with the layout of its slots.
+    /// Encodes the head for the beginning of a file whose slots have this `layout`.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
         let Environment { egress_routes, removed, before, message_memory, start } = environment;
@@ -91,7 +92,7 @@ impl Head {
         Ok(whole && magic == MAGIC)
     }
 
-    /// Reads the head of `file`.
+    /// Reads the head of `file`, and returns it with the layout of the slots.
     pub(super) fn read(file: &File) -> Result<(Self, Layout), Unreadable> {
         let mut frame = [0; FRAME];
         read_exact_at(file, &mut frame, 0)?.ok_or(Unreadable::Foreign)?;

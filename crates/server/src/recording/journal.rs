@@ -1,4 +1,4 @@
-//! The core's side of a recording: blocks under construction.
+//! The part of the recorder that runs in the core's thread and collects inputs in blocks.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use super::block::{FULL, INPUTS_MAX};
 use super::entry;
 use super::tally::Tally;
 
-/// Maximum time that a block covers. If the process is killed, the inputs of the block under
-/// construction are lost.
+/// Maximum time that a block covers, in nanoseconds. If the process is killed, the inputs of the
+/// unfinished block are lost.
 const SPAN_NS: u64 = 1_000_000_000;
 
-/// A block under construction.
+/// A block to which inputs are still added.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     /// Number of inputs lost since the previous block.
     pub lost: u64,
     /// Number of inputs in the block.
     pub count: u32,
-    /// The inputs in the form of the file.
+    /// The encoded inputs of the block.
     pub inputs: Vec<u8>,
-    /// Number of packets sent because of the inputs.
+    /// Number of packets that the core sent because of the inputs in the block.
     pub sent_count: u32,
-    /// The packets sent because of the inputs, for their fingerprint.
+    /// The encoded packets that the core sent because of the inputs in the block. They are hashed
+    /// later.
     pub sent: Vec<u8>,
 }
 
@@ -42,7 +43,7 @@ impl Draft {
         self.sent_count += 1;
     }
 
-    /// Clears the draft, but keeps its memory.
+    /// Empties the draft for reuse, but keeps its memory.
     pub fn clear(&mut self) {
         self.inputs.clear();
         self.sent.clear();
@@ -54,8 +55,8 @@ impl Draft {
     }
 }
 
-/// A recorder of the inputs of a core, which sends them on in blocks. It never waits, except when
-/// it is dropped.
+/// A recorder of the inputs of a core, which passes full blocks to the thread that writes the file.
+/// The recorder never waits for that thread, except when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Journal {
     draft: Draft,

@@ -2,11 +2,11 @@
 
 use super::block::{HEADER, PAYLOAD_MAX};
 
-/// Number of slots of a file. The oldest slot is overwritten. So at least 15/16 of the file contain
-/// the latest inputs.
+/// Number of slots in a recording. When all slots are full, the oldest one is overwritten, so at
+/// least 15/16 of the slots contain the latest inputs.
 pub const SLOTS: u64 = 16;
 
-/// Minimum size of all slots of a recording together, in bytes.
+/// Minimum total size of the slots of a recording, in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
 /// The positions of the slots in the file.
@@ -19,8 +19,8 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Creates slots of `slot` bytes after a head of `head` bytes. Returns `None` if `slot` is too
-    /// small or too large.
+    /// Returns the layout of slots of `slot` bytes each after a head of `head` bytes. Returns
+    /// `None` if `slot` is too small or too large.
     pub fn of(head: usize, slot: u64) -> Option<Self> {
         const PAGE: u64 = 4096;
         let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);

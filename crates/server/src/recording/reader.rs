@@ -1,4 +1,4 @@
-//! Reads a recording.
+//! Reads and checks the file of a recording.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct Recording {
 pub struct Checked {
     pub(super) header: Header,
     pub(super) payload: Vec<u8>,
-    /// Offset of the first input of the block.
+    /// Offset in the file, in bytes, of the first input of the block.
     pub(super) offset: u64,
 }
 
@@ -50,13 +50,14 @@ impl Recording {
         &self.head
     }
 
-    /// Returns the number of blocks that were overwritten. They are older than the oldest block
-    /// that the file still contains.
+    /// Returns the number of blocks that are no longer in the file, because later blocks have
+    /// overwritten them.
     pub fn overwritten(&self) -> u64 {
         self.blocks.first().map_or(0, |(_, header)| header.number)
     }
 
-    /// Returns the number of inputs lost between blocks, because the disk was slower than the core.
+    /// Returns the number of inputs that are missing between the blocks of the file, because the
+    /// disk was slower than the core.
     pub fn lost(&self) -> u64 {
         // Inputs lost before the first block are not a gap in the recording, which begins with that
         // block.
@@ -64,8 +65,8 @@ impl Recording {
         lost.fold(0, u64::saturating_add)
     }
 
-    /// Returns the offset of an incomplete block after the last valid one, if there is one. The
-    /// cause is a crash of the machine. All earlier blocks are valid.
+    /// Returns the offset of the incomplete block that a crash of the machine has left after the
+    /// last valid block, if there is one.
     pub fn cut(&self) -> Option<u64> {
         self.cut
     }
@@ -75,7 +76,7 @@ impl Recording {
         self.blocks.iter().map(|(_, header)| u64::from(header.inputs)).sum()
     }
 
-    /// Returns the blocks of the recording in order.
+    /// Returns the blocks of the recording in the order of their numbers.
     pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
         self.blocks.iter().map(|&(at, header)| {
             let changed = Unreadable::Corrupt(at, "the file was changed while it was read");
@@ -84,8 +85,8 @@ impl Recording {
     }
 }
 
-/// Reads the block with this header at `at`. Returns `None` if its inputs do not match the
-/// checksum.
+/// Reads the block whose header, at the offset `at`, is `header`. Returns `None` if the inputs of
+/// the block do not match the checksum.
 fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unreadable> {
     let offset = at + HEADER as u64;
     let mut payload = vec![0; header.len as usize];
@@ -94,10 +95,11 @@ fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unre
     Ok(whole.then_some(Checked { header, payload, offset }))
 }
 
-/// A block's header, with its offset.
+/// The offset of a block in the file, and the header of the block.
 type Placed = (u64, Header);
 
-/// Returns all blocks in order. If the last block is incomplete, also returns its offset.
+/// Finds all blocks in the file, in the order of their numbers. If the last block is incomplete,
+/// also returns its offset.
 fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
     let mut slots = Vec::new();
     for index in 0..SLOTS {
@@ -131,12 +133,13 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
     Ok((blocks, cut))
 }
 
-/// The blocks in a slot, and whether unreadable data follow them.
+/// The valid blocks in a slot, and the position of invalid data after them.
 struct Slot {
     blocks: Vec<Placed>,
-    /// Offset of data that are neither a block nor the end mark.
+    /// Offset of the first data in the slot that are neither a valid block nor the end mark, if
+    /// any.
     broken: Option<u64>,
-    /// True if a valid block follows these data.
+    /// True if a valid block follows the data at `broken`.
     goes_on: bool,
 }
 
@@ -187,8 +190,8 @@ impl Slot {
     }
 }
 
-/// Returns whether a block with a number above `number` begins between `at` and `end`. Blocks that
-/// were in the slot before have lower numbers.
+/// Returns whether a block with a number above `number` begins between the offsets `at` and `end`.
+/// Old blocks, which newer blocks in the slot have partly overwritten, have lower numbers.
 fn later(file: &File, at: u64, end: u64, number: u64) -> Result<bool, Unreadable> {
     const WINDOW: usize = PAYLOAD_MAX;
     let mut at = at;

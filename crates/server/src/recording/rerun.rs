@@ -1,4 +1,5 @@
-//! Replays a recording, and compares the packets.
+//! Replays a recording, and compares the packets that the replayed core sends with those that the
+//! recorded core sent.
 
 use tidegate_world::{Core, Entry, Flow, Input, Pool, Timestamp};
 
@@ -8,7 +9,7 @@ use super::entry;
 use super::journal::Draft;
 use super::reader::{Checked, Recording};
 
-/// The number of inputs by kind.
+/// The number of inputs of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Inputs {
     /// Datagrams.
@@ -17,16 +18,16 @@ pub struct Inputs {
     pub serves: u64,
     /// Calls of [`Core::handle_timeout`].
     pub timeouts: u64,
-    /// Failed deliveries.
+    /// Reports of failed deliveries.
     pub failures: u64,
     /// Connection events (opened, closed, writable again), and messages of other shards for
     /// connections of this shard.
     pub connections: u64,
-    /// Readings of the load.
+    /// Readings of the shard's load.
     pub loads: u64,
     /// Commands.
     pub commands: u64,
-    /// Answers to queries.
+    /// Answers to DNS queries and to look-ups of users.
     pub answers: u64,
     /// Number of times that the core was told to drain.
     pub drains: u64,
@@ -81,9 +82,9 @@ pub struct Verdict {
     pub packets: u64,
     /// Number of blocks that were compared.
     pub blocks: u64,
-    /// Number of blocks for which the packets differ.
+    /// Number of blocks for which the replayed core sent other packets than the recorded core.
     pub differing: u64,
-    /// The first difference.
+    /// The first block for which the packets differ, if any.
     pub difference: Option<Difference>,
     /// Times of the first and the last input.
     pub span: Option<(Timestamp, Timestamp)>,
@@ -94,13 +95,13 @@ pub struct Verdict {
 pub enum Passing<'b> {
     /// The core gets this input.
     In(Entry<&'b [u8]>),
-    /// A packet that the core sends: time of the last input, flow, bytes.
+    /// The core sends a packet: time of the input that caused it, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),
 }
 
 impl Recording {
     /// Gives the inputs of the recording to `core`, which was built from the head of the recording.
-    /// Packets use buffers from `pool`. `see` gets all events.
+    /// Packets use buffers from `pool`. `see` is called with each event.
     ///
     /// # Errors
     /// Returns an error when a block cannot be read, or has invalid inputs.
@@ -155,7 +156,7 @@ impl Recording {
 }
 
 impl Checked {
-    /// Passes every input to `take`.
+    /// Passes every input of the block to `take`.
     fn each(&self, mut take: impl FnMut(Entry<&[u8]>)) -> Result<(), Unreadable> {
         let mut rest = &self.payload[..];
         let wrong = |rest: &[u8]| {

@@ -9,12 +9,12 @@ use super::block::{HEADER, Header};
 use super::head::Head;
 use super::layout::{Layout, SIZE_MIN, SLOTS};
 
-/// The file of a recording, which is being written.
+/// The file of a recording while it is written.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
     layout: Layout,
-    /// Number of the current slot.
+    /// Index of the slot that is written now.
     slot: u64,
     /// Offset within the current slot at which the next block is written.
     at: u64,
@@ -23,8 +23,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Creates the file, which only its owner may read. An earlier recording is replaced. The file
-    /// grows to `size` bytes, at least [`SIZE_MIN`], plus its head.
+    /// Creates the file, which only its owner may read. Replaces an earlier recording at `path`.
+    /// The slots may grow to `size` bytes in total, or to [`SIZE_MIN`] if `size` is smaller.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
@@ -42,8 +42,8 @@ impl Ring {
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
     }
 
-    /// Writes a block and an end mark, so that a reader does not mistake older bytes after it for a
-    /// block.
+    /// Writes a block, and after it an end mark (zeros), so that a reader does not take older bytes
+    /// in the slot for the next block.
     pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let len = (HEADER + payload.len()) as u64;
         if self.at + len > self.layout.slot {
@@ -61,9 +61,9 @@ impl Ring {
     }
 }
 
-/// Creates a new file instead of writing into the old one, so that a process that has the old file
-/// open does not see the keys. Replaces only an empty file or an older recording, and follows no
-/// links.
+/// Creates the file at `path`, which must be free, empty, or an earlier recording. Removes an
+/// existing file instead of writing into it, so that a process that has that file open does not see
+/// the keys. Follows no links.
 fn new_file(path: &Path) -> io::Result<File> {
     let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match path.symlink_metadata() {

@@ -1,14 +1,15 @@
-//! Counts of the inputs of a recording.
+//! Counts of recorded and lost inputs.
 
 use tidegate_world::Counter;
 
-/// Counts of inputs by outcome.
+/// Numbers of inputs of a recording by outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Inputs that were written.
+    /// Inputs that were written to the file.
     pub written: Counter,
     /// Inputs that were lost because an earlier write failed.
     pub unwritten: Counter,
-    /// Inputs that were lost because too many waited to be written. The core's thread counts them.
+    /// Inputs that were lost because too many blocks waited to be written. The core's thread counts
+    /// these inputs.
     pub overrun: Counter,
 }

@@ -20,11 +20,11 @@ pub const WAITING_MAX: usize = 64;
 /// Maximum time for which the end of the process waits for the blocks that are not written yet.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
 
-/// A recording that is being written.
+/// A running recording, as seen by the thread that waits for its end.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// The error after which the thread stopped writing, if any. The thread sends this once, at its
-    /// end.
+    /// A channel on which the writer thread, when it ends, sends the error that made it stop
+    /// writing, if any.
     ended: Receiver<Option<io::Error>>,
     tally: Arc<Tally>,
 }
@@ -34,15 +34,15 @@ pub(crate) struct Recorder {
 pub struct Recorded {
     /// Number of inputs that were written, including inputs that were overwritten later.
     pub inputs: u64,
-    /// Inputs lost, because the disk was slower than the core or failed.
+    /// Number of inputs that were lost because the disk was slower than the core or failed.
     pub lost: u64,
     /// The error that ended the recording before its core ended, if any.
     pub error: Option<io::Error>,
 }
 
 impl Recorder {
-    /// Starts a recording of up to `size` bytes at `path`. The journal belongs to the core's
-    /// thread. The recording ends when the journal is dropped.
+    /// Starts a recording of up to `size` bytes at `path`. The core's thread passes its inputs to
+    /// the returned [`Journal`]. The recording ends when the journal is dropped.
     ///
     /// # Errors
     /// Returns an error when the file or the thread cannot be created.
@@ -65,8 +65,8 @@ impl Recorder {
         &self.tally
     }
 
-    /// Waits until all blocks are written, at most [`FINISH_WAIT`], because the file system may not
-    /// respond. The journal must have been dropped before.
+    /// Waits until all blocks are written, but at most [`FINISH_WAIT`], because the file system may
+    /// not respond. The caller must have dropped the journal.
     pub fn finish(self) -> Recorded {
         self.finish_within(FINISH_WAIT)
     }
@@ -85,7 +85,8 @@ impl Recorder {
     }
 }
 
-/// Writes blocks until the journal is dropped. Returns the error after which it stopped writing.
+/// Writes blocks until the journal is dropped. After an error, only counts the inputs of further
+/// blocks as lost. Returns that error, if any.
 fn write(
     mut ring: Ring,
     drafts: &Receiver<Draft>,
@@ -107,7 +108,6 @@ fn write(
     error
 }
 
-/// Returns the header of a block.
 fn header(number: u64, draft: &Draft) -> Header {
     Header {
         len: u32::try_from(draft.inputs.len()).expect("bounded by its journal"),

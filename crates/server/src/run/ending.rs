@@ -11,10 +11,10 @@ use crate::recording::Recorded;
 /// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// No work was left. The duration is the time from the first request to stop to the end.
+    /// All work was finished. The duration is the time from the first request to stop to the end.
     Drained(Duration),
-    /// The time to drain was over, but some work was left. The duration is the time from the first
-    /// request to stop to the end.
+    /// The time to drain was over before all work was finished. The duration is the time from the
+    /// first request to stop to the end.
     Late(Duration),
     /// A second stop request stopped the process at once.
     Forced,
@@ -56,7 +56,8 @@ pub struct Ending {
 }
 
 impl Finish {
-    /// Returns the worse of two results: this one and that of a shard.
+    /// Combines this result with that of a shard. Returns the worse result, with the longer
+    /// duration.
     pub(super) fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {

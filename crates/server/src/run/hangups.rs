@@ -1,4 +1,4 @@
-//! Reloads by SIGHUP. Their outcome is only in the log.
+//! Reloads of the configuration by SIGHUP. Only the log shows the outcome of such a reload.
 
 use std::io;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use crate::runtime_control::RuntimeControl;
 use crate::watch::LOOK_EVERY;
 use crate::worker::Worker;
 
-/// Starts a thread that reloads the configuration for each of the `hangups`, until the result is
-/// dropped. The thread also settles reloads that a shard has applied late.
+/// Starts a thread that reloads the configuration for each SIGHUP in `hangups`, until the returned
+/// value is dropped. The thread also calls [`RuntimeControl::settle`] periodically, to undo a
+/// reload that a shard rejects late.
 ///
-/// A reload takes as long as the file system takes. So the thread that runs the process does not
-/// wait for it, and still hears the signals to stop.
+/// A slow file system may block a reload. So reloads do not run on the main thread of the process,
+/// which must react to signals to stop.
 ///
 /// # Errors
 /// Returns an error if the thread cannot be started.

@@ -27,8 +27,8 @@ pub(super) struct ShardThread {
     pub(super) resolver: Option<Resolver>,
     pub(super) stores: Stores,
     pub(super) journal: Option<Journal>,
-    /// A sender that the thread drops when the shard begins to take commands, as the sign that it
-    /// has started.
+    /// A sender that the thread drops when the shard begins to take commands. The main thread waits
+    /// for this sign that the shard has started.
     pub(super) starting: Sender<()>,
 }
 

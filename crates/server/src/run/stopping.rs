@@ -2,8 +2,8 @@
 
 use tidegate_io::Stop;
 
-/// The requests to stop the shards. A second request ends them at once, so only a second signal may
-/// make it.
+/// A sender of stop requests to all shards. A second request makes the shards stop without
+/// draining, so it is only sent after a second signal.
 pub(super) struct Stopping {
     stop: Stop,
     is_signalled: bool,
@@ -14,7 +14,7 @@ impl Stopping {
         Self { stop, is_signalled: false }
     }
 
-    /// Requests a stop for a signal.
+    /// Requests a stop because of a signal.
     pub(super) fn on_signal(&mut self) {
         if self.is_signalled || self.stop.requests() == 0 {
             self.stop.request();
@@ -22,7 +22,7 @@ impl Stopping {
         self.is_signalled = true;
     }
 
-    /// Requests a stop for a failed shard.
+    /// Requests a stop because a shard has failed, unless a stop was requested before.
     pub(super) fn on_failure(&self) {
         if self.stop.requests() == 0 {
             self.stop.request();

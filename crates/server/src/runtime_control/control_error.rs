@@ -12,29 +12,29 @@ pub enum ControlError {
     /// The command is invalid.
     Refused(Refused),
     /// There is no back end with this name or address. Contains the names and addresses of the
-    /// existing ones.
+    /// existing back ends.
     Unknown(Vec<String>),
     /// Several back ends are at this address. Contains their names.
     Ambiguous(Vec<String>),
-    /// The configuration is longer than a command may be.
+    /// The configuration is longer than the maximum length of a command.
     TooLong {
         /// Length of the configuration in bytes.
         bytes: usize,
         /// The maximum number of bytes.
         limit: usize,
     },
-    /// The list of the servers of all domains is longer than a command may be.
+    /// The list of the servers of all domains is longer than the maximum length of a command.
     TooManyServers {
         /// Length of the list in bytes.
         bytes: usize,
         /// The maximum number of bytes.
         limit: usize,
     },
-    /// This file in the state directory could not be read or written.
+    /// The file at this path, in the state directory, could not be read or written.
     State(std::path::PathBuf, std::io::Error),
     /// A shard has no room for the new pools and back ends.
     NoRoom,
-    /// A reload is running, and the maximum number of further reloads already waits.
+    /// A reload is running, and the maximum number of further reloads is already waiting.
     Reloading,
     /// A shard has neither applied nor rejected the previous reload.
     Unsettled,
@@ -103,7 +103,7 @@ impl fmt::Display for ControlError {
 
 impl std::error::Error for ControlError {}
 
-/// Lists the first few of `backends`, and the number of the others.
+/// Lists up to 20 of `backends`, and the number of those that are not listed.
 fn some_of(backends: &[String]) -> String {
     const SHOWN_MAX: usize = 20;
     match backends.len().saturating_sub(SHOWN_MAX) {

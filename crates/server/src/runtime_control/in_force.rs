@@ -48,8 +48,8 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     })
 }
 
-/// Returns, as JSON, the routed work and the cost of a call in each tier of service, and the share
-/// of new calls with transactions.
+/// Returns, as JSON, the number of routed requests and the processor time of a call in each tier of
+/// service, and the share of new calls that are routed with transactions.
 fn tiers(counters: &Counters) -> Value {
     let gauges = &counters.overload;
     let of = |tier: Tier| {
@@ -87,7 +87,8 @@ fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
     Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
 }
 
-/// Returns a gauge in a larger unit, or `None` while it is zero, which means unknown.
+/// Returns the value of a gauge, converted to a larger unit, or `None` if the value is zero, which
+/// means unknown.
 fn known(gauge: &Counter, unit: f64) -> Option<f64> {
     (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
 }

@@ -1,4 +1,4 @@
-//! Reloads of the configuration, one after another.
+//! Reloads of the configuration in a running process, one at a time.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -17,18 +17,18 @@ use crate::{key, users};
 const LOOK: Duration = Duration::from_millis(1);
 
 impl RuntimeControl {
-    /// Reads the configuration file again. Pools, routes and users are replaced. The laws are
-    /// replaced if the file changes them. Then waits two seconds at most until the shards have
-    /// applied or rejected the reload. Returns whether all have applied it.
+    /// Reloads the configuration file. Replaces pools, routes and users, and the overload control
+    /// laws if the file changes them. Waits at most two seconds until the shards have applied or
+    /// rejected the reload. Returns whether all shards have applied it.
     ///
-    /// A reload begins when the previous one has ended. It may wait for the file system, so it has
-    /// a thread of its own.
+    /// Blocks until the previous reload has ended, and possibly for as long as the file system
+    /// takes. So call this function on a thread of its own.
     ///
     /// # Errors
     /// Returns an error if the configuration is invalid or needs a restart, if a command cannot be
-    /// sent, if a shard rejects the reload, or if a shard has not applied the previous reload.
-    /// Pools and routes are unchanged in this case, but the first of the two commands, which
-    /// changes the laws, may have been sent.
+    /// sent, if a shard rejects the reload, or if a shard has not applied the previous reload. Then
+    /// pools and routes are unchanged. But the laws may have changed, because a command of their
+    /// own changes them first.
     pub fn reload(&self) -> Result<bool, ControlError> {
         let _turn = self.reload_turn();
         // Only the last rejected command of a shard is known. So the outcome of the previous reload
@@ -46,15 +46,15 @@ impl RuntimeControl {
         if is_rejected { Err(ControlError::NoRoom) } else { Ok(is_heard) }
     }
 
-    /// Settles a reload that a shard had not applied when [`reload`](Self::reload) returned. Waits
-    /// for the reload that is running. Like a reload, this may take as long as the file system
-    /// takes.
+    /// Ends a reload that a shard had neither applied nor rejected when [`reload`](Self::reload)
+    /// returned: undoes the reload if a shard has rejected it since. Waits for a reload that is
+    /// running. Like a reload, this may take as long as the file system takes.
     pub(crate) fn settle(&self) {
         let _turn = self.reload_turn();
         self.settle_in_turn();
     }
 
-    /// Makes all reloads return without waiting for the shards, because the process ends.
+    /// Makes all reloads return without waiting for the shards. Called when the process ends.
     pub(crate) fn stop_waiting(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
@@ -75,7 +75,7 @@ impl RuntimeControl {
     }
 
     /// Reads the configuration file, and sends its content to the shards. Returns the number of the
-    /// last command.
+    /// command with the configuration.
     pub(super) fn send_reload(&self) -> Result<u64, ControlError> {
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
         // The file is parsed here, so that no shard has to do it, and other commands can be sent
@@ -105,8 +105,9 @@ impl RuntimeControl {
         sent
     }
 
-    /// Sends the shards the laws, if the new configuration changes them, and then the
-    /// configuration, whose text is `source`.
+    /// Sends the shards the overload control laws, if the new configuration changes them, and then
+    /// the configuration, whose text is `source`. Returns the number of the command with the
+    /// configuration.
     fn give_reload(
         &self,
         source: &[u8],
@@ -153,10 +154,9 @@ impl RuntimeControl {
         Ok(wanted.given)
     }
 
-    /// Returns to the settings before the last reload if a shard has rejected it. Keeps its
-    /// warnings for the log if all shards have applied it. The caller must hold the lock of
-    /// [`reload_turn`](Self::reload_turn). Returns whether this call has restored the earlier
-    /// settings.
+    /// Restores the settings before the last reload if a shard has rejected the reload. If all
+    /// shards have applied it, keeps its warnings for the log. Returns whether this call has
+    /// restored the settings. The caller must hold the lock of [`reload_turn`](Self::reload_turn).
     fn settle_in_turn(&self) -> bool {
         let mut wanted = self.wanted();
         let heard = wanted.replaced.take_if(|replaced| self.was_heard(replaced.command));
@@ -172,8 +172,8 @@ impl RuntimeControl {
         is_rejected
     }
 
-    /// Returns to the settings before a reload that the shards have not executed. The caller then
-    /// calls [`note_configured`](Self::note_configured).
+    /// Restores the settings before a reload that the shards have not executed. The caller must
+    /// then call [`note_configured`](Self::note_configured).
     fn put_back(&self, wanted: &mut Wanted, replaced: Replaced) {
         let Replaced { config, tls, .. } = replaced;
         if let (Some(own), Some(tls)) = (&self.tls, tls) {
@@ -183,8 +183,8 @@ impl RuntimeControl {
         wanted.config = config;
     }
 
-    /// Records the back ends of the present configuration as configured, after a reload that the
-    /// shards have not executed.
+    /// Records the back ends of the present configuration as configured, after a failed reload may
+    /// have recorded some of them as removed.
     fn note_configured(&self) {
         let config = Arc::clone(&self.wanted().config);
         // If this fails, back ends that are still configured count as removed at the next start.
@@ -203,7 +203,7 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Makes reloads wait, as for a file system that hangs, until the result is dropped.
+    /// Blocks reloads until the returned guard is dropped, as a file system that hangs would.
     #[cfg(test)]
     pub(crate) fn hang(&self) -> impl Sized {
         self.reload_turn()

@@ -1,19 +1,20 @@
-//! The counters of the shards whose growth the watch reports.
+//! The counters of the shards whose growth is reported in the log.
 
 use tidegate_control::Reason;
 use tidegate_proxy::{DropReason, ReplyReason};
 
 use crate::metrics::collect::ShardCounters;
 
-/// A watched counter of the shards, with the text for its episodes.
+/// A counter of the shards, with the text for log lines about its growth.
 pub(super) struct Counted {
     pub(super) begins: &'static str,
-    /// The unit of the count.
+    /// The events that are counted, such as "requests rejected".
     pub(super) of: &'static str,
     pub(super) count: fn(&ShardCounters) -> u64,
 }
 
-/// The watched counters. The text of the first one follows the name of the law.
+/// The counters whose growth is reported. The log line about the first one starts with the name of
+/// the overload control law.
 pub(super) static COUNTED: [Counted; 16] = [
     Counted {
         begins: "rejects new requests",

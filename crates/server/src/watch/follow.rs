@@ -1,4 +1,4 @@
-//! Rules that decide when a change gets a line in the log.
+//! Rules that decide when a change of a state or a count gets a line in the log.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use tidegate_world::Timestamp;
 /// Shortest time between two lines on the same subject.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 
-/// Time without another occurrence after which an episode is over.
+/// Time without further events after which an episode ([`Episodes`]) is over.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Time after which an episode that continues is reported again.
+/// Interval at which an episode ([`Episodes`]) that continues is reported again.
 const GOES_ON: Duration = Duration::from_secs(60);
 
-/// A watched state. Every change is reported, but at most one line every few seconds.
+/// A state whose changes are reported in the log. Several changes within a few seconds share one
+/// line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Followed<T> {
     last: T,
@@ -32,9 +33,9 @@ impl<T: Copy + PartialEq> Followed<T> {
         self.last
     }
 
-    /// Takes the state at `now`. `unseen` is the number of times that the state has changed and
-    /// changed back since the last call. Returns the number of changes to report now, if a line is
-    /// due.
+    /// Compares `value`, the state at `now`, with the state at the last call. `unseen` is the
+    /// number of times that the state has changed and changed back since then. Returns the number
+    /// of changes to report, if a log line is due.
     pub fn see(&mut self, now: Timestamp, value: T, unseen: u64) -> Option<u64> {
         self.changes += u64::from(value != self.last) + 2 * unseen;
         self.last = value;
@@ -47,8 +48,8 @@ impl<T: Copy + PartialEq> Followed<T> {
     }
 }
 
-/// A watched count of events. An episode starts with the first event after a quiet time, and ends
-/// after some time without events.
+/// A count of events that the log reports as episodes. An episode starts with the first event after
+/// a quiet time ([`QUIET`]), and ends after as long a time without events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episodes {
     total: u64,
@@ -63,7 +64,7 @@ struct Episode {
     said_at: Timestamp,
 }
 
-/// A reason for a line about an episode.
+/// The part of an episode that a log line reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Edge {
     Begins,
@@ -72,12 +73,13 @@ pub(super) enum Edge {
 }
 
 impl Episodes {
-    /// Starts to watch a count that is `total` now.
+    /// Starts with a count that is `total` now.
     pub fn new(total: u64) -> Self {
         Self { total, episode: None }
     }
 
-    /// Takes the count at `now`. Returns the reason for a line, if one is due.
+    /// Compares `total`, the count at `now`, with the count at the last call. Returns the part of
+    /// an episode to report, if a log line is due.
     pub fn see(&mut self, now: Timestamp, total: u64) -> Option<Edge> {
         let before = std::mem::replace(&mut self.total, total);
         let grows = total > before;

@@ -1,4 +1,4 @@
-//! Reports on the resolution of a name.
+//! Reports for the log on the resolution of host names and domains by the DNS.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 
 use super::follow::Followed;
 
-/// The outcome of the last queries for a name.
+/// The outcome of the last DNS queries for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Found,
@@ -20,16 +20,16 @@ impl Outcome {
     const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Unanswered, Self::Unusable];
 }
 
-/// A name as it was at the last check.
+/// The results of DNS queries for a name up to the last check.
 pub(super) struct NameSeen {
     outcome: Followed<Outcome>,
     lookups: [u64; 5],
 }
 
-/// A change of a name that gets a line in the log.
+/// A change in the resolution of a name that gets a line in the log.
 pub(super) enum News {
-    /// The outcome of the queries for the name has changed to this one. Also contains the number of
-    /// changes since the last line.
+    /// The outcome of the DNS queries for the name, which has changed, and the number of changes
+    /// since the last log line.
     Outcome(Outcome, u64),
     /// The name resolves to another address now.
     Moved,
@@ -42,7 +42,8 @@ impl Default for NameSeen {
 }
 
 impl NameSeen {
-    /// Checks the outcomes of the queries. Returns news if a line is due.
+    /// Compares the counts of query outcomes with those at the last check. Returns the change to
+    /// report, if a log line is due.
     pub(super) fn look(&mut self, now: Timestamp, lookups: &Lookups) -> Option<News> {
         let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
         let lookups =
@@ -59,7 +60,7 @@ impl NameSeen {
 }
 
 impl Outcome {
-    /// Returns the text of the line for a host name.
+    /// Returns the text of the log line for a host name.
     pub(super) fn of_host(self, host: &str) -> String {
         match self {
             Self::Found => format!("{host} can be resolved again"),
@@ -69,7 +70,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the text of the line for a domain.
+    /// Returns the text of the log line for a domain.
     pub(super) fn of_domain(self, domain: &str) -> String {
         match self {
             Self::Found => format!("domain {domain} can be resolved again"),

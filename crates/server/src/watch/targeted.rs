@@ -1,4 +1,4 @@
-//! The drops of the kernel that apply only to heavy sources.
+//! Reports for the log on the time in which the kernel drops requests of heavy sources only.
 
 use std::mem;
 
@@ -8,23 +8,25 @@ use super::follow::{Edge, Episodes};
 use crate::heavy::{HeavySources, Target};
 use crate::metrics::collect::ShardCounters;
 
-/// The watched drops.
+/// The counts of requests that the kernel dropped, for reports in the log.
 pub(super) struct Targeted {
-    /// Requests that the kernel dropped up to the last check.
+    /// Number of requests that the kernel dropped up to the last check.
     filtered: u64,
-    /// Requests among them that were dropped while the drops applied only to heavy sources.
+    /// Number of those requests that the kernel dropped while it dropped requests of heavy sources
+    /// only.
     of_heavy: u64,
     episodes: Episodes,
 }
 
 impl Targeted {
-    /// Starts to watch the drops of these shards.
+    /// Starts with the present counts of these shards.
     pub(super) fn new(shards: &[ShardCounters]) -> Self {
         Self { filtered: filtered(shards), of_heavy: 0, episodes: Episodes::new(0) }
     }
 
-    /// Takes the state at `now`. Returns the reason for a line and its subject, if a line is due.
-    /// The subject names the sources, except at the end, when there may be none.
+    /// Compares the counts at `now` with those at the last check. If a log line is due, returns the
+    /// event to report and the subject of the line. The subject names the heavy sources, except
+    /// when the kernel no longer drops requests of heavy sources only.
     pub(super) fn look(
         &mut self,
         now: Timestamp,

@@ -1,4 +1,4 @@
-//! Encodes answers to queries as bytes.
+//! Encodes answers to DNS queries and to look-ups of users as bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +64,8 @@ pub(super) fn put_answer(out: &mut Vec<u8>, answer: &QueryAnswer) {
     }
 }
 
-/// Appends the number of records, and returns the records.
+/// Appends the number of records, at most [`RECORDS_MAX`]. Returns the records that the caller must
+/// append.
 fn put_count<'r, R>(out: &mut Vec<u8>, records: &'r [R]) -> &'r [R] {
     let records = &records[..records.len().min(RECORDS_MAX)];
     out.push(records.len() as u8);
