@@ -32,6 +32,7 @@ pub struct World {
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
+    /// The nodes that attack the proxies.
     pub strangers: Vec<Attacker>,
     /// The links on which messages travel over TCP. `None` means that all messages travel over UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
