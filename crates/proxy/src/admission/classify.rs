@@ -58,7 +58,8 @@ pub(crate) struct Wanted {
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
-    /// True if a challenge of a back end may wait for its answer.
+    /// True if the keyed hash of a challenge is computed, because a challenge of a back end may
+    /// still be unanswered.
     pub(crate) challenges: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Early verification: decides when messages that claim to finish work are verified on arrival.
+//! Early verification: decides when messages that claim to belong to a call or transaction are
+//! verified on arrival.
 //!
 //! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains a
 //! value that only this proxy issues, or that only the participants of the call know. Such values
@@ -31,7 +32,7 @@ pub(crate) struct EarlyVerification {
     since: Timestamp,
     /// Number of messages in this period that could not be verified.
     strays: u32,
-    /// Service time of such messages in this period.
+    /// Service time of the messages in this period that could not be verified.
     spent: Duration,
     /// Time until which messages are verified on arrival.
     until: Timestamp,
@@ -60,8 +61,8 @@ impl EarlyVerification {
     }
 
     /// Returns whether messages are verified on arrival. `waiting` is the number of messages in the
-    /// queue of existing work that the arriving message would join. Without early verification,
-    /// none of them was verified.
+    /// queue that the arriving message would join. Without early verification, none of them was
+    /// verified.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -76,7 +77,8 @@ impl EarlyVerification {
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Cost of one message, estimated from recent messages whose service time was measured.
+    /// Estimated service time of one unverified message, from recent messages whose service time
+    /// was measured.
     each: Option<Duration>,
 }
 

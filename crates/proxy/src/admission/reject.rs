@@ -10,13 +10,13 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: a Warning with the code 399 has a text for people. This text shows that the
-/// back ends are overloaded, not this proxy.
+/// Warning in the rejection of a request because the back ends, not this proxy, are overloaded. RFC
+/// 3261 §20.43: a Warning with the code 399 has a text for people.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
-/// Rejections are padded to a multiple of this number of bytes. Rejections of equal length are sent
-/// in one batch. Before padding, most have 300 to 500 bytes.
+/// Rejections are padded to a multiple of this number of bytes, because rejections of equal length
+/// can be sent in one batch. Before padding, most have 300 to 500 bytes.
 const STEP: usize = 256;
 
 /// The way in which messages that are not admitted are rejected or dropped.
@@ -28,7 +28,7 @@ pub(crate) struct ShedPolicy {
     pad: usize,
     /// Random numbers for the Retry-After of messages without a fingerprint.
     waits: Stream,
-    /// True if a rejection without a configured size is padded to a multiple of [`STEP`].
+    /// True if rejections are padded to a multiple of [`STEP`] when no size is configured.
     pub(crate) pads: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) class: Class,
     /// Fingerprint that the message shares with its retransmissions.
     pub(crate) fingerprint: Option<u64>,
-    /// Reason, if the message requested new work.
+    /// Reason of the rejection, or `None` if the message belongs to existing work.
     pub(crate) reason: Option<Reason>,
 }
 

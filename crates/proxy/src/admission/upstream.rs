@@ -1,5 +1,5 @@
 //! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
-//! how much each may send, and the values that each is told.
+//! how much each may send, and the feedback values for each.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
 //! back end, a trusted source or in a configured network. Each response to its address, also a
@@ -42,8 +42,8 @@ pub(crate) struct UpstreamPeers {
 }
 
 impl UpstreamPeers {
-    /// Creates the table of the shard with the number `element`. The clock of the shard started at
-    /// the Unix time `start`.
+    /// Creates the table of peers for the shard with the number `element`. The clock of the shard
+    /// started at the Unix time `start`.
     pub(crate) fn new(
         settings: &FeedbackSettings,
         start: Duration,
@@ -70,7 +70,7 @@ impl UpstreamPeers {
         self.is_active() && self.upstreams.is_overloaded() && self.may_take_part(snapshot, flow)
     }
 
-    /// Counts a request in a session that does not exist.
+    /// Counts a request that claims to belong to a session, although no such session exists.
     pub(crate) fn on_stray(&mut self, now: Timestamp, received: &Received, snapshot: &Snapshot) {
         if self.may_restrict(snapshot, &received.flow)
             && let Some(via) = top_via(&received.bytes)
@@ -80,8 +80,8 @@ impl UpstreamPeers {
         }
     }
 
-    /// Judges a request before the gate does. The request must not be a repetition. The `weight` of
-    /// its sender matters only if fairness is weighted.
+    /// Decides on a request before the gate does. The request must not be a retransmission. The
+    /// `weight` of its sender matters only if fairness is weighted.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -205,8 +205,8 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
-    /// Updates the values for the peers, and forgets peers that no longer take part, if the next
-    /// measurement is due. Returns whether it was due.
+    /// If a measurement of the peers is due, updates the feedback values for the peers, and forgets
+    /// peers that no longer take part. Returns whether a measurement was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return false;
