@@ -1,8 +1,8 @@
 //! Core of one shard of the proxy, as its driver sees it.
 //!
 //! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
-//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a
-//! [request](crate::request) is matched, planned, committed and rewritten. A
+//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next message from
+//! the queues: a [request](crate::request) is matched, planned, committed and rewritten. A
 //! [response](crate::response) is matched and rewritten.
 
 mod contract;
@@ -56,13 +56,14 @@ pub struct Proxy {
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
-    /// Knowledge about requests of the previous process, for their CANCELs and ACKs.
+    /// Records of requests that the previous process sent, so that their CANCELs and ACKs find the
+    /// same back end.
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
     /// The DNS resolution of names in requests.
     resolution: Resolution,
-    /// Look-ups of users in requests.
+    /// Queries to stores for the users that requests name.
     lookups: Lookups,
     probes: Probes,
     names: Names,
@@ -79,7 +80,7 @@ pub struct Proxy {
     slack: Slack,
 }
 
-/// The message in service.
+/// The message that is being served, with the start of its service.
 struct InService {
     class: Class,
     since: Timestamp,
@@ -236,16 +237,16 @@ impl Proxy {
         self.looks = Looks::default();
     }
 
-    /// Discards the time measurement of the message in service. Called for an input that does not
-    /// show when that service ended.
+    /// Discards the measurement of the service time of the message in service. To be called for an
+    /// input that does not show when the service ended.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);
         }
     }
 
-    /// Charges the classified messages with the time since they were classified. A driver may offer
-    /// several messages at the same moment, so their cost is known only when a later input comes.
+    /// Reports to the gate how long it took to classify messages. A driver may offer several
+    /// messages at the same moment, so the time is known only when a later input comes.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -403,9 +404,9 @@ impl Proxy {
         shown
     }
 
-    /// Records that a message was rejected, on arrival or when it was to be served. If only one of
-    /// the two were recorded, the cost of rejections would seem lower than it is, and the kernel
-    /// would drop too little.
+    /// Records a rejection, whether the message was rejected on arrival or when it was to be
+    /// served. If only one kind of rejection were recorded, the cost of rejections would seem lower
+    /// than it is, and the kernel would drop too little.
     fn record_refused(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.on_refused(class);

@@ -40,7 +40,7 @@ enum Proof {
     Request(Handle, usize),
 }
 
-/// The parts of a shard that learn from a failed delivery.
+/// The parts of a shard that a failed delivery changes.
 pub(crate) struct Learning<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) probes: &'a mut Probes,
@@ -108,8 +108,7 @@ pub(crate) fn on_failed(
 }
 
 /// Handles a failed send on a stream, or the end of a connection. The proxy trusts this report,
-/// because it comes from its own transport. This applies to every kind of message, and to the
-/// requests of every sender.
+/// whatever the message and its sender are, because the report comes from its own transport.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of

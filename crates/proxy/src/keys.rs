@@ -1,4 +1,4 @@
-//! Secret of an address, and the keyed functions derived from it.
+//! The secret for the address of a proxy, and the keyed functions derived from it.
 //!
 //! A proxy writes tags and MACs into messages and trusts them later (in a branch, a To-tag or a
 //! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table with
@@ -29,7 +29,7 @@ pub struct Secret {
     /// tables. It stays the same as long as the address is used. If the key changed during a
     /// transaction, a retransmission would count as another request (RFC 3261 §16.11).
     pub base: Base,
-    /// Keys for values that are valid as long as a call.
+    /// Keys for values that stay valid during a whole call.
     pub tokens: TokenKeys,
 }
 
@@ -37,7 +37,7 @@ pub struct Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Base(pub [u8; 32]);
 
-/// The keys of route tokens at one moment.
+/// The keys of route tokens that are in use at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeys {
     /// Key that creates and verifies tokens.
@@ -146,7 +146,6 @@ impl TableKey {
         }
     }
 
-    /// Returns a hash of a number of 128 bits.
     #[inline]
     pub(crate) fn hash_number(&self, number: u128) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
@@ -192,7 +191,7 @@ pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u
 
 /// Keyed functions of a proxy.
 pub(crate) struct Keys {
-    /// Fingerprint of a Call-ID.
+    /// Function that computes the fingerprint of a Call-ID.
     pub(crate) call: TableKey,
     /// Function that divides callees among back ends. All versions and instances must compute the
     /// same value.
@@ -268,7 +267,7 @@ impl Keys {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
 
-    /// Returns the mark in branches of the process that drew this number.
+    /// Returns the three bytes that stand in branches for the process that drew this number.
     fn mark(secret: &Secret, process: u64) -> ProcessMark {
         let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
         let [a, b, c, ..] = hash.to_be_bytes();
@@ -299,8 +298,8 @@ impl Keys {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark, if there is such a key. So for a forged
-    /// token, at most one key is tried.
+    /// Returns the functions of the key with this mark, if there is such a key. Because a token
+    /// names its key by the mark, at most one key is tried for a forged token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

@@ -4,8 +4,8 @@
 //! back end. A hash of the back end's address selects the shard that probes it for all shards. All
 //! shards see the result.
 //!
-//! A suspect back end is probed at once by the shard that suspects it, even in pools without
-//! probes. `failure` and `transaction::teach` decide when.
+//! A back end that becomes suspect is probed at once by the shard that suspects it, even in pools
+//! without probes. `failure` and `transaction::teach` decide when a back end becomes suspect.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -59,7 +59,8 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe, or `NEVER` if this shard does not probe it regularly.
+    /// Time of the next regular probe of the back end, or `NEVER` if this shard does not probe it
+    /// regularly.
     next: Timestamp,
     /// Time of the valid entry of this target in [`Probes::due`], or `NEVER` if there is none.
     armed: Timestamp,
@@ -73,7 +74,6 @@ struct Question {
     /// Time since which the back end is suspect. A later response of the back end clears the
     /// suspicion.
     since: Timestamp,
-    /// Time at which the probe is due.
     due: Timestamp,
 }
 
@@ -173,7 +173,7 @@ impl Probes {
         self.arm(place);
     }
 
-    /// Returns the time of the next due action.
+    /// Returns when [`fire`](Self::fire) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.due.next()
     }
@@ -441,14 +441,15 @@ pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>>
     each_once(snapshot).filter(is_probed).map(|(_, backend)| backend)
 }
 
-/// Returns the timers of the probes of a back end.
+/// Returns the transaction timers for the probes of a back end.
 fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
-/// Reports the result of a probe to the back end. `answer` is the status of the final response, or
-/// `None` if there was none. A back end that is down gets no new calls, as RFC 7339 §5.9 asks "in
-/// the event of repeated timeouts or fatal transport errors". Requests of its calls still go to it.
+/// Records the result of a probe in the health of the back end. `answer` is the status of the final
+/// response, or `None` if there was none. A back end that is down gets no new calls, as RFC 7339
+/// §5.9 asks "in the event of repeated timeouts or fatal transport errors". Requests within
+/// existing calls still go to it.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,

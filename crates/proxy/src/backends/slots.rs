@@ -33,7 +33,7 @@ pub(crate) fn have_slots<'a>(
         && new.map(|(name, backends)| before(name) + backends).all(|slots| slots <= SLOTS_MAX)
 }
 
-/// Pools in their slots.
+/// A list of pools in which the index of each pool is its slot.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
     /// Slot of each new pool, in the order of the new pools.
@@ -119,15 +119,16 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns a pool for the slot of a removed one. Its domains are no longer resolved, and its
-/// networks have no rights. It has no backup pool, because another pool may take that slot.
+/// Returns a copy of a removed pool that keeps its slot. The domains of the copy are not resolved,
+/// its networks have no rights, and it has no backup pool, because another pool may take the slot
+/// of the backup.
 fn removed_pool(settings: PoolSettings) -> PoolSettings {
     let backends = settings.pool.backends().iter().map(removed).collect();
     let pool = Pool::of(settings.pool.name(), backends);
     PoolSettings { pool, sources: Vec::new(), backup: None, ..settings }
 }
 
-/// Returns the back end for the slot of one that was removed from the pool.
+/// Returns the back end that keeps the slot of a back end that was removed from the pool.
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),

@@ -36,16 +36,16 @@ use rate::Rates;
 use transaction::TRANSACTION_MAX;
 pub(crate) use transaction::{Answer, Evidence, Transaction};
 
-/// Maximum number of entries handled by one `handle_timeout`, so that many simultaneous ends do not
-/// delay waiting packets.
+/// Maximum number of entries handled by one `handle_timeout`, so that many calls that end at the
+/// same time do not delay waiting packets.
 const EXPIRE_MAX: usize = 256;
 
 /// Maximum number of entries with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new Call-ID for
 /// each call, but a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
-/// Reference to an entry. It is valid as long as the entry exists. A later entry in the same slot
-/// has another generation.
+/// Reference to an entry of the call table. It is valid as long as the entry exists. A later entry
+/// in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallRef {
     pub(crate) slot: u32,
@@ -91,7 +91,7 @@ impl Hashed for Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Calls of a shard.
+/// The call table of a shard.
 pub(crate) struct Calls {
     entries: SlotTable<Entry>,
     timers: Timers<CallRef>,
@@ -126,12 +126,11 @@ impl Calls {
         }
     }
 
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns the number of entries that are over and kept for retransmissions.
+    /// Returns the number of finished calls whose entries are kept for retransmissions.
     pub(crate) fn over(&self) -> usize {
         self.expired.len()
     }
@@ -234,12 +233,12 @@ impl Calls {
     }
 
     /// Returns whether the call is counted at its back end because of an INVITE with another
-    /// identity.
+    /// identity than `identity`.
     pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
     }
 
-    /// Sets the tier in which the call is served from now on.
+    /// Sets the tier in which the call is served from now on: with or without transactions.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
     }
@@ -316,7 +315,7 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
 
-    /// Returns whether this transaction has had its final response.
+    /// Returns whether this transaction got its final response.
     pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
@@ -358,12 +357,12 @@ impl Calls {
         self.get(call)?.sent_at(transaction)
     }
 
-    /// Records the caller and callee of a transaction.
+    /// Records the caller and callee of a transaction, for the evidence that its back end is
+    /// overloaded.
     pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
         self.change(call, |entry| entry.set_parties(of, parties));
     }
 
-    /// Returns the caller and callee of a transaction, if known.
     pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
         self.get(call)?.parties(transaction)
     }
@@ -476,7 +475,7 @@ impl Calls {
         }
     }
 
-    /// Returns the entry, for changes that do not affect counts.
+    /// Returns the entry, for changes that do not affect the counts of the table.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }

@@ -17,7 +17,8 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The call that the request belongs to, or that it may begin again.
+    /// The call that the request belongs to or may begin again, or whose back end gets the request
+    /// because of the Call-ID.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
@@ -31,7 +32,7 @@ pub(crate) struct Known {
     pub(crate) is_stray: bool,
 }
 
-/// Returns the hash of the dialog with these tags. It is the same from both ends, and never 0.
+/// Returns the hash of the dialog with these two tags, in either order. The hash is never 0.
 pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     let tags = if one <= other { [one, other] } else { [other, one] };
     keys.dialog.hash(&tags) as u32 | 1
@@ -142,7 +143,7 @@ impl Calls {
         Some(self.find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
     }
 
-    /// Reads a response for the call table.
+    /// Returns the facts of a response that the call table uses.
     pub(crate) fn read_answer(
         &self,
         keys: &Keys,

@@ -6,7 +6,7 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Marks a byte that is not in the alphabet. Values of valid bytes do not have this bit.
+/// The value of a byte that is not in the alphabet. Values of valid bytes do not have this bit.
 const NONE: u32 = 1 << 31;
 
 /// The value of each character at each position in a group of four.

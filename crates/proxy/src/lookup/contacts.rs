@@ -17,8 +17,8 @@ pub const CONTACTS_MAX: usize = 8;
 
 /// A reason why the targets of a request are not known now.
 pub(crate) enum Unknown {
-    /// The request waits until this ticket may continue. If the request cannot wait, it is
-    /// rejected.
+    /// The request waits for the answer to the query of this ticket. If the request cannot wait, it
+    /// is rejected.
     Pending(Ticket, Rejection),
     /// The targets will not become known, and the request is rejected.
     Rejected(Rejection),
@@ -92,7 +92,7 @@ fn contacts_of(value: &[u8]) -> impl Iterator<Item = Uri<'_>> {
     uris().enumerate().filter(is_new).map(|(_, uri)| uri)
 }
 
-/// Returns the URI of a contact.
+/// Returns the URI in a line of a value, or `None` if the line is not a contact.
 fn uri_of(line: &[u8]) -> Option<Uri<'_>> {
     NameAddr::parse(line)?.parse_uri().ok()
 }

@@ -95,8 +95,7 @@ pub(crate) struct Call {
     pub(crate) caller: u64,
     /// Bytes received and sent back in a call without transactions.
     pub(crate) budget: Budget,
-    /// The source whose share of the table includes the call, or `None` if the call was not
-    /// counted.
+    /// The source whose share of the table includes the call, or `None` if no share includes it.
     pub(super) share: Option<Bucket>,
     /// Time of the driver's clock at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
@@ -201,8 +200,8 @@ impl Call {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
-    /// Returns the next time at which an open transaction or the deadline of the ACK
-    /// [expires](Self::expire), or the call is to be forgotten.
+    /// Returns when an open transaction or the deadline of the ACK next [expires](Self::expire), or
+    /// when the call is to be forgotten, if that is earlier.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
@@ -244,8 +243,8 @@ impl Call {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
 
-    /// Returns whether a new INVITE may begin the next call of this entry, because nothing is
-    /// counted for another INVITE.
+    /// Returns whether a new INVITE may begin another call in this entry: no call is in progress,
+    /// or the call in progress is not counted at its back end.
     pub(crate) fn may_begin(&self) -> bool {
         !self.phase.goes_on() || !self.is_counted()
     }
@@ -288,7 +287,7 @@ impl Call {
         self.is_repeated(transaction) || counted == Some(transaction.identity)
     }
 
-    /// Returns whether this transaction has had its final response.
+    /// Returns whether this transaction got its final response.
     pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
         self.closed.contains(&transaction.mark())
     }

@@ -20,7 +20,7 @@ pub(super) struct Links {
     after: u32,
 }
 
-/// The ends of the list, which runs through the slots of the call table.
+/// The list of finished calls, the oldest first. It is linked through the slots of the call table.
 #[derive(Debug)]
 pub(super) struct Expired {
     first: u32,
@@ -29,12 +29,10 @@ pub(super) struct Expired {
 }
 
 impl Expired {
-    /// Creates an empty list.
     pub(super) const fn new() -> Self {
         Self { first: END, last: END, length: 0 }
     }
 
-    /// Returns the number of calls in the list.
     pub(super) fn len(&self) -> usize {
         self.length
     }

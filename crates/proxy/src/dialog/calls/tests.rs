@@ -13,7 +13,7 @@ use super::*;
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const BACKEND_REF: BackendRef = BackendRef { pool: 0, backend: 0 };
-/// Hash of the dialog of every call.
+/// Hash of the first dialog of every call in these tests.
 const DIALOG: u32 = 77;
 /// Hash of the second dialog of a forked call.
 const SECOND_DIALOG: u32 = 79;

@@ -21,7 +21,8 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Upper bound of the difference between two marks of transactions with one identity.
+    /// Upper bound of the difference between two [marks](Self::mark) of transactions with one
+    /// identity.
     pub(super) const MARKS: u64 = 64;
 
     /// Returns a number that stands for the transaction in the list of finished transactions. RFC
@@ -35,9 +36,9 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
-    /// Returns a number that the list of finished transactions has in addition, directly after the
-    /// [mark](Self::mark), if the request could not be sent for this reason. It is larger than every
-    /// mark of this identity.
+    /// Returns the number that the list of finished transactions contains directly after the
+    /// [mark](Self::mark), if the request could not be sent for this reason. The number is larger
+    /// than every mark of this identity.
     pub(super) fn unsent_mark(self, reason: UnsentReason) -> u64 {
         self.identity.wrapping_add(Self::MARKS - 1 - reason as u64)
     }

@@ -313,8 +313,8 @@ impl Call {
         }
     }
 
-    /// Opens a transaction. At most [`OPEN_MAX`] transactions of a call are counted. If a peer
-    /// opens more at once, its load is underestimated.
+    /// Adds a transaction to the open ones. At most [`OPEN_MAX`] transactions of a call are
+    /// counted. If a peer opens more at once, its load is underestimated.
     fn begin(
         &mut self,
         now: Timestamp,
