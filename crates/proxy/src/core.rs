@@ -73,7 +73,8 @@ pub struct Proxy {
     work: Work,
     /// The message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// Messages that have been classified, but whose processor time has not been counted yet.
+    /// Counts of the messages that were classified since processor time was last charged for
+    /// classifying.
     looks: Looks,
     /// Time of the last input that can cause messages to be sent.
     now: Timestamp,
@@ -84,12 +85,13 @@ pub struct Proxy {
 struct InService {
     class: Class,
     since: Timestamp,
-    /// True if the message was found to belong to no known call or transaction.
+    /// True if the message claims to belong to a call or transaction, and was found to belong to
+    /// none.
     is_stray: bool,
 }
 
-/// Counts of the messages decided on since the last charge of processor time, and the time of the
-/// first of these decisions.
+/// Counts of the messages that were classified, and of those that were rejected, since processor
+/// time was last charged for this work. `since` is the time of the first of these messages.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -189,9 +191,9 @@ impl Proxy {
     }
 
     /// Switches to these pools and rules. New calls use them, and existing calls stay at their back
-    /// ends. Users are looked up again. A back end that stays in the configuration must be the same
-    /// object, as [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns
-    /// it.
+    /// ends. Answers of stores that are still held are discarded. A back end that stays in the
+    /// configuration must be the same object, as
+    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
     /// Returns `false`, and keeps the old pools and rules, if there may be too few slots for the
     /// new ones, because calls hold the slots of removed back ends and pools. The limits are 65,535
@@ -231,7 +233,8 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Ensures that the time for a command does not count as time for a message.
+    /// Discards all pending time measurements, so that the time for a command of an operator does
+    /// not count as time for a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
@@ -330,7 +333,8 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through the pipeline. Returns the evidence about the sender.
+    /// Serves a request: matches, plans, commits and forwards it. Returns the evidence about its
+    /// sender.
     fn serve_request(
         &mut self,
         now: Timestamp,
@@ -413,13 +417,13 @@ impl Proxy {
         }
     }
 
-    /// Counts a message that arrived at `arrived` and was served.
+    /// Counts a served message, and its waiting time since it arrived at `arrived`.
     fn record_served(&mut self, now: Timestamp, class: Class, arrived: Timestamp) {
         self.counters.sojourns(class.is_new_work()).observe(now.since(arrived));
         self.work.stateless = self.routing.tiering.on_served(class);
     }
 
-    /// Takes a response through the pipeline. Returns the evidence about the sender.
+    /// Serves a response: matches and forwards it. Returns the evidence about its sender.
     fn serve_response(&mut self, now: Timestamp, received: Box<Received>) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
@@ -431,7 +435,7 @@ impl Proxy {
         shown
     }
 
-    /// Returns the ingress, and the view of the shard that it uses.
+    /// Returns the ingress, and the view of this shard by which the ingress decides.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         let view = View {
@@ -461,7 +465,7 @@ impl Proxy {
         }
     }
 
-    /// Counts a message that asks for new work and was rejected before the gate decided on it.
+    /// Counts a request for new work that was rejected before the gate decided on it.
     fn count_refused_before(&self, class: Option<Class>) {
         if let Some(bucket) = class.and_then(Class::bucket) {
             self.counters.refused_before(bucket).add(1);

@@ -101,10 +101,10 @@ impl Keyed {
     /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of the other
     /// authenticated values.
     ///
-    /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
-    /// has the MAC as its initial value. So no random value is needed. The same content gives the
-    /// same text, and different contents have unrelated streams. Among n contents, two have the
-    /// same 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
+    /// The construction is that of RFC 5297 (SIV): the bytes are combined with a key stream whose
+    /// initial value is the MAC, so no random value is needed. The same content gives the same
+    /// text, and different contents have unrelated streams. Among n contents, two have the same
+    /// 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
     /// contents is revealed.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
@@ -196,22 +196,23 @@ pub(crate) struct Keys {
     /// Function that divides callees among back ends. All versions and instances must compute the
     /// same value.
     pub(crate) callee: Keyed,
-    /// Identity of a received branch, RFC 3261 §16.11.
+    /// Function that computes the identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: TableKey,
-    /// MAC of our own branches.
+    /// Function that computes the MAC of our own branches.
     pub(crate) branch: Keyed,
     /// The three bytes that stand for this process in branches.
     pub(crate) process: ProcessMark,
     /// The three bytes that stand for the previous process in branches, or `None` if it is not
     /// known.
     pub(crate) before: Option<ProcessMark>,
-    /// Hash for the detection of loops.
+    /// Function that computes the hash by which the proxy detects loops.
     pub(crate) loops: TableKey,
-    /// Hash of the sources of messages.
+    /// Function that hashes the sources of messages.
     pub(crate) source: TableKey,
-    /// Hash of the tags of a dialog, and of the parts that copies of an INVITE have in common.
+    /// Function that hashes the tags of a dialog, and the parts that copies of an INVITE have in
+    /// common.
     pub(crate) dialog: TableKey,
-    /// Hash for To-tags of stateless responses.
+    /// Function that computes the To-tags of stateless responses.
     pub(crate) tag: Keyed,
     /// Function that encrypts addresses in branches.
     pub(crate) veil: Keyed,
@@ -224,8 +225,8 @@ struct TokenMacs {
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// For each mark of a key, the index in `macs` plus 1, or 0 if no key has this mark. This list
-    /// is read for each request that is, or claims to be, within a call.
+    /// For each possible mark of a key, the index of the key in `macs` plus 1, or 0 if no key has
+    /// this mark. The list is read for each request that is, or claims to be, within a call.
     places: [u8; 256],
 }
 

@@ -31,14 +31,15 @@ use crate::resolution::Ticket;
 /// request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time for which an answer is held.
+/// Time for which the answer to a query is held, so that requests for the same key need no new
+/// query.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of held answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
-/// Maximum number of keys whose answer has not arrived. It equals the number of requests that can
-/// be parked.
+/// Maximum number of keys that were queried and whose answer has not arrived. It equals the number
+/// of requests that can be parked.
 const OUTSTANDING_MAX: usize = 1024;
 
 /// Maximum number of queries that were sent and are not answered yet. Further queries wait.
@@ -74,7 +75,7 @@ pub struct LookupCounters {
     pub outstanding: Counter,
 }
 
-/// Outcome of a look-up.
+/// Outcome of the look-up of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutcome {
     /// The store has this value.
@@ -89,7 +90,7 @@ pub(crate) enum LookupOutcome {
     Refused,
 }
 
-/// Request for which a key is looked up.
+/// The properties of a request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
     /// True if a stranger, neither a back end nor a trusted source, sent the request.
@@ -123,7 +124,8 @@ struct Open {
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
-    /// Queries to send, the oldest first. Some may have been given up or sent.
+    /// Ids of the queries to send, the oldest first. Some of these queries may have been sent or
+    /// given up meanwhile.
     outgoing: VecDeque<u64>,
     /// Number of queries that were sent and are not answered yet.
     asked: usize,
@@ -136,7 +138,7 @@ pub(crate) struct Lookups {
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
-    /// Keys of held answers, with their expiry: the first expires first.
+    /// Keys of the held answers with their expiry times, the earliest first.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
     counters: Arc<LookupCounters>,
@@ -272,7 +274,7 @@ impl Lookups {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Records the answer to a query that is no longer outstanding, and holds it.
+    /// Holds the answer to a query that was answered or given up, and updates the counts.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;

@@ -31,7 +31,7 @@ pub(crate) struct Challenges {
 }
 
 impl Challenges {
-    /// Creates a memory of up to `count_max` challenges in each generation.
+    /// Creates a memory of up to `count_max` challenges in each of its two generations.
     pub(crate) fn new(count_max: usize) -> Self {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
@@ -52,13 +52,14 @@ impl Challenges {
         }
     }
 
-    /// Returns whether the challenge with this hash waits for its answer.
+    /// Returns whether the challenge with this hash is remembered and still unanswered.
     pub(crate) fn waits(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records the answer to a challenge. Returns whether the answer is remembered. If it is not,
-    /// the same challenge could be answered again, so this answer must not pass the gate.
+    /// Records that a challenge was answered. Returns whether the memory had room for this record.
+    /// If it had not, the same challenge could be answered again, so this answer must not pass the
+    /// gate.
     #[must_use]
     pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.remember(now, challenge, Decision::Served)

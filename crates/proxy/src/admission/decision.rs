@@ -12,9 +12,7 @@ use crate::rejection::DropReason;
 /// The decision on a message. Packets in it are boxed, because it is moved from function to
 /// function.
 pub(crate) enum Decision {
-    /// The message waits in a queue.
     Queued,
-    /// The message is to be served.
     Serve(Box<Received>, Admitted),
     Drop(DropReason),
     /// The message requests new work and is not admitted, for this reason. It gets this response,
@@ -27,11 +25,10 @@ pub(crate) enum Decision {
     NotUnderstood(Box<Received>),
     /// The message is not SIP but STUN.
     Stun(Box<Received>),
-    /// The message is a malformed request.
     Malformed(Box<Received>, Malformed),
 }
 
-/// Facts about a message that is to be served.
+/// Facts about a message that is to be served, as admission has found them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
     /// Keyed hash that the message shares with its retransmissions, or `None` if the message does

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_world::{Load, Timestamp};
 
 /// Number of unverified messages per second that starts early verification. The same number of
-/// messages in one queue of existing work starts it too.
+/// waiting messages in one queue of responses or in-dialog requests starts it too.
 const MUCH: u32 = 64;
 
 /// Service time of unverified messages per second that starts early verification: one hundredth of
@@ -39,12 +39,13 @@ pub(crate) struct EarlyVerification {
 }
 
 impl EarlyVerification {
-    /// Records that a message could not be verified.
+    /// Records a message that claims to belong to a call or transaction, but does not.
     pub(crate) fn on_stray(&mut self, now: Timestamp) {
         self.count(now, 1, Duration::ZERO);
     }
 
-    /// Records the service time of a message that could not be verified.
+    /// Records the service time of a message that claims to belong to a call or transaction, but
+    /// does not.
     pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
         self.count(now, 0, cost);
     }
@@ -71,8 +72,8 @@ impl EarlyVerification {
 
 /// Time spent on unverified messages.
 ///
-/// A law that counted this time as load would reject calls because of strangers' messages. During a
-/// flood, unverified messages are served only when nothing else waits. So for all other messages
+/// If a law counted this time as load, it would reject calls because of strangers' messages. During
+/// a flood, unverified messages are served only when nothing else waits. So for all other messages
 /// this time counts as idle.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
@@ -83,8 +84,8 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Adds a served message with its service time, if known. Returns the time that is assumed for
-    /// the message.
+    /// Adds an unverified message that was served, with its service time if known. Returns the time
+    /// that is assumed for the message.
     pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
         if let Some(cost) = cost {
             self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));

@@ -17,7 +17,7 @@ pub(super) struct Fifo {
     backlog: Backlog,
 }
 
-/// A message in the queue.
+/// A message in the single queue.
 pub(super) enum Unsorted {
     /// A message that is read when its turn comes.
     Unread(Received),
@@ -38,7 +38,8 @@ impl Fifo {
         self.peak
     }
 
-    /// Returns the numbers of messages by their kind. The kind of an unread message is not known.
+    /// Returns the numbers of waiting messages: those that begin sessions, other messages, and
+    /// unread messages, whose kind is not known.
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
     }

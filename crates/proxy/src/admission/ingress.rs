@@ -43,7 +43,7 @@ use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 use crate::transport::stun::is_stun;
 
-/// Queues of waiting messages, and the gate in front of them.
+/// The queues in which messages wait for service, and the gate that decides which messages enter.
 pub(crate) struct Ingress {
     gate: Gate,
     /// The upstream peers that reduce their requests when this proxy asks for it.
@@ -141,8 +141,8 @@ impl Ingress {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source or a peer got no entry of its own in a table because the table
-    /// was full.
+    /// Returns how often a source or an upstream peer got no entry of its own in a table, because
+    /// the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
@@ -253,7 +253,8 @@ impl Ingress {
         self.challenges.on_challenge(now, challenge);
     }
 
-    /// Records that classifying `looked` messages, and rejecting `refused` of them, took `cost`.
+    /// Records the time `cost` that it took to classify `looked` messages and to reject `refused`
+    /// of them.
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.gate.on_looked(looked, refused, cost);
     }
@@ -276,8 +277,8 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects a request that no back end takes, for `reason`, in the same way as on arrival.
-    /// Returns the response, or `None` if none is sent.
+    /// Rejects a request that was admitted but that no back end takes, for `reason`. Returns the
+    /// response, which is the same as for a rejection on arrival, or `None` if none is sent.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -304,7 +305,6 @@ impl Ingress {
         }
     }
 
-    /// Returns the number of waiting messages, by their kind.
     fn backlog(&self) -> Backlog {
         let sessions = self.queues.invites();
         // Unverified messages do not delay other messages.
@@ -384,8 +384,8 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether the single queue has room for a message. A new INVITE also needs room in the
-    /// queue to which it moves if the gate paces its release.
+    /// Returns whether the single queue has room for a message. If the gate paces INVITEs, a new
+    /// INVITE moves on to another queue, so it also needs room there.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };

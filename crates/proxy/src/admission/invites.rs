@@ -15,16 +15,16 @@ use super::waiting::Waiting;
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
-    /// Queued INVITEs by fingerprint. Each is in the queue at least once.
+    /// The queued INVITEs, each by the keyed hash that its retransmissions share.
     awaited: HashMap<u64, Awaited>,
-    /// CANCEL whose INVITE has just been served.
+    /// CANCEL to serve next, because its INVITE has just been served.
     due: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies of the INVITE in the queue. If the gate remembers no decisions, a
-    /// retransmission waits as another copy.
+    /// Number of copies of the INVITE in the queue. There can be several if the gate does not
+    /// recognize retransmissions.
     copies: u32,
     /// The CANCEL of the INVITE, if it has arrived. It is boxed because it is rare and would be the
     /// largest part of this type.

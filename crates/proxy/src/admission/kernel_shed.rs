@@ -38,7 +38,7 @@ struct Counts {
     /// has decided. If such a message comes from a heavy source, it counts as fresh or late
     /// instead.
     repeated: Counter,
-    /// Messages that would not be dropped even if the share applied to all sources.
+    /// Messages to which the share of drops can never apply, such as those of back ends.
     spared: Counter,
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct Droppable {
     is_datagram: bool,
     /// True if the share of drops applies to the message.
     is_subject: bool,
-    /// True if the message would not be dropped even if the share applied to all sources.
+    /// True if the share of drops can never apply to the message, for example because a back end
+    /// sent it.
     is_spared: bool,
     /// The mark: a hash by which the kernel decides whether to drop the message. `None` if the
     /// ladder does not use marks now.
@@ -71,8 +72,8 @@ pub(crate) fn is_droppable(received: &Received) -> bool {
 }
 
 impl KernelShed {
-    /// Creates the ladder that `overload` configures, if any. `can_drop` is true if the kernel can
-    /// drop datagrams that arrive at our listeners.
+    /// Creates the ladder that `overload` configures, or returns `None` if it configures none.
+    /// `can_drop` is true if the kernel can drop datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,
@@ -150,12 +151,12 @@ impl KernelShed {
         }
     }
 
-    /// Records that a message of this class was rejected.
+    /// Records that a message of this class was rejected. Only INVITEs and REGISTERs count.
     pub(crate) fn on_refused(&mut self, class: Option<Class>) {
         self.tally.refused += u64::from(class.is_some_and(Class::is_droppable));
     }
 
-    /// Records that a droppable message is served.
+    /// Records that an INVITE or REGISTER that the kernel could have dropped is served.
     pub(crate) fn on_served(&mut self) {
         self.tally.taken += 1;
     }

@@ -28,13 +28,13 @@ impl LargeBuffers {
         bytes == 0 || self.bytes + bytes <= bytes_max
     }
 
-    /// Records that a message with this number of [bytes](bytes_of) waits.
+    /// Records that a message with a buffer of this [size](bytes_of) waits in a queue.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
-    /// Records that a message no longer waits.
+    /// Records that a message no longer waits in a queue.
     #[inline]
     pub(crate) fn remove(&mut self, received: &Received) {
         self.bytes -= bytes_of(received);

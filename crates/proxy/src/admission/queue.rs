@@ -14,20 +14,19 @@ pub(crate) struct ClassQueues {
     priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Number of messages in all queues.
     waiting: usize,
     /// Largest number of messages that one queue has held.
     peak: usize,
     /// Index, among the queues of new work, of the queue that is served next. These queues take
     /// turns, so that a flood of INVITEs does not block REGISTERs.
     turn: usize,
-    /// Number of messages of existing work, and of INVITEs with priority, that were served since
-    /// the last message of other new work.
+    /// Number of messages that were served since the last turn of new work without priority:
+    /// messages of existing calls and transactions, and new INVITEs with priority.
     ahead: usize,
 }
 
-/// Maximum number of messages of existing work that are served before one message of new work,
-/// while new work waits.
+/// Maximum number of messages of existing calls and transactions, and of INVITEs with priority,
+/// that are served before one message of other new work, while such work waits.
 const AHEAD_MAX: usize = 15;
 
 impl ClassQueues {
@@ -55,7 +54,6 @@ impl ClassQueues {
         self.peak
     }
 
-    /// Returns the number of waiting unverified messages.
     pub(crate) fn unverified(&self) -> usize {
         self.queues[QueueClass::Unverified as usize].len()
     }

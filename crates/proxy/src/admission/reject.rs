@@ -32,11 +32,11 @@ pub(crate) struct ShedPolicy {
     pub(crate) pads: bool,
 }
 
-/// Message that is not admitted.
+/// A message that is not admitted, with what its response depends on.
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
-    /// Fingerprint that the message shares with its retransmissions.
+    /// Keyed hash that the message shares with its retransmissions, if it was computed.
     pub(crate) fingerprint: Option<u64>,
     /// Reason of the rejection, or `None` if the message belongs to existing work.
     pub(crate) reason: Option<Reason>,
@@ -60,8 +60,8 @@ impl ShedPolicy {
         self.disposal != Disposal::Drop
     }
 
-    /// Returns the response to this message, or `None` if it gets none. The `outline` of the
-    /// message is used if it is known.
+    /// Returns the response to a message that is not admitted, or `None` if it gets none. `outline`
+    /// is the outline of the message, if known.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,

@@ -21,7 +21,7 @@ use crate::transport::addresses::{Addresses, Origin};
 /// based.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// True if the gate needs the source of new work: for fair shares, or for a limit.
+    /// True if the gate needs to know the source of new work, for fair shares or for a limit.
     needs_source: bool,
     /// True if admitted work is shared fairly among sources.
     is_fair: bool,
@@ -34,7 +34,7 @@ pub(crate) struct SourcePolicy {
     /// Sources that have proved that they receive messages. `None` if no source can be banned.
     proofs: Option<Proofs>,
     bans: BanView,
-    /// Version of the ban list that was last compared with the proofs.
+    /// Version of the ban list at the last call of [`compare`](Self::compare).
     compared: Option<u64>,
     /// Version of the ban list from which the list of addresses for the kernel was last made.
     listed: Option<u64>,
@@ -232,7 +232,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the ban of the sender of a message.
+    /// Returns the ban that applies to the sender of a message, if there is one.
     #[inline]
     pub(crate) fn ban_of(
         &mut self,
@@ -276,7 +276,7 @@ impl SourcePolicy {
         self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
     }
 
-    /// Handles a message that requests new work, is malformed, or falsely claims to belong to a
+    /// Counts a message that requests new work, is malformed, or falsely claims to belong to a
     /// call. Returns whether its sender is banned because of this message.
     pub(crate) fn on_message(
         &mut self,
@@ -304,9 +304,9 @@ impl SourcePolicy {
         )
     }
 
-    /// Handles a dropped message of a banned source. If the source now sends at least twice the
-    /// rate of the ban, the ban gets the new rate and lasts at least for the configured time from
-    /// now.
+    /// Counts a dropped message of a banned source. If the source now sends at least twice the rate
+    /// for which it was banned, the ban gets the new rate and lasts at least for the configured
+    /// time from now.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -344,7 +344,8 @@ impl SourcePolicy {
         })
     }
 
-    /// Returns the source of a request, and its priority claim. Only an INVITE can claim priority.
+    /// Returns the sender of a request as the gate sees it, and the priority claim of the request.
+    /// Only an INVITE can claim priority.
     pub(crate) fn sender(
         &self,
         received: &Received,
@@ -429,7 +430,7 @@ fn network(net: IpNet) -> Network {
     Network { address: net.addr(), prefix: net.prefix_len() }
 }
 
-/// Returns the weight of a source: the number of sources that it counts as.
+/// Returns the weight of a source: the number of sources that it counts as, 1 by default.
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     find_weight(weights, address.to_canonical()).unwrap_or(1)
 }

@@ -64,7 +64,8 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
-    /// Returns whether the sender of a message may be asked to hold requests back at this time.
+    /// Returns whether overload feedback may now ask the sender of a message to send fewer
+    /// requests.
     #[inline]
     pub(crate) fn may_restrict(&self, snapshot: &Snapshot, flow: &Flow) -> bool {
         self.is_active() && self.upstreams.is_overloaded() && self.may_take_part(snapshot, flow)
@@ -137,8 +138,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the algorithms that a peer offers and we accept, and the original load that the peer
-    /// states, in requests per second.
+    /// Returns the overload control algorithms that a peer offers and we accept, and the load
+    /// before any reduction that the peer states, in requests per second.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =
@@ -221,7 +222,7 @@ impl UpstreamPeers {
         true
     }
 
-    /// Returns when the next measurement of the peers is due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.upstreams.poll_timeout()
     }
@@ -243,8 +244,9 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A
-/// peer with many IPv6 addresses cannot choose an address that has the key of another peer.
+/// Returns the key of a peer in the table of peers. The key differs from those of all other peers
+/// and of all sources. A peer with many IPv6 addresses cannot choose an address that has the key of
+/// another peer.
 fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
     let port = address.port();
     let key = match address.ip() {

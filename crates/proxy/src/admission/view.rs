@@ -50,7 +50,8 @@ impl View<'_> {
                 .is_ok_and(|scan| scan.to_tag.is_none() || !self.verifies(now, received))
     }
 
-    /// Returns the hashes of a scanned request.
+    /// Returns the keyed hashes by which tables find the transaction and the call of a scanned
+    /// request.
     pub(crate) fn hashes(&self, method: Method, scan: &Scan<'_>) -> RequestHashes {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
         let branch = scan.branch.unwrap_or_default();
@@ -129,7 +130,7 @@ impl View<'_> {
         hash(&[scan.via, &call, &number, name, uri, from, to])
     }
 
-    /// Returns the fingerprint of a request, or `None` if it is malformed.
+    /// Returns the [fingerprint](Self::fingerprint) of a request, or `None` if it is malformed.
     pub(crate) fn fingerprint_of(&self, bytes: &[u8]) -> Option<u64> {
         let scan = scan(bytes).ok()?;
         let ScanStart::Request { method, .. } = scan.start else { return None };

@@ -38,7 +38,7 @@ impl QueueClass {
         Self::Unverified,
     ];
 
-    /// Index of the first queue of new work without priority. The queues of this work take turns.
+    /// Index of the first class of new work without priority. The classes of such work take turns.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
@@ -57,9 +57,9 @@ impl QueueClass {
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Ticket of the gate, if the message requests new work.
+    /// Ticket that the gate has issued, if the message requests new work.
     pub(crate) ticket: Option<Ticket>,
-    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
+    /// Keyed hash of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
     pub(crate) queue_class: QueueClass,
     /// Hashes of the request, if they were computed on arrival.

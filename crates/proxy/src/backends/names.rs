@@ -67,20 +67,20 @@ pub(crate) struct Names {
 struct Entry {
     subject: Subject,
     state: State,
-    /// Number of failed queries since the last success.
+    /// Number of failed queries for this name since the last successful one.
     failures: u32,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// The next query is due at this time.
+    /// No query is pending. The next one is due at this time.
     Due(Timestamp),
-    /// This query is pending, and overdue at this time.
+    /// The query with this id is pending. If there is no answer by this time, it is given up.
     Asked(QueryId, Timestamp),
 }
 
 impl Names {
-    /// Collects the names in these settings.
+    /// Collects the names to resolve from these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut names = Self {
             record: settings
@@ -174,7 +174,8 @@ impl Names {
         self.ask(now);
     }
 
-    /// Stops sending queries. The addresses for existing calls are known.
+    /// Stops sending queries, because no new calls will come. The addresses for existing calls are
+    /// known.
     pub(crate) fn on_drain(&mut self) {
         self.asks = false;
         self.next = None;

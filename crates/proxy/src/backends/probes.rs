@@ -46,7 +46,7 @@ const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Probes of a shard and their schedule.
 pub(crate) struct Probes {
-    /// All configured back ends, in the order of their slots.
+    /// All configured back ends, ordered by [`BackendRef`].
     targets: Vec<Probed>,
     /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
@@ -84,8 +84,8 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// True if this is a regular probe. The status of its response counts, while any response to
-    /// an immediate probe shows that the back end is alive.
+    /// True if this is a regular probe, so that the status of the response decides whether the
+    /// probe has succeeded. Any response to an immediate probe shows that the back end is alive.
     is_regular: bool,
     /// The time since which the back end is suspect, if this is an immediate probe or a regular
     /// probe that replaces one.
@@ -178,7 +178,8 @@ impl Probes {
         self.due.next()
     }
 
-    /// Returns the index of a target with a due action.
+    /// Returns the index of a target that has something due: a probe, a retransmission or the end
+    /// of a probe.
     fn next_due(&mut self, now: Timestamp) -> Option<usize> {
         while let Some((at, place)) = self.due.pop(now) {
             let target = &mut self.targets[place as usize];
@@ -267,7 +268,8 @@ impl Probes {
         Ok(ProbeAnswer::Taken)
     }
 
-    /// Handles a delivery failure of a probe: if the probe is pending, it has failed.
+    /// Handles the report that a probe could not be delivered. If the probe is still pending, it
+    /// has failed.
     pub(crate) fn on_unreachable(
         &mut self,
         now: Timestamp,
@@ -311,7 +313,7 @@ impl Probes {
         }
     }
 
-    /// Sends the due probe of a target, if there is one.
+    /// Sends the probe of a target, if one is due.
     // RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive
     // using any mechanism at its disposal."
     fn start_probe(

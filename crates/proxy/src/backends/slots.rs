@@ -14,7 +14,7 @@ use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index that stands for the whole pool instead of a back end.
+/// Index of a back end that refers to the pool as a whole instead.
 pub(crate) const ANY: u16 = u16::MAX;
 
 /// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are
@@ -36,7 +36,7 @@ pub(crate) fn have_slots<'a>(
 /// A list of pools in which the index of each pool is its slot.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Slot of each new pool, in the order of the new pools.
+    /// The slot of each new pool, in the order in which the new pools were given.
     pub(crate) places: Vec<u16>,
 }
 
@@ -137,7 +137,8 @@ fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     }
 }
 
-/// Returns the index of each key. For equal keys, returns the index of the first.
+/// Returns a map from each key to its index among `keys`. If keys are equal, the index is that of
+/// the first.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {

@@ -69,7 +69,7 @@ impl From<SlotRef> for CallRef {
     }
 }
 
-/// A call in the table, with its links in the list of finished calls.
+/// A call in the table, with its place in the list of finished calls.
 struct Entry {
     call: Call,
     /// Neighbours of the entry in the expired table, if the call is over.
@@ -152,7 +152,7 @@ impl Calls {
         self.evicted
     }
 
-    /// Returns the back end of each entry.
+    /// Returns the back end of each call in the table.
     pub(crate) fn backend_refs(&self) -> impl Iterator<Item = BackendRef> {
         self.entries.values().map(|entry| entry.call.backend_ref)
     }
@@ -178,7 +178,7 @@ impl Calls {
         self.entries.find(fingerprint as u64, same).map(CallRef::from)
     }
 
-    /// Returns the entry, if it still exists.
+    /// Returns the call, if the table still has it.
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
@@ -218,11 +218,11 @@ impl Calls {
         Ok(reference.into())
     }
 
-    /// Moves the call, with its transaction of this identity, to another back end, because the
-    /// first back end does not serve it. The call is no longer counted at the first back end, but
-    /// its other transactions still are. Returns `false` if the call stays, because it is already
-    /// at `backend_ref`, or because it is established and the request only has the same Call-ID.
-    /// Also returns `false` if the entry no longer exists.
+    /// Moves the call to another back end, together with its transaction of this identity, because
+    /// the first back end does not serve it. The call is no longer counted at the first back end,
+    /// but its other transactions still are. Returns `false` if the call stays where it is: it is
+    /// already at `backend_ref`, it is established (the request only has the same Call-ID), or its
+    /// entry no longer exists.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,
@@ -264,7 +264,7 @@ impl Calls {
         }
     }
 
-    /// Returns the number of calls that are not over.
+    /// Returns the number of calls that are not finished.
     fn active(&self) -> usize {
         self.len() - self.expired.len()
     }
@@ -281,8 +281,8 @@ impl Calls {
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
     }
 
-    /// Records the source of the request with which a call begins: its caller, and the share of the
-    /// table in which the call counts until it is over.
+    /// Records the caller, and the share of the table in which the call counts until it is
+    /// finished. Both come from the source of the request that begins the call.
     pub(crate) fn set_source(&mut self, call: CallRef, caller: u64, share: Option<Bucket>) {
         let Some(Entry { call: entry, links }) = self.entries.get_mut(call.into()) else { return };
         entry.caller = caller;
@@ -310,7 +310,8 @@ impl Calls {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
 
-    /// Returns whether this transaction was seen before, whether it is open or over.
+    /// Returns whether this transaction was seen before, whether it still waits for its final
+    /// response or not.
     pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
@@ -340,8 +341,8 @@ impl Calls {
         self.get(call)?.begun_at(transaction)
     }
 
-    /// Returns whether a transaction waits for its final response and its time is not over, so that
-    /// a server transaction for it would still exist.
+    /// Returns whether a transaction waits for its final response and has not timed out, so that
+    /// its server transaction would still exist.
     pub(crate) fn is_pending(
         &self,
         now: Timestamp,
@@ -406,8 +407,8 @@ impl Calls {
         });
     }
 
-    /// Records a request from the call's back end. It adds no load there, but it prolongs the call,
-    /// and a BYE ends it.
+    /// Records a request that the call's back end has sent. The request adds no load there, but it
+    /// prolongs the call, and a BYE ends the call.
     pub(crate) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
@@ -480,8 +481,8 @@ impl Calls {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
-    /// Changes an entry, if it still exists, and updates the counts and the expired table
-    /// accordingly.
+    /// Changes a call, if the table still has it, and updates the counts of the table and the list
+    /// of finished calls accordingly.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let Entry { call: entry, links } = self.entries.get_mut(call.into())?;
         let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));

@@ -38,13 +38,14 @@ pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// Returns the hash of the parts that all copies of an INVITE have in common. It is never 0.
+/// Returns the hash of the parts that all copies of an INVITE have in common. The hash is never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }
 
 impl Calls {
-    /// Looks a request up in the call table. `from_backend` is true if a back end sent it.
+    /// Looks a request up in the call table. `from_backend` is true if a back end has sent the
+    /// request.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;

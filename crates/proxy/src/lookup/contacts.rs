@@ -27,8 +27,8 @@ pub(crate) enum Unknown {
 /// Finds the targets of a request to the user with this address of record: the targets of the first
 /// contact, then the targets of the next.
 ///
-/// As for a name, the request waits only for the answers that decide on the first target. If the
-/// name of a later contact is not known yet, it is queried, and the contact is left out.
+/// The request waits only for the DNS answers that decide on the first target. If the name of a
+/// later contact is not known yet, the name is queried, and the contact is left out.
 pub(crate) fn reach(
     now: Timestamp,
     lookups: &mut Lookups,

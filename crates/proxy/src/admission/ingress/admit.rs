@@ -24,12 +24,12 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 use crate::settings::sources::Excess;
 
-/// An arriving message, as far as it was read.
+/// An arriving message, with the facts that were read from it.
 struct Arrival<'a> {
     now: Timestamp,
     received: &'a Received,
     reading: &'a Reading,
-    /// The positions of the lines that a rejection copies, if they were requested.
+    /// The positions of the lines that a rejection of the message copies, if they were recorded.
     outline: Option<&'a Outline<'a>>,
     view: View<'a>,
 }
@@ -37,24 +37,24 @@ struct Arrival<'a> {
 /// A reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// The message requires a priority that is unknown. The reply is built from the whole message,
-    /// so the message is kept.
+    /// The message requires a resource priority that the proxy does not know. The reply is built
+    /// from the whole message, so the message is kept.
     NotUnderstood,
     Because(RefusalCause),
 }
 
-/// A reason why a message is not admitted, except an unknown priority.
+/// A reason why a message is not admitted, except an unknown resource priority.
 #[derive(Clone, Copy)]
 enum RefusalCause {
     /// The source of the message is banned.
     Banned,
     /// The message repeats a request on which the gate remembers its decision. It is dropped.
     Absorbed,
-    /// The source exceeds a limit, and gets no response.
+    /// The source exceeds a configured limit, and gets no response.
     Excess,
-    /// The gate rejects new work.
+    /// The gate rejects the request for new work, for this reason.
     Refused(Reason),
-    /// The law sheds a message of existing work.
+    /// The law also sheds messages of existing calls, and this is one.
     Shed,
 }
 
@@ -322,9 +322,9 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// Checks this only during a flood of such messages, and only if messages are queued by class.
-    /// Otherwise returns `false`.
+    /// Returns whether a message that claims to belong to a call or transaction was found to belong
+    /// to none. The message is checked only during a flood of such messages, and only if messages
+    /// are queued by class. Otherwise returns `false`.
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
@@ -344,8 +344,8 @@ impl Ingress {
     }
 }
 
-/// Returns the category of a request of this class that belongs to work in progress, or `None` for
-/// a response.
+/// Returns the category, for overload feedback, of a request of this class that belongs to an
+/// existing call or transaction. Returns `None` for a response.
 fn category_of_ongoing(class: Class) -> Option<Category> {
     match class {
         Class::Final | Class::Provisional => None,

@@ -53,7 +53,7 @@ impl Failure {
 }
 
 impl Subject {
-    /// Returns a number that identifies the subject.
+    /// Returns a number that identifies the subject as long as it exists.
     pub(super) fn identity(&self) -> usize {
         match self {
             Self::Host(backend) => Arc::as_ptr(backend).addr(),
@@ -86,7 +86,7 @@ impl Subject {
         }
     }
 
-    /// Records that the last answer, if any, is used beyond its lifetime.
+    /// Marks the last answer, if there is one, as used beyond its lifetime.
     pub(super) fn set_stale(&self) {
         match self {
             Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),

@@ -10,7 +10,7 @@ use tidegate_world::SlotTable;
 
 use super::Entry;
 
-/// The value for "no neighbour", at both ends of the list.
+/// The value of a link that leads to no entry, at both ends of the list.
 const END: u32 = u32::MAX;
 
 /// The slots of the two neighbours of an entry in the list.
@@ -37,7 +37,7 @@ impl Expired {
         self.length
     }
 
-    /// Returns the slot of the call that has been over for longest.
+    /// Returns the slot of the call that has been finished for longest.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != END).then_some(self.first)
     }
