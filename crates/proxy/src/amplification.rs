@@ -29,9 +29,9 @@ use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
 /// Time for which Tidegate retransmits a request from a back end or a user even to an unverified
-/// address. It begins with the first transmission, and allows one retransmission. RFC 3261
-/// §17.1.2.2: "the client transaction MUST set timer E to fire in T1 seconds". Timer E fires again
-/// 2·T1 later.
+/// address. It begins with the first transmission of the request, and allows one retransmission.
+/// RFC 3261 §17.1.2.2: "the client transaction MUST set timer E to fire in T1 seconds". Timer E
+/// fires again 2·T1 later.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
 /// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts its bytes as
@@ -78,11 +78,11 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// Retransmissions are withheld only from two kinds of addresses, until they are verified: the
-/// address of a caller, and an address that the other party of the dialog names but does not send
-/// from. If the INVITE was forged, no element at such an address acknowledges the 2xx or answers
-/// the BYE that follows. A phone that a back end calls gets all retransmissions, and so does a
-/// phone on the flow of its registration.
+/// Retransmissions are withheld only from unverified addresses of two kinds: the address of a
+/// caller, and an address that the other party of the dialog names but does not send from. If the
+/// INVITE was forged, no element at such an address acknowledges the 2xx or answers the BYE that
+/// follows. A phone that a back end calls gets all retransmissions, and so does a phone on the flow
+/// of its registration.
 ///
 /// If the call is in the call table, its entry names the caller. A call to a registered user is in
 /// the table only if a back end makes it. For other calls `is_claimed` decides. It is true if the

@@ -1,8 +1,8 @@
 //! Core of one shard of the proxy, as its driver sees it.
 //!
 //! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
-//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a
-//! [request](crate::request) is matched, planned, committed and rewritten. A
+//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next message from
+//! the queues: a [request](crate::request) is matched, planned, committed and rewritten. A
 //! [response](crate::response) is matched and rewritten.
 
 mod contract;
@@ -56,13 +56,14 @@ pub struct Proxy {
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
-    /// Knowledge about requests of the previous process, for their CANCELs and ACKs.
+    /// Records of requests that the previous process sent, so that their CANCELs and ACKs find the
+    /// same back end.
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
     /// The DNS resolution of names in requests.
     resolution: Resolution,
-    /// Look-ups of users in requests.
+    /// Queries to stores for the users that requests name.
     lookups: Lookups,
     probes: Probes,
     names: Names,
@@ -72,23 +73,25 @@ pub struct Proxy {
     work: Work,
     /// The message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// Messages that have been classified, but whose processor time has not been counted yet.
+    /// Counts of the messages that were classified since processor time was last charged for
+    /// classifying.
     looks: Looks,
     /// Time of the last input that can cause messages to be sent.
     now: Timestamp,
     slack: Slack,
 }
 
-/// The message in service.
+/// The message that is being served, with the start of its service.
 struct InService {
     class: Class,
     since: Timestamp,
-    /// True if the message was found to belong to no known call or transaction.
+    /// True if the message claims to belong to a call or transaction, and was found to belong to
+    /// none.
     is_stray: bool,
 }
 
-/// Counts of the messages decided on since the last charge of processor time, and the time of the
-/// first of these decisions.
+/// Counts of the messages that were classified, and of those that were rejected, since processor
+/// time was last charged for this work. `since` is the time of the first of these messages.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -188,9 +191,9 @@ impl Proxy {
     }
 
     /// Switches to these pools and rules. New calls use them, and existing calls stay at their back
-    /// ends. Users are looked up again. A back end that stays in the configuration must be the same
-    /// object, as [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns
-    /// it.
+    /// ends. Answers of stores that are still held are discarded. A back end that stays in the
+    /// configuration must be the same object, as
+    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
     /// Returns `false`, and keeps the old pools and rules, if there may be too few slots for the
     /// new ones, because calls hold the slots of removed back ends and pools. The limits are 65,535
@@ -230,22 +233,23 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Ensures that the time for a command does not count as time for a message.
+    /// Discards all pending time measurements, so that the time for a command of an operator does
+    /// not count as time for a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
     }
 
-    /// Discards the time measurement of the message in service. Called for an input that does not
-    /// show when that service ended.
+    /// Discards the measurement of the service time of the message in service. To be called for an
+    /// input that does not show when the service ended.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);
         }
     }
 
-    /// Charges the classified messages with the time since they were classified. A driver may offer
-    /// several messages at the same moment, so their cost is known only when a later input comes.
+    /// Reports to the gate how long it took to classify messages. A driver may offer several
+    /// messages at the same moment, so the time is known only when a later input comes.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -329,7 +333,8 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through the pipeline. Returns the evidence about the sender.
+    /// Serves a request: matches, plans, commits and forwards it. Returns the evidence about its
+    /// sender.
     fn serve_request(
         &mut self,
         now: Timestamp,
@@ -403,22 +408,22 @@ impl Proxy {
         shown
     }
 
-    /// Records that a message was rejected, on arrival or when it was to be served. If only one of
-    /// the two were recorded, the cost of rejections would seem lower than it is, and the kernel
-    /// would drop too little.
+    /// Records a rejection, whether the message was rejected on arrival or when it was to be
+    /// served. If only one kind of rejection were recorded, the cost of rejections would seem lower
+    /// than it is, and the kernel would drop too little.
     fn record_refused(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.on_refused(class);
         }
     }
 
-    /// Counts a message that arrived at `arrived` and was served.
+    /// Counts a served message, and its waiting time since it arrived at `arrived`.
     fn record_served(&mut self, now: Timestamp, class: Class, arrived: Timestamp) {
         self.counters.sojourns(class.is_new_work()).observe(now.since(arrived));
         self.work.stateless = self.routing.tiering.on_served(class);
     }
 
-    /// Takes a response through the pipeline. Returns the evidence about the sender.
+    /// Serves a response: matches and forwards it. Returns the evidence about its sender.
     fn serve_response(&mut self, now: Timestamp, received: Box<Received>) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
@@ -430,7 +435,7 @@ impl Proxy {
         shown
     }
 
-    /// Returns the ingress, and the view of the shard that it uses.
+    /// Returns the ingress, and the view of this shard by which the ingress decides.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         let view = View {
@@ -460,7 +465,7 @@ impl Proxy {
         }
     }
 
-    /// Counts a message that asks for new work and was rejected before the gate decided on it.
+    /// Counts a request for new work that was rejected before the gate decided on it.
     fn count_refused_before(&self, class: Option<Class>) {
         if let Some(bucket) = class.and_then(Class::bucket) {
             self.counters.refused_before(bucket).add(1);

@@ -32,15 +32,16 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
 
-/// Proof that a datagram of ours was not delivered.
+/// Proof that a datagram of ours was not delivered, found in the report of the failure.
 enum Proof {
-    /// The error quotes a probe of the back end.
+    /// The report quotes a probe of the back end.
     Probe(ProbeBranch),
-    /// The error quotes an unanswered request: its context, and the index of the branch.
+    /// The report quotes an unanswered request. Contains the context of the request and the index
+    /// of its branch.
     Request(Handle, usize),
 }
 
-/// The parts of a shard that learn from a failed delivery.
+/// The parts of a shard that a failed delivery changes.
 pub(crate) struct Learning<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) probes: &'a mut Probes,
@@ -48,9 +49,9 @@ pub(crate) struct Learning<'a> {
     pub(crate) output: &'a mut Output,
 }
 
-/// Handles a failed delivery. If this proves that a request was not delivered to a back end, the
-/// back end gets no new calls for a while, and retransmissions of unanswered requests go to other
-/// back ends.
+/// Handles the report of a failed delivery. If the report proves that a request was not delivered
+/// to a back end, the back end gets no new calls for a while, and retransmissions of unanswered
+/// requests go to other back ends.
 pub(crate) fn on_failed(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -108,8 +109,7 @@ pub(crate) fn on_failed(
 }
 
 /// Handles a failed send on a stream, or the end of a connection. The proxy trusts this report,
-/// because it comes from its own transport. This applies to every kind of message, and to the
-/// requests of every sender.
+/// whatever the message and its sender are, because the report comes from its own transport.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
@@ -178,9 +178,9 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Hands a failure to the shard that has forwarded the undelivered request. That shard needs only the
-/// head of the request, so the body is not copied. The queue between the shards limits how many
-/// failures wait, and their bytes.
+/// Hands the report of a failed delivery to the shard that has forwarded the request. That shard
+/// needs only the head of the request, so the body is not copied. The queue between the shards
+/// limits how many reports wait, and their bytes.
 pub(crate) fn hand_back(output: &mut Output, shard: u16, failure: &Failure) {
     let &Failure { flow, cause, ref quote } = failure;
     // An ICMP error may quote only a part of the head.

@@ -1,4 +1,4 @@
-//! Secret of an address, and the keyed functions derived from it.
+//! The secret for the address of a proxy, and the keyed functions derived from it.
 //!
 //! A proxy writes tags and MACs into messages and trusts them later (in a branch, a To-tag or a
 //! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table with
@@ -29,7 +29,7 @@ pub struct Secret {
     /// tables. It stays the same as long as the address is used. If the key changed during a
     /// transaction, a retransmission would count as another request (RFC 3261 §16.11).
     pub base: Base,
-    /// Keys for values that are valid as long as a call.
+    /// Keys for values that stay valid during a whole call.
     pub tokens: TokenKeys,
 }
 
@@ -37,7 +37,7 @@ pub struct Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Base(pub [u8; 32]);
 
-/// The keys of route tokens at one moment.
+/// The keys of route tokens that are in use at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeys {
     /// Key that creates and verifies tokens.
@@ -101,10 +101,10 @@ impl Keyed {
     /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of the other
     /// authenticated values.
     ///
-    /// This is the construction of RFC 5297 (SIV). The bytes are combined with the key stream that
-    /// has the MAC as its initial value. So no random value is needed. The same content gives the
-    /// same text, and different contents have unrelated streams. Among n contents, two have the
-    /// same 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
+    /// The construction is that of RFC 5297 (SIV): the bytes are combined with a key stream whose
+    /// initial value is the MAC, so no random value is needed. The same content gives the same
+    /// text, and different contents have unrelated streams. Among n contents, two have the same
+    /// 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
     /// contents is revealed.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
@@ -146,7 +146,6 @@ impl TableKey {
         }
     }
 
-    /// Returns a hash of a number of 128 bits.
     #[inline]
     pub(crate) fn hash_number(&self, number: u128) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
@@ -192,27 +191,28 @@ pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u
 
 /// Keyed functions of a proxy.
 pub(crate) struct Keys {
-    /// Fingerprint of a Call-ID.
+    /// Function that computes the fingerprint of a Call-ID.
     pub(crate) call: TableKey,
     /// Function that divides callees among back ends. All versions and instances must compute the
     /// same value.
     pub(crate) callee: Keyed,
-    /// Identity of a received branch, RFC 3261 §16.11.
+    /// Function that computes the identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: TableKey,
-    /// MAC of our own branches.
+    /// Function that computes the MAC of our own branches.
     pub(crate) branch: Keyed,
     /// The three bytes that stand for this process in branches.
     pub(crate) process: ProcessMark,
     /// The three bytes that stand for the previous process in branches, or `None` if it is not
     /// known.
     pub(crate) before: Option<ProcessMark>,
-    /// Hash for the detection of loops.
+    /// Function that computes the hash by which the proxy detects loops.
     pub(crate) loops: TableKey,
-    /// Hash of the sources of messages.
+    /// Function that hashes the sources of messages.
     pub(crate) source: TableKey,
-    /// Hash of the tags of a dialog, and of the parts that copies of an INVITE have in common.
+    /// Function that hashes the tags of a dialog, and the parts that copies of an INVITE have in
+    /// common.
     pub(crate) dialog: TableKey,
-    /// Hash for To-tags of stateless responses.
+    /// Function that computes the To-tags of stateless responses.
     pub(crate) tag: Keyed,
     /// Function that encrypts addresses in branches.
     pub(crate) veil: Keyed,
@@ -225,8 +225,8 @@ struct TokenMacs {
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// For each mark of a key, the index in `macs` plus 1, or 0 if no key has this mark. This list
-    /// is read for each request that is, or claims to be, within a call.
+    /// For each possible mark of a key, the index of the key in `macs` plus 1, or 0 if no key has
+    /// this mark. The list is read for each request that is, or claims to be, within a call.
     places: [u8; 256],
 }
 
@@ -268,7 +268,7 @@ impl Keys {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
 
-    /// Returns the mark in branches of the process that drew this number.
+    /// Returns the three bytes that stand in branches for the process that drew this number.
     fn mark(secret: &Secret, process: u64) -> ProcessMark {
         let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
         let [a, b, c, ..] = hash.to_be_bytes();
@@ -299,8 +299,8 @@ impl Keys {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark, if there is such a key. So for a forged
-    /// token, at most one key is tried.
+    /// Returns the functions of the key with this mark, if there is such a key. Because a token
+    /// names its key by the mark, at most one key is tried for a forged token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

@@ -1,7 +1,8 @@
 //! The SIP proxy as a sans-IO core.
 //!
-//! A [`Proxy`] is one shard of the element. The module `core` reads from top to bottom as the path
-//! of a message. Each folder is a stage, or a part that several stages use:
+//! A [`Proxy`] is one shard: the part of the proxy that runs on one thread, with its own tables and
+//! timers. The module `core` shows the path of a message from top to bottom. Each folder is a stage
+//! of this path, or a part that several stages use:
 //!
 //! | folder | stage |
 //! | --- | --- |

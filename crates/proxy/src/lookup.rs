@@ -1,15 +1,16 @@
 //! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
 //! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. If there is a held answer, [`find`](Lookups::find) returns the answer at once. Otherwise
-//! it queries the key and returns a [`Ticket`], with which the caller parks the request. An answer
-//! is held for a short time. So the parked requests find it when they are served again, and a flood
-//! of requests for one key causes only one query. Held answers do not act as a cache: a change of a
-//! store takes effect after a second at most.
+//! names. If the answer for a key is held, [`find`](Lookups::find) returns it at once. Otherwise
+//! `find` queries the key and returns a [`Ticket`], with which the caller parks the request. An
+//! answer is held for a short time, so that the parked requests find it when they are served again,
+//! and a flood of requests for one key causes only one query. Held answers do not act as a cache: a
+//! change of a store takes effect after a second at most.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
-//! need it. Requests of strangers may use at most half of the queries. The queries of back ends and
-//! trusted sources are sent first. Nothing is queried for a request that could not be parked.
+//! need it. Requests of strangers (neither back ends nor trusted sources) may use at most half of
+//! the queries. The queries of back ends and trusted sources are sent first. Nothing is queried for
+//! a request that could not be parked.
 
 mod contacts;
 
@@ -26,17 +27,19 @@ pub(crate) use contacts::{Unknown, reach};
 
 use crate::resolution::Ticket;
 
-/// Time after which a query is given up. It is shorter than the time for which a request is parked.
+/// Time after which a query without an answer is given up. It is shorter than the time for which a
+/// request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time for which an answer is held.
+/// Time for which the answer to a query is held, so that requests for the same key need no new
+/// query.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of held answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
-/// Maximum number of keys whose answer has not arrived. It equals the number of requests that can
-/// be parked.
+/// Maximum number of keys that were queried and whose answer has not arrived. It equals the number
+/// of requests that can be parked.
 const OUTSTANDING_MAX: usize = 1024;
 
 /// Maximum number of queries that were sent and are not answered yet. Further queries wait.
@@ -72,7 +75,7 @@ pub struct LookupCounters {
     pub outstanding: Counter,
 }
 
-/// Outcome of a look-up.
+/// Outcome of the look-up of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutcome {
     /// The store has this value.
@@ -81,13 +84,13 @@ pub(crate) enum LookupOutcome {
     NotFound,
     /// The store failed, or has not answered in time.
     Failed,
-    /// The request has to wait until this ticket may continue.
+    /// The request has to wait for the answer to the query of this ticket.
     Pending(Ticket),
     /// The key is not queried: too many queries are outstanding, or the request cannot wait.
     Refused,
 }
 
-/// Request for which a key is looked up.
+/// The properties of a request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
     /// True if a stranger, neither a back end nor a trusted source, sent the request.
@@ -101,7 +104,7 @@ type Subject = (LookupKind, Arc<[u8]>);
 
 /// State of a key that was looked up.
 enum Entry {
-    /// Queried under this id.
+    /// The key was queried, with this query id, and the answer has not arrived.
     Open(u64),
     /// The answer, which is held for a short time.
     Held(LookupOutcome),
@@ -121,27 +124,27 @@ struct Open {
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
-    /// Queries to send, the oldest first. Some may have been given up or sent.
+    /// Ids of the queries to send, the oldest first. Some of these queries may have been sent or
+    /// given up meanwhile.
     outgoing: VecDeque<u64>,
     /// Number of queries that were sent and are not answered yet.
     asked: usize,
 }
 
-/// Look-ups of a shard.
+/// The look-ups of a shard: open queries, and answers that are held.
 pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
     /// Open queries by rising id, and therefore by start time.
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
-    /// Keys of held answers, with their expiry: the first expires first.
+    /// Keys of the held answers with their expiry times, the earliest first.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
     counters: Arc<LookupCounters>,
 }
 
 impl Lookups {
-    /// Creates a state machine without queries.
     pub(crate) fn new(counters: Arc<LookupCounters>) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -154,7 +157,7 @@ impl Lookups {
         }
     }
 
-    /// Returns the value of a key, or queries it.
+    /// Returns the held answer for a key, or queries the store for it.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -199,8 +202,8 @@ impl Lookups {
         LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
-    /// Handles an answer. Returns the ticket that may continue. Answers to other queries of the
-    /// same core change nothing.
+    /// Handles an answer. Returns the ticket of the requests that may continue. Answers to queries
+    /// of other parts of the core change nothing.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -226,7 +229,7 @@ impl Lookups {
         Some(Ticket(id))
     }
 
-    /// Gives up overdue queries. Returns the tickets that may continue.
+    /// Gives up overdue queries. Returns the tickets of the requests that may continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(first) = self.outstanding.first_entry()
@@ -271,7 +274,7 @@ impl Lookups {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Records the answer to a query that is no longer outstanding, and holds it.
+    /// Holds the answer to a query that was answered or given up, and updates the counts.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;

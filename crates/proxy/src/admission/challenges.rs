@@ -1,40 +1,43 @@
-//! Challenges of back ends that callers have not answered yet.
+//! Memory of the challenges (401 and 407 responses) of back ends, so that the law decides only once
+//! on a call.
 //!
-//! If a back end answers a request with 401 or 407, the caller repeats the request with
+//! If a back end answers a request with a challenge, the caller repeats the request with
 //! credentials. To the gate this is a new request. Without this memory the law would decide twice
-//! on each such call, and would reject some calls after their first request has been served.
+//! on each challenged call, and would reject some calls after their first request has been served.
 //!
-//! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
-//! of a back end to a request that the gate has admitted leaves a challenge. One request from the
-//! same address, with the same method and the same Call-ID, answers it. After that, or after some
-//! time, the law decides again. A second challenge of the same call does not count. If the memory
-//! is full, the law decides on the answer too.
+//! A stranger cannot use the memory to pass the gate more often than the gate admits requests. A
+//! challenge is remembered only if a back end has sent it in response to a request that the gate
+//! has admitted. One request with the same source address, method and Call-ID answers the challenge
+//! and passes the gate. After that, or after some time, the law decides again. Another challenge of
+//! the same call is not remembered. If the memory is full, challenges are not remembered, and the
+//! law decides on their answers too.
 
 use std::time::Duration;
 
 use tidegate_control::{Decision, Memory};
 use tidegate_world::Timestamp;
 
-/// The longest time for which a challenge is remembered: two generations of [`Memory`].
+/// The longest time for which a challenge is remembered: the two generations of [`Memory`], of 32 s
+/// each.
 const REMEMBERED: Duration = Duration::from_secs(64);
 
-/// The challenges of the last 32 to 64 seconds.
+/// The challenges that back ends have sent in the last 32 to 64 seconds.
 pub(crate) struct Challenges {
-    /// Challenges by the keyed hash of the request. The value is [`Decision::Waits`] until the
-    /// caller has answered the challenge, and then [`Decision::Served`].
+    /// Challenges by the keyed hash of the challenged request. The value is [`Decision::Waits`]
+    /// until the caller has answered the challenge, and then [`Decision::Served`].
     memory: Memory,
     /// Time at which the newest challenge is forgotten at the latest.
     until: Timestamp,
 }
 
 impl Challenges {
-    /// Creates a memory of up to `count_max` challenges in each generation.
+    /// Creates a memory of up to `count_max` challenges in each of its two generations.
     pub(crate) fn new(count_max: usize) -> Self {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
 
-    /// Returns whether any challenge may wait for its answer. If none does, no hash need be
-    /// computed.
+    /// Returns whether any challenge may still be unanswered. If not, the hashes of new requests
+    /// need not be computed.
     pub(crate) fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
@@ -49,13 +52,14 @@ impl Challenges {
         }
     }
 
-    /// Returns whether the challenge with this hash waits for its answer.
+    /// Returns whether the challenge with this hash is remembered and still unanswered.
     pub(crate) fn waits(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records the answer to a challenge. Returns whether the answer is remembered. If it is not,
-    /// the same challenge could be answered again, so this answer must not pass the gate.
+    /// Records that a challenge was answered. Returns whether the memory had room for this record.
+    /// If it had not, the same challenge could be answered again, so this answer must not pass the
+    /// gate.
     #[must_use]
     pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.remember(now, challenge, Decision::Served)

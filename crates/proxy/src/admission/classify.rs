@@ -13,18 +13,19 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// Result of classifying a message.
+/// The class of a message, and the facts that classification has read from the message.
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// Kind of work on which overload control decides: new work, and with [`Wanted::reinvites`]
-    /// also an INVITE within a call. `None` for any other message.
+    /// The kind of work, if overload control decides on the message: a request for new work, and
+    /// with [`Wanted::reinvites`] also an INVITE within a call. `None` for any other message.
     pub(crate) bucket: Option<Bucket>,
-    /// Fingerprint that the message shares with its retransmissions, if it has a `bucket`.
+    /// Keyed hash that the message shares with its retransmissions. `None` if `bucket` is `None`.
     pub(crate) fingerprint: Option<u64>,
-    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
+    /// Keyed hash ([`View::fingerprint`]) of the INVITE that the message cancels, if that INVITE
+    /// has not been served.
     pub(crate) cancels: Option<u64>,
-    /// True if the message begins a call: it is an INVITE without a To-tag, and new work.
+    /// True if the message begins a call: it is an INVITE without a To-tag, and requests new work.
     pub(crate) begins_call: bool,
     /// True if the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
@@ -50,23 +51,24 @@ impl From<Malformed> for Unclassified {
     }
 }
 
-/// Options of the classification.
+/// Facts to read when a message is classified, in addition to its class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// True if the positions of the lines that a rejection copies are recorded for INVITEs. A
-    /// rejection is cheap if these positions are known.
+    /// True to record the positions of the lines of an INVITE that a rejection copies, which makes
+    /// the rejection cheap.
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
-    /// True if a challenge of a back end may wait for its answer.
+    /// True to compute the keyed hash of the challenge that a new request may answer, because a
+    /// challenge of a back end may be unanswered.
     pub(crate) challenges: bool,
 }
 
 /// Classifies a message. If requested, stores in `outline` the positions of the lines that a
 /// rejection copies. The outline is not part of the result, because it is too large to be moved.
 ///
-/// This is one function, so that nothing is read twice and it returns as soon as the class is
-/// known.
+/// The classification is one function, so that nothing is read twice and the function returns as
+/// soon as the class is known.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,

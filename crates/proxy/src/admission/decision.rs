@@ -1,4 +1,5 @@
-//! Decision on a message, on arrival or at the head of its queue.
+//! The decision whether a message is queued, served, rejected or dropped. It is made when the
+//! message arrives, or when it is at the head of its queue.
 
 use tidegate_control::Reason;
 use tidegate_sip::Malformed;
@@ -8,57 +9,57 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// Decision on a message. It is moved from stage to stage, so packets are boxed.
+/// The decision on a message. Packets in it are boxed, because it is moved from function to
+/// function.
 pub(crate) enum Decision {
-    /// The message waits in a queue.
     Queued,
-    /// The message is to be served.
     Serve(Box<Received>, Admitted),
-    /// The message is dropped.
     Drop(DropReason),
-    /// The message requests new work and is rejected with this response, or without one.
+    /// The message requests new work and is not admitted, for this reason. It gets this response,
+    /// if any.
     Refuse(Reason, Option<Box<Transmit>>),
-    /// The message belongs to existing work and is rejected with this response, or without one.
+    /// The message belongs to an existing call or transaction and is not admitted. It gets this
+    /// response, if any.
     Shed(Option<Box<Transmit>>),
-    /// The message requires a resource priority, and none of its values is understood.
+    /// The message requires a resource priority (RFC 4412), and the proxy knows none of its values.
     NotUnderstood(Box<Received>),
     /// The message is not SIP but STUN.
     Stun(Box<Received>),
-    /// The message is a malformed request.
     Malformed(Box<Received>, Malformed),
 }
 
-/// Facts about a message that is to be served.
+/// Facts about a message that is to be served, as admission has found them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
-    /// Fingerprint that the message shares with its retransmissions, if it is new work.
+    /// Keyed hash that the message shares with its retransmissions, or `None` if the message does
+    /// not request new work.
     pub(crate) fingerprint: Option<u64>,
-    /// True if the message retransmits work that was counted before.
+    /// True if the message is a retransmission of a request that was already counted.
     pub(crate) is_again: bool,
-    /// True if the message has priority.
     pub(crate) has_priority: bool,
-    /// True if the message claims to belong to a call or transaction, and none was found on
-    /// arrival.
+    /// True if the message claims to belong to a call or transaction, but the proxy found none when
+    /// the message arrived.
     pub(crate) is_unverified: bool,
-    /// True if the message has been parked for the maximum time.
+    /// True if the message has waited for the maximum time for an answer from the DNS or a store.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// A record of whether a message was read for a decision. Reading takes processor time.
+/// An indication of whether a decision included reading the message, which takes processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// The message was read for an earlier decision, or never.
+    /// The message was not read for this decision. It was read before, or never.
     NotNow,
     /// The message was read for the first time, so it counts as received.
     Now,
-    /// The message was read after another shard had read it and handed it off.
+    /// The message was read by this shard, after another shard had read it and handed it off.
     Again,
 }
 
 impl Read {
-    /// Returns the value for a message that is read now.
+    /// Returns [`Again`](Self::Again) for a message that another shard handed off, otherwise
+    /// [`Now`](Self::Now).
     pub(crate) fn now(received: &Received) -> Self {
         if received.handoffs == 0 { Self::Now } else { Self::Again }
     }
@@ -68,7 +69,6 @@ impl Read {
 pub(crate) struct Decided {
     /// Class of the message, if known.
     pub(crate) class: Option<Class>,
-    /// The reading of the message for this decision, if there was one.
     pub(crate) read: Read,
     pub(crate) decision: Decision,
 }

@@ -1,4 +1,5 @@
-//! Early verification: decides when messages that claim to finish work are verified on arrival.
+//! Early verification: decides when messages that claim to belong to a call or transaction are
+//! verified on arrival.
 //!
 //! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains a
 //! value that only this proxy issues, or that only the participants of the call know. Such values
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tidegate_world::{Load, Timestamp};
 
 /// Number of unverified messages per second that starts early verification. The same number of
-/// messages in one queue of existing work starts it too.
+/// waiting messages in one queue of responses or in-dialog requests starts it too.
 const MUCH: u32 = 64;
 
 /// Service time of unverified messages per second that starts early verification: one hundredth of
@@ -31,19 +32,20 @@ pub(crate) struct EarlyVerification {
     since: Timestamp,
     /// Number of messages in this period that could not be verified.
     strays: u32,
-    /// Service time of such messages in this period.
+    /// Service time of the messages in this period that could not be verified.
     spent: Duration,
     /// Time until which messages are verified on arrival.
     until: Timestamp,
 }
 
 impl EarlyVerification {
-    /// Records that a message could not be verified.
+    /// Records a message that claims to belong to a call or transaction, but does not.
     pub(crate) fn on_stray(&mut self, now: Timestamp) {
         self.count(now, 1, Duration::ZERO);
     }
 
-    /// Records the service time of a message that could not be verified.
+    /// Records the service time of a message that claims to belong to a call or transaction, but
+    /// does not.
     pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
         self.count(now, 0, cost);
     }
@@ -60,8 +62,8 @@ impl EarlyVerification {
     }
 
     /// Returns whether messages are verified on arrival. `waiting` is the number of messages in the
-    /// queue of existing work that the arriving message would join. Without early verification,
-    /// none of them was verified.
+    /// queue that the arriving message would join. Without early verification, none of them was
+    /// verified.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -70,19 +72,20 @@ impl EarlyVerification {
 
 /// Time spent on unverified messages.
 ///
-/// A law that counted this time as load would reject calls because of strangers' messages. During a
-/// flood, unverified messages are served only when nothing else waits. So for all other messages
+/// If a law counted this time as load, it would reject calls because of strangers' messages. During
+/// a flood, unverified messages are served only when nothing else waits. So for all other messages
 /// this time counts as idle.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Cost of one message, estimated from recent messages whose service time was measured.
+    /// Estimated service time of one unverified message, from recent messages whose service time
+    /// was measured.
     each: Option<Duration>,
 }
 
 impl Spare {
-    /// Adds a served message with its service time, if known. Returns the time that is assumed for
-    /// the message.
+    /// Adds an unverified message that was served, with its service time if known. Returns the time
+    /// that is assumed for the message.
     pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
         if let Some(cost) = cost {
             self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));

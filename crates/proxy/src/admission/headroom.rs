@@ -1,9 +1,10 @@
-//! Checks on arrival whether the back ends could take a new call.
+//! Checks, when a new call arrives, whether back ends have headroom for it: calls that they can
+//! still take within their limits.
 //!
-//! The destination of a request is known only when the request is routed. If no back end at its
-//! destination has headroom, it is rejected then. But if none of the back ends that a stranger's
-//! call can reach has headroom, the gate rejects the call before it is parsed. This costs no more
-//! than a rejection by the law.
+//! The destination of a call is known only when the call is routed. If no back end at its
+//! destination has headroom, the call is rejected then. But a call of a stranger can reach only
+//! some back ends. If none of them has headroom, the gate rejects the call before it is parsed,
+//! which costs no more than a rejection by the law.
 
 use tidegate_balance::Demand;
 use tidegate_control::Headroom;
@@ -13,8 +14,9 @@ use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
 /// Returns the kinds of calls for which the back ends that a stranger can reach have headroom.
-/// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns it if no back
-/// end in [`Snapshot::limited_pools`] is up, because limits do not matter then.
+/// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns
+/// [`Headroom::Any`] if no back end in [`Snapshot::limited_pools`] is up, because limits do not
+/// matter then.
 pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Headroom {
     let is_strangers = || snapshot.addresses.origin(flow) == Origin::Stranger;
     let (mut is_any_up, mut left) = (false, Headroom::None);

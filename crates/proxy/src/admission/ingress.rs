@@ -1,10 +1,11 @@
 //! Ingress: decides which messages are admitted and where they wait, before they are parsed in
 //! full.
 //!
-//! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
-//! so that messages that finish work go first. With [`Queueing::Fifo`] the shard works like the
-//! server in the papers on overload control. It has one bounded queue in the order of arrival, so a
-//! call also waits behind earlier messages that will be rejected.
+//! With [`Queueing::Class`], each message is classified on arrival and put into the queue of its
+//! class, so that messages of existing calls are served before new ones. With [`Queueing::Fifo`]
+//! the shard works like the server in the papers on overload control. It has one bounded queue in
+//! the order of arrival, so an admitted call also waits behind earlier messages that will be
+//! rejected.
 
 mod admit;
 mod droppable;
@@ -42,7 +43,7 @@ use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 use crate::transport::stun::is_stun;
 
-/// Queues of waiting messages, and the gate in front of them.
+/// The queues in which messages wait for service, and the gate that decides which messages enter.
 pub(crate) struct Ingress {
     gate: Gate,
     /// The upstream peers that reduce their requests when this proxy asks for it.
@@ -58,8 +59,7 @@ pub(crate) struct Ingress {
     queues: ClassQueues,
     fifo: Fifo,
     large: LargeBuffers,
-    /// True if the back ends had no headroom for some kind of calls when the last new call was
-    /// checked.
+    /// True if the back ends had no headroom for some kind of call when the last new call arrived.
     is_full_behind: bool,
 }
 
@@ -118,12 +118,14 @@ impl Ingress {
         &self.upstream
     }
 
-    /// Forgets the upstream peers that are no longer back ends, after a reload or a new address.
+    /// Forgets the upstream peers that are no longer back ends. To be called after a reload, and
+    /// when a back end gets a new address.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         self.upstream.follow(snapshot);
     }
 
-    /// Writes the current feedback into a response, if the peer takes part in overload feedback.
+    /// Writes the current overload feedback (RFC 7339) into a response, if its receiver takes part
+    /// in such feedback.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
@@ -139,8 +141,8 @@ impl Ingress {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source or a peer got no entry of its own in a table because the table
-    /// was full.
+    /// Returns how often a source or an upstream peer got no entry of its own in a table, because
+    /// the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
@@ -151,13 +153,14 @@ impl Ingress {
         self.challenges.overflowed()
     }
 
-    /// Lists the banned sources whose INVITEs and REGISTERs the kernel may drop.
+    /// Writes into `banned` the banned sources whose INVITEs and REGISTERs the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
     }
 
-    /// Lists the heavy sources in `shedding`. Its share then applies only to them. Also lists those
-    /// that flood with emergency calls. Publishes both in `counters`.
+    /// Writes the heavy sources, which send several times their fair share, into `shedding`. The
+    /// share of drops then applies only to heavy sources. Also writes the sources that flood with
+    /// emergency calls. Publishes both lists in `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -168,7 +171,8 @@ impl Ingress {
         self.watchman.heavy(now, &mut self.gate, ladder, shedding, counters);
     }
 
-    /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.
+    /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
+    /// overload.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,
@@ -178,7 +182,6 @@ impl Ingress {
         self.watchman.spared(now, snapshot, spared);
     }
 
-    /// Returns the number of waiting messages.
     pub(crate) fn waiting(&self) -> usize {
         self.queues.waiting() + self.fifo.len()
     }
@@ -188,7 +191,7 @@ impl Ingress {
         self.queues.peak().max(self.fifo.peak())
     }
 
-    /// Switches to another law and another shadow law.
+    /// Switches to another law and another shadow law, whose decisions are only counted.
     pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.gate.switch(now, law, shadow);
     }
@@ -207,16 +210,17 @@ impl Ingress {
         self.gate.on_completion(now, class as u8, cost);
     }
 
-    /// Records the service time, if known, of a message that could not be verified.
+    /// Records the service time, if known, of a message whose claim to belong to a call or
+    /// transaction could not be verified.
     pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
         let cost = self.spare.add(cost);
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender that was found while a message was served. A *stray*
-    /// is a message that claims to belong to a call or transaction that does not exist. If
-    /// `is_unverified`, the message was counted as a stray when it arrived, and is not counted
-    /// again.
+    /// Handles the evidence about the sender of a message that was found while the message was
+    /// served. A *stray* is a message that claims to belong to a call or transaction that does not
+    /// exist. If `is_unverified`, the message was counted as a stray when it arrived, and is not
+    /// counted again.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -249,20 +253,21 @@ impl Ingress {
         self.challenges.on_challenge(now, challenge);
     }
 
-    /// Records that classifying `looked` messages, and rejecting `refused` of them, took `cost`.
+    /// Records the time `cost` that it took to classify `looked` messages and to reject `refused`
+    /// of them.
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    /// Runs the due timers of the gate and of the upstream peers. Returns whether the upstream
-    /// peers were measured.
+    /// Runs the due timers of the gate and of the upstream peers. Returns whether the feedback for
+    /// the upstream peers was updated.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
         self.upstream.handle_timeout(now, &self.gate)
     }
 
-    /// Records that new work was admitted, but rejected when it was served. Its retransmissions are
-    /// then rejected as well.
+    /// Records that a request for new work was admitted, but rejected when it was served. The gate
+    /// then rejects the retransmissions of the request as well.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
     /// would always result in the same response if the requests are identical." If a table was
@@ -272,8 +277,8 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects a request that no back end takes, for `reason`, in the same way as on arrival.
-    /// Returns the response, or `None` if none is sent.
+    /// Rejects a request that was admitted but that no back end takes, for `reason`. Returns the
+    /// response, which is the same as for a rejection on arrival, or `None` if none is sent.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -290,7 +295,8 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the length of the queue to which the law applies.
+    /// Returns the length of the queue to which the law applies: the new INVITEs, and with
+    /// [`Queueing::Fifo`] all messages of the single queue, unless the law paces new sessions.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {
@@ -299,7 +305,6 @@ impl Ingress {
         }
     }
 
-    /// Returns the number of waiting messages, by their kind.
     fn backlog(&self) -> Backlog {
         let sessions = self.queues.invites();
         // Unverified messages do not delay other messages.
@@ -379,8 +384,8 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether the single queue has room for a message. A new INVITE also needs room in the
-    /// queue to which it moves if the gate paces its release.
+    /// Returns whether the single queue has room for a message. If the gate paces INVITEs, a new
+    /// INVITE moves on to another queue, so it also needs room there.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
@@ -409,8 +414,8 @@ impl Ingress {
         }
     }
 
-    /// Keeps a CANCEL with its INVITE, if that INVITE waits in its queue. Returns any other
-    /// message.
+    /// Keeps a CANCEL with its INVITE, if that INVITE waits in its queue. Otherwise returns the
+    /// message in [`ControlFlow::Continue`].
     fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
         let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
         match self.queues.push_cancel(fingerprint, waiting) {
@@ -477,8 +482,9 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Prepares a message for service. Returns a rejection instead if messages are judged at
-    /// service and this one is not admitted, or if it has waited in the queue for too long.
+    /// Decides on a message whose turn has come. The message is rejected if the law decides at this
+    /// time ([`Decide::Service`]) and does not admit it, or if it has waited for too long.
+    /// Otherwise it is to be served.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {
@@ -518,8 +524,8 @@ impl Ingress {
     }
 }
 
-/// Returns whether this message of a banned source may belong to a call. The source may not begin a
-/// call. Its INVITE may belong to a call only if the source has shown that it receives messages.
+/// Returns whether this message of a banned source passes the ban if it belongs to a call. An
+/// INVITE passes only if the source has shown that it receives messages.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -15,33 +15,33 @@ use super::waiting::Waiting;
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
-    /// Queued INVITEs by fingerprint. Each is in the queue at least once.
+    /// The queued INVITEs, each by the keyed hash that its retransmissions share.
     awaited: HashMap<u64, Awaited>,
-    /// CANCEL whose INVITE has just been served.
+    /// CANCEL to serve next, because its INVITE has just been served.
     due: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies of the INVITE in the queue. If the gate remembers no decisions, a
-    /// retransmission waits as another copy.
+    /// Number of copies of the INVITE in the queue. There can be several if the gate does not
+    /// recognize retransmissions.
     copies: u32,
-    /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
+    /// The CANCEL of the INVITE, if it has arrived. It is boxed because it is rare and would be the
+    /// largest part of this type.
     cancel: Option<Box<Waiting>>,
 }
 
-/// Result of adding a CANCEL.
+/// Result of adding a CANCEL to the queue of its INVITE.
 pub(crate) enum Cancelled {
     /// The CANCEL waits with its INVITE.
     Waits,
     /// Another CANCEL already waits with the INVITE.
     Repeated,
-    /// The INVITE does not wait in this queue. Contains the CANCEL.
+    /// The INVITE does not wait in this queue. Returns the CANCEL.
     Elsewhere(Waiting),
 }
 
 impl Invites {
-    /// Returns the number of waiting INVITEs.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -71,7 +71,7 @@ impl Invites {
     }
 
     /// Returns the CANCEL of the INVITE that was returned last, if there is one. Otherwise returns
-    /// the next INVITE, if one may be released.
+    /// the next INVITE if `may_release` is true.
     pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);

@@ -11,64 +11,69 @@ use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 use crate::settings::{Disposal, Overload};
 
-/// The ladder ([`Ladder`]) by which a proxy rejects or drops INVITEs and REGISTERs that are not
-/// admitted.
+/// The state that decides whether INVITEs and REGISTERs that are not admitted get a 503, get a
+/// padded 503, or are dropped by the kernel. A [`Ladder`] makes the decision.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
     counts: Counts,
     /// True if the kernel can drop datagrams at all our listeners.
     can_drop: bool,
-    /// True if the ladder is inactive under a law that rejects nothing.
+    /// True if the ladder is inactive while the law is `none`, which rejects nothing.
     needs_law: bool,
 }
 
-/// Numbers of droppable messages that were read.
+/// Counts of the INVITEs and REGISTERs that were read although the kernel could have dropped them.
 #[derive(Debug, Default)]
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies. Their marks divide them
-    /// into fresh and late ones. The kernel has probably dropped earlier copies of a late message.
+    /// Messages to which the [share](Shedding::share) of drops applies, and of which no earlier
+    /// copy was dropped recently.
     fresh: Counter,
+    /// Messages to which the share of drops applies, and of which the kernel has probably dropped
+    /// earlier copies.
     late: Counter,
-    /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
-    /// count as fresh or late instead.
+    /// Messages to which the share of drops applies, and that repeat a request on which the gate
+    /// has decided. If such a message comes from a heavy source, it counts as fresh or late
+    /// instead.
     repeated: Counter,
-    /// Messages that would not be dropped even if the share applied to all sources.
+    /// Messages to which the share of drops can never apply, such as those of back ends.
     spared: Counter,
 }
 
-/// A droppable message that was read.
+/// An INVITE or REGISTER that was read although the kernel could have dropped it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
     is_datagram: bool,
     /// True if the share of drops applies to the message.
     is_subject: bool,
-    /// True if the message would not be dropped even if the share applied to all sources.
+    /// True if the share of drops can never apply to the message, for example because a back end
+    /// sent it.
     is_spared: bool,
-    /// The mark, if marks matter now.
+    /// The mark: a hash by which the kernel decides whether to drop the message. `None` if the
+    /// ladder does not use marks now.
     mark: Option<u32>,
     /// True if no earlier copy of the message was dropped recently.
     is_fresh: bool,
-    /// True if the kernel has probably dropped earlier copies of the message. On a stream there are
-    /// no copies.
+    /// True if the kernel has probably dropped earlier copies of the message. False for a message
+    /// on a stream, where requests are not retransmitted.
     pub(crate) is_late: bool,
-    /// The arrived messages that this read message represents.
+    /// The messages that this message represents: itself, and others that were dropped or lost.
     pub(crate) arrived: Arrived,
 }
 
-/// Returns whether a message begins like an INVITE or a REGISTER, so that the kernel can drop it
-/// before this shard reads it, or this shard can drop it in place of the kernel. A message from
-/// another shard was received and counted there.
+/// Returns whether the kernel can drop a message before this shard reads it: a message that begins
+/// like an INVITE or a REGISTER. On a stream, this shard drops it in place of the kernel. Returns
+/// `false` for a message from another shard, because that shard has received and counted it.
 #[inline]
 pub(crate) fn is_droppable(received: &Received) -> bool {
     Shedding::may_be_dropped(&received.bytes) && received.handoffs == 0
 }
 
 impl KernelShed {
-    /// Creates the ladder that `overload` configures, if any. `can_drop` is true if the kernel can
-    /// drop datagrams that arrive at our listeners.
+    /// Creates the ladder that `overload` configures, or returns `None` if it configures none.
+    /// `can_drop` is true if the kernel can drop datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,
@@ -87,7 +92,8 @@ impl KernelShed {
         })
     }
 
-    /// Examines a [droppable](is_droppable) message.
+    /// Determines whether the share of drops applies to a [droppable](is_droppable) message, and
+    /// whether earlier copies of the message were dropped.
     pub(crate) fn examine(
         &self,
         now: Timestamp,
@@ -124,8 +130,9 @@ impl KernelShed {
         Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, is_late, arrived }
     }
 
-    /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
-    /// its source is not heavy. Then it says nothing about the number of callers.
+    /// Counts an examined message. `is_repeated` is true if the message repeats a request on which
+    /// the gate has decided, and its source is not heavy. Such a message says nothing about the
+    /// number of callers.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
         let Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, .. } = *droppable;
         self.counts.all.add(1);
@@ -144,17 +151,16 @@ impl KernelShed {
         }
     }
 
-    /// Records that a message of this class was rejected.
+    /// Records that a message of this class was rejected. Only INVITEs and REGISTERs count.
     pub(crate) fn on_refused(&mut self, class: Option<Class>) {
         self.tally.refused += u64::from(class.is_some_and(Class::is_droppable));
     }
 
-    /// Records that a droppable message is served.
+    /// Records that an INVITE or REGISTER that the kernel could have dropped is served.
     pub(crate) fn on_served(&mut self) {
         self.tally.taken += 1;
     }
 
-    /// Records the service time of a message.
     pub(crate) fn on_completion(&mut self, cost: Duration) {
         self.tally.served += cost;
     }
@@ -194,8 +200,8 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Lets the ladder make its next decision without a new reading, if that is due. Returns whether
-    /// it was due.
+    /// Lets the ladder decide again with the last reading, if a decision is due. Returns whether a
+    /// decision was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         let is_due = self.ladder.poll_timeout().is_some_and(|due| due <= now);
         if is_due {
@@ -204,8 +210,8 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes the share of requests to drop, and the hashes whose requests are dropped, into
-    /// `shedding`.
+    /// Writes into `shedding` the share of requests to drop, and the hashes of the requests that
+    /// are dropped whatever the share is.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.share = self.ladder.share();
         shedding.marks.clear();
@@ -230,7 +236,8 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise a flood of emergency calls would seem to end as soon as most of it is dropped.
+    /// If a message that passes represented only itself, a flood of emergency calls would seem to
+    /// end as soon as most of it is dropped.
     #[test]
     fn a_message_that_passes_the_share_represents_those_that_are_dropped() {
         let overload = Overload { disposal: Disposal::Kernel, ..Overload::default() };

@@ -1,4 +1,4 @@
-//! The bytes of long messages that wait in queues.
+//! Limit on the memory that long messages in queues occupy.
 //!
 //! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
 //! message may take 64 KiB. Therefore the total size of long messages is bounded too, and a flood
@@ -6,7 +6,7 @@
 
 use tidegate_world::{Received, SMALL};
 
-/// Total size of the buffers of long messages that wait.
+/// Total size in bytes of the buffers of waiting long messages, and its maximum.
 pub(crate) struct LargeBuffers {
     bytes: usize,
     bytes_max: usize,
@@ -18,9 +18,9 @@ impl LargeBuffers {
         Self { bytes: 0, bytes_max }
     }
 
-    /// Returns whether a message may wait. An ordinary message always may. Long new work may wait
-    /// if all long messages together then take at most half of the limit: the rest is reserved for
-    /// calls in progress.
+    /// Returns whether a message may wait in a queue. An ordinary message always may. If the
+    /// message is long and requests new work, all long messages together may take at most half of
+    /// the limit. The other half is reserved for calls in progress.
     #[inline]
     pub(crate) fn has_room(&self, received: &Received, is_new: bool) -> bool {
         let bytes = bytes_of(received);
@@ -28,21 +28,20 @@ impl LargeBuffers {
         bytes == 0 || self.bytes + bytes <= bytes_max
     }
 
-    /// Records that a message with this number of [bytes](bytes_of) waits.
+    /// Records that a message with a buffer of this [size](bytes_of) waits in a queue.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
-    /// Records that a message no longer waits.
+    /// Records that a message no longer waits in a queue.
     #[inline]
     pub(crate) fn remove(&mut self, received: &Received) {
         self.bytes -= bytes_of(received);
     }
 }
 
-/// Returns the size of the buffer of a message if it is longer than an ordinary message, otherwise
-/// 0.
+/// Returns the size of the buffer of a long message, and 0 for an ordinary message.
 #[inline]
 pub(crate) fn bytes_of(received: &Received) -> usize {
     Some(received.bytes.capacity()).filter(|&bytes| bytes > SMALL).unwrap_or(0)

@@ -14,20 +14,19 @@ pub(crate) struct ClassQueues {
     priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Number of messages in all queues.
     waiting: usize,
     /// Largest number of messages that one queue has held.
     peak: usize,
-    /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
-    /// INVITEs does not block REGISTERs.
+    /// Index, among the queues of new work, of the queue that is served next. These queues take
+    /// turns, so that a flood of INVITEs does not block REGISTERs.
     turn: usize,
-    /// Number of messages of existing work, and of INVITEs with priority, that were served since
-    /// the last message of other new work.
+    /// Number of messages that were served since the last turn of new work without priority:
+    /// messages of existing calls and transactions, and new INVITEs with priority.
     ahead: usize,
 }
 
-/// Maximum number of messages of existing work that are served before one message of new work,
-/// while new work waits.
+/// Maximum number of messages of existing calls and transactions, and of INVITEs with priority,
+/// that are served before one message of other new work, while such work waits.
 const AHEAD_MAX: usize = 15;
 
 impl ClassQueues {
@@ -45,23 +44,22 @@ impl ClassQueues {
         }
     }
 
-    /// Returns the number of waiting messages in all queues.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Returns the largest number of messages that one queue has held. A CANCEL that waits with its
-    /// INVITE has no place of its own.
+    /// INVITE does not count.
     pub(crate) fn peak(&self) -> usize {
         self.peak
     }
 
-    /// Returns the number of waiting unverified messages.
     pub(crate) fn unverified(&self) -> usize {
         self.queues[QueueClass::Unverified as usize].len()
     }
 
-    /// Returns the number of waiting messages in one of the queues of existing work.
+    /// Returns the number of waiting messages in the queue of `queue_class`, a class of messages
+    /// that belong to existing calls and transactions.
     pub(crate) fn finishing(&self, queue_class: QueueClass) -> usize {
         self.queues[queue_class as usize].len()
     }
@@ -113,8 +111,8 @@ impl ClassQueues {
     }
 
     /// Returns the next new INVITE, or the CANCEL of the INVITE that was returned last. INVITEs
-    /// with priority come first. The others come in the order `order`, and only if one may be
-    /// released.
+    /// with priority come first. INVITEs without priority come in the order `order`, and only if
+    /// `may_release` is true.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -122,9 +120,9 @@ impl ClassQueues {
         Some(next)
     }
 
-    /// Returns the next message. Messages of existing work come before new work, and unverified
-    /// messages come last. New INVITEs without priority come in the order `order`, and only if one
-    /// may be released.
+    /// Returns the next message. Messages of existing calls and transactions come before new work,
+    /// and unverified messages come last. New INVITEs without priority come in the order `order`,
+    /// and only if `may_release` is true.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;

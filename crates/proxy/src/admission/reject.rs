@@ -10,13 +10,13 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: a Warning with the code 399 has a text for people. This text shows that the
-/// back ends are overloaded, not this proxy.
+/// Warning in the rejection of a request because the back ends, not this proxy, are overloaded. RFC
+/// 3261 §20.43: a Warning with the code 399 has a text for people.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
-/// Rejections are padded to a multiple of this number of bytes. Rejections of equal length are sent
-/// in one batch. Before padding, most have 300 to 500 bytes.
+/// Rejections are padded to a multiple of this number of bytes, because rejections of equal length
+/// can be sent in one batch. Before padding, most have 300 to 500 bytes.
 const STEP: usize = 256;
 
 /// The way in which messages that are not admitted are rejected or dropped.
@@ -28,17 +28,17 @@ pub(crate) struct ShedPolicy {
     pad: usize,
     /// Random numbers for the Retry-After of messages without a fingerprint.
     waits: Stream,
-    /// True if a rejection without a configured size is padded to a multiple of [`STEP`].
+    /// True if rejections are padded to a multiple of [`STEP`] when no size is configured.
     pub(crate) pads: bool,
 }
 
-/// Message that is not admitted.
+/// A message that is not admitted, with what its response depends on.
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
-    /// Fingerprint that the message shares with its retransmissions.
+    /// Keyed hash that the message shares with its retransmissions, if it was computed.
     pub(crate) fingerprint: Option<u64>,
-    /// Reason, if the message requested new work.
+    /// Reason of the rejection, or `None` if the message belongs to existing work.
     pub(crate) reason: Option<Reason>,
 }
 
@@ -60,8 +60,8 @@ impl ShedPolicy {
         self.disposal != Disposal::Drop
     }
 
-    /// Returns the response to this message, or `None` if it gets none. The `outline` of the
-    /// message is used if it is known.
+    /// Returns the response to a message that is not admitted, or `None` if it gets none. `outline`
+    /// is the outline of the message, if known.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,

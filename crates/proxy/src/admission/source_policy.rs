@@ -17,50 +17,55 @@ use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sou
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// Records of the messages that each source sends, and the policy based on them.
+/// The policy for each source (limits, bans, weights), and the counts of messages on which it is
+/// based.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// True if the gate needs the source of new work: for fair shares, or for a limit.
+    /// True if the gate needs to know the source of new work, for fair shares or for a limit.
     needs_source: bool,
     /// True if admitted work is shared fairly among sources.
     is_fair: bool,
-    /// Counts of the messages that [`on_message`](Self::on_message) handles, one for each size of
-    /// network around an address. `None` if floods do not cause bans.
+    /// Counts of the messages that [`on_message`](Self::on_message) handles, by source. There is
+    /// one table for each size of network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
     /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if there is no such
     /// limit.
     excess: Option<Watch>,
-    /// Sources that have proved that they receive messages. Kept while any source can be banned.
+    /// Sources that have proved that they receive messages. `None` if no source can be banned.
     proofs: Option<Proofs>,
     bans: BanView,
-    /// Version of the ban list that was last compared with the proofs.
+    /// Version of the ban list at the last call of [`compare`](Self::compare).
     compared: Option<u64>,
-    /// Version of the ban list from which the kernel's list was last made.
+    /// Version of the ban list from which the list of addresses for the kernel was last made.
     listed: Option<u64>,
-    /// The earliest time at which the kernel's list is made again from the same version.
+    /// The earliest time at which the list of banned addresses for the kernel is made again
+    /// although the ban list has not changed.
     banned_due: Timestamp,
-    /// The earliest time at which the spared networks are listed again.
+    /// The earliest time at which the networks whose messages the kernel must not drop are listed
+    /// again.
     spared_due: Timestamp,
     /// The earliest time at which the heavy sources are listed again.
     heavy_due: Timestamp,
-    /// The heavy sources. Kept to reuse its memory.
+    /// The heavy sources, as last listed.
     heavy: Vec<HeavySource>,
 }
 
-/// Time between two lists of the spared networks. They change only after a reload, or when a back
-/// end gets a new address. Listing a thousand back ends takes more time than a reading of the load
-/// may take.
+/// Minimum time between two lists of the networks whose messages the kernel must not drop. These
+/// networks change only after a reload, or when a back end gets a new address. Listing a thousand
+/// back ends at each reading of the load would take too much time.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
-/// Time between two lists of the banned addresses while the ban list does not change. After this
-/// time, the kernel no longer drops messages of a source whose ban has ended. Searching a thousand
-/// bans takes more time than a reading of the load may take.
+/// Minimum time between two lists of the banned addresses while the ban list does not change. A ban
+/// that has ended stays in the list of the kernel for at most this time. Searching a thousand bans
+/// at each reading of the load would take too much time.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between two lists of the heavy sources. The rates of thousands of sources must be compared.
+/// Minimum time between two lists of the heavy sources. Each list requires a comparison of the
+/// rates of thousands of sources.
 const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between the first counted message and the first list of the heavy sources.
+/// Time from the moment at which the gate begins to count the messages of sources to the first list
+/// of heavy sources.
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 impl SourcePolicy {
@@ -94,25 +99,24 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the bans of the process.
+    /// Returns the ban list, which all shards of the process share.
     pub(crate) fn bans(&self) -> &BanList {
         self.bans.list()
     }
 
-    /// Returns how often a source was not watched, or a proof was not kept, because a table was
-    /// full.
+    /// Returns how often the messages of a source were not counted, or a proof was not kept,
+    /// because a table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         let watches = self.flood.iter().flatten().chain(&self.excess);
         let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the banned addresses whose INVITEs and REGISTERs the kernel may drop, in ascending
-    /// order. If there are more than a driver can take, lists those with the highest rates, because
-    /// anybody can send from many forged addresses. Networks are not listed. Sources that have
-    /// shown that they receive messages are not listed either, because they may send an INVITE in
-    /// an existing call. While the ban list does not change and the last list is recent, `banned`
-    /// does not change.
+    /// Writes into `banned` the banned IPv4 addresses whose INVITEs and REGISTERs the kernel may
+    /// drop, in ascending order. If there are more than a driver can take, lists those with the
+    /// highest rates, because anybody can send from many forged addresses. Sources that have shown
+    /// that they receive messages are not listed, because they may send an INVITE in an existing
+    /// call. If the ban list has not changed and the last list is recent, `banned` stays the same.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();
@@ -134,14 +138,14 @@ impl SourcePolicy {
         banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
-    /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.
-    /// These are, in this order, the networks that may claim priority, those of back ends, those
-    /// that are never banned, and those that have a weight. If there are too many, the first ones
-    /// are listed. While the last list is recent, `spared` does not change.
+    /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
+    /// overload. These are, in this order, the networks that may claim priority, those of back
+    /// ends, those that are never banned, and those that have a weight. If there are too many, the
+    /// first ones are listed. If the last list is recent, `spared` stays the same.
     ///
-    /// If a back end has an address of this machine, other programs may send from there, so the
-    /// address is not listed. Trusted networks are not listed: trust only decides about targets,
-    /// and a trusted trunk may send most of the load.
+    /// The address of a back end is not listed if it is an address of this machine, because other
+    /// programs may send from there. Trusted networks are not listed: trust only decides about
+    /// targets, and a trusted trunk may send most of the load.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,
@@ -170,12 +174,13 @@ impl SourcePolicy {
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Lists the heavy sources in `shedding`. Its share then applies only to them. The gate
-    /// determines the heavy sources. Lists none if nothing is dropped, or if dropping only their
-    /// messages has not helped. Also lists the heavy sources that flood with emergency calls, even
-    /// if nothing is dropped yet: without this list, the ladder would not drop these calls. While the
-    /// last lists are recent, they do not change. Publishes new lists in `counters`. The gate counts
-    /// the messages of the sources only while `ladder` is alert.
+    /// Writes the heavy sources, as the gate determines them, into `shedding`. The share of drops
+    /// then applies only to them. Writes none if nothing is dropped, or if dropping only messages
+    /// of heavy sources has not helped. Also writes the heavy sources that flood with emergency
+    /// calls, even if nothing is dropped yet: the share does not apply to emergency calls of other
+    /// sources. If the last lists are recent, they stay the same. Publishes new lists in
+    /// `counters`. The gate counts the messages of the sources only while `ladder` is alert:
+    /// messages are dropped, or will probably be dropped soon.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -211,7 +216,7 @@ impl SourcePolicy {
         counters.heavy.publish(!heavy.is_empty(), || heavy.to_vec());
     }
 
-    /// Tells the other shards which banned sources have shown in this shard that they receive
+    /// Tells the other shards which banned sources have proved to this shard that they receive
     /// messages.
     fn compare(&mut self, now: Timestamp) {
         let Some(proofs) = &self.proofs else { return };
@@ -227,7 +232,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the ban of the sender of a message.
+    /// Returns the ban that applies to the sender of a message, if there is one.
     #[inline]
     pub(crate) fn ban_of(
         &mut self,
@@ -256,7 +261,8 @@ impl SourcePolicy {
         (!is_known).then_some(Ban { is_proven, ..ban })
     }
 
-    /// Records that the sender of a message receives messages.
+    /// Records that the source at `address` receives the messages that are sent to it, so `address`
+    /// is not forged.
     pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
         let Some(proofs) = &mut self.proofs else { return };
         let source = source_of(address);
@@ -270,7 +276,7 @@ impl SourcePolicy {
         self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
     }
 
-    /// Handles a message that requests new work, is malformed, or falsely claims to belong to a
+    /// Counts a message that requests new work, is malformed, or falsely claims to belong to a
     /// call. Returns whether its sender is banned because of this message.
     pub(crate) fn on_message(
         &mut self,
@@ -298,9 +304,9 @@ impl SourcePolicy {
         )
     }
 
-    /// Handles a dropped message of a banned source. If the source now sends at least twice the
-    /// rate of the ban, the ban gets the new rate and lasts at least for the configured time from
-    /// now.
+    /// Counts a dropped message of a banned source. If the source now sends at least twice the rate
+    /// for which it was banned, the ban gets the new rate and lasts at least for the configured
+    /// time from now.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -319,14 +325,14 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source. The gate uses the weight only if shares are fair.
+    /// Returns the configured weight of a source, or 1 if none is configured.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
-    /// Returns the weight of the sender of a message in fair shares. A back end or a trusted source
-    /// is known to the operator and stands for many users, so a few strangers must not displace it.
-    /// If the operator has configured any weight, only configured weights count.
+    /// Returns the weight of the sender of a message in fair shares. If the operator has configured
+    /// no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`]. It is known to the
+    /// operator and stands for many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
@@ -338,7 +344,8 @@ impl SourcePolicy {
         })
     }
 
-    /// Returns the source of a request, and its priority claim. Only an INVITE can claim priority.
+    /// Returns the sender of a request as the gate sees it, and the priority claim of the request.
+    /// Only an INVITE can claim priority.
     pub(crate) fn sender(
         &self,
         received: &Received,
@@ -392,7 +399,8 @@ impl SourcePolicy {
         self.excess.is_some()
     }
 
-    /// Returns whether only an operator may ban a source.
+    /// Returns whether the policy never bans the sender of a message: a back end, or a source in a
+    /// network that is configured as never banned. Only an operator may ban such a sender.
     fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
         let address = flow.remote.ip().to_canonical();
         matches!(addresses.origin(flow), Origin::Backend(_))
@@ -405,9 +413,9 @@ impl SourcePolicy {
     }
 }
 
-/// Lists the networks of these floods in `unspared`, and leaves out the last ones if there are too
-/// many. Networks that are already listed keep their places: the measured rates vary, and the kernel
-/// gets a new program for each change.
+/// Writes the networks of these floods into `unspared`, and leaves out the last ones if there are
+/// too many. Networks that `unspared` already contains keep their places: the order of `floods`
+/// changes with the measured rates, and the kernel gets a new program for each change of `unspared`.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
     let of = |flood: &HeavySource| network(network_of(flood.source));
     unspared.retain(|network| floods.iter().any(|flood| of(flood) == *network));
@@ -422,7 +430,7 @@ fn network(net: IpNet) -> Network {
     Network { address: net.addr(), prefix: net.prefix_len() }
 }
 
-/// Returns the weight of a source: the number of sources that it counts as.
+/// Returns the weight of a source: the number of sources that it counts as, 1 by default.
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     find_weight(weights, address.to_canonical()).unwrap_or(1)
 }
@@ -448,7 +456,8 @@ mod tests {
         Ban { source, until, cause, rate: 500, is_proven: false }
     }
 
-    /// Otherwise two floods of about the same rate would change the kernel's program every 100 ms.
+    /// If the order changed, two floods of about the same rate would change the kernel's program
+    /// every 100 ms.
     #[test]
     fn the_networks_of_emergency_floods_keep_their_places() {
         let mut unspared = Vec::new();
@@ -480,7 +489,8 @@ mod tests {
         }
     }
 
-    /// A reading is taken every 2 ms, and a list may have a thousand bans.
+    /// The load is read every 2 ms, and searching a list of a thousand bans each time would take
+    /// too long.
     #[test]
     fn the_bans_are_searched_only_after_a_change_or_100_ms() {
         let bans = BanList::new(4);

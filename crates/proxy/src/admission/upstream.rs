@@ -1,5 +1,5 @@
 //! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
-//! how much each may send, and the values that each is told.
+//! how much each may send, and the feedback values for each.
 //!
 //! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
 //! back end, a trusted source or in a configured network. Each response to its address, also a
@@ -42,8 +42,8 @@ pub(crate) struct UpstreamPeers {
 }
 
 impl UpstreamPeers {
-    /// Creates the table of the shard with the number `element`. The clock of the shard started at
-    /// the Unix time `start`.
+    /// Creates the table of peers for the shard with the number `element`. The clock of the shard
+    /// started at the Unix time `start`.
     pub(crate) fn new(
         settings: &FeedbackSettings,
         start: Duration,
@@ -64,13 +64,14 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
-    /// Returns whether the sender of a message may be asked to hold requests back at this time.
+    /// Returns whether overload feedback may now ask the sender of a message to send fewer
+    /// requests.
     #[inline]
     pub(crate) fn may_restrict(&self, snapshot: &Snapshot, flow: &Flow) -> bool {
         self.is_active() && self.upstreams.is_overloaded() && self.may_take_part(snapshot, flow)
     }
 
-    /// Counts a request in a session that does not exist.
+    /// Counts a request that claims to belong to a session, although no such session exists.
     pub(crate) fn on_stray(&mut self, now: Timestamp, received: &Received, snapshot: &Snapshot) {
         if self.may_restrict(snapshot, &received.flow)
             && let Some(via) = top_via(&received.bytes)
@@ -80,8 +81,8 @@ impl UpstreamPeers {
         }
     }
 
-    /// Judges a request before the gate does. The request must not be a repetition. The `weight` of
-    /// its sender matters only if fairness is weighted.
+    /// Decides on a request before the gate does. The request must not be a retransmission. The
+    /// `weight` of its sender matters only if fairness is weighted.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -137,8 +138,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the algorithms that a peer offers and we accept, and the original load that the peer
-    /// states, in requests per second.
+    /// Returns the overload control algorithms that a peer offers and we accept, and the load
+    /// before any reduction that the peer states, in requests per second.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =
@@ -205,8 +206,8 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
-    /// Updates the values for the peers, and forgets peers that no longer take part, if the next
-    /// measurement is due. Returns whether it was due.
+    /// If a measurement of the peers is due, updates the feedback values for the peers, and forgets
+    /// peers that no longer take part. Returns whether a measurement was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return false;
@@ -221,7 +222,7 @@ impl UpstreamPeers {
         true
     }
 
-    /// Returns when the next measurement of the peers is due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.upstreams.poll_timeout()
     }
@@ -243,8 +244,9 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A
-/// peer with many IPv6 addresses cannot choose an address that has the key of another peer.
+/// Returns the key of a peer in the table of peers. The key differs from those of all other peers
+/// and of all sources. A peer with many IPv6 addresses cannot choose an address that has the key of
+/// another peer.
 fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
     let port = address.port();
     let key = match address.ip() {

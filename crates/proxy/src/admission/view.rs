@@ -1,4 +1,5 @@
-//! The view of a shard that classification uses. It shows whether a message belongs to known work.
+//! Read access of admission to the state of a shard, which shows whether a message belongs to a
+//! known call or transaction.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};
 use tidegate_transaction::{Key, identity_of_branch};
@@ -33,11 +34,12 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether a message that came on a stream is an INVITE or a REGISTER in the share to
-    /// be dropped. The kernel cannot drop single messages of a stream, so they are dropped after
-    /// they were read. No copy of a dropped request follows on a stream (RFC 3261 §17.1.1.2 and
-    /// §17.1.2.2), so INVITEs within a call are spared. A To-tag alone does not show that there is
-    /// a call, because anybody can write one.
+    /// Returns whether to drop a message that came on a stream, because it is an INVITE or a
+    /// REGISTER and the share of drops ([`Shedding::share`]) applies to it. The kernel cannot drop
+    /// single messages of a stream, so the proxy drops them after it has read them. A client does
+    /// not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a verified call
+    /// are not dropped. A To-tag alone does not show that there is a call, because anybody can
+    /// write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let transport = received.flow.transport;
         let is_subject = transport != Transport::Udp && received.handoffs == 0;
@@ -48,7 +50,8 @@ impl View<'_> {
                 .is_ok_and(|scan| scan.to_tag.is_none() || !self.verifies(now, received))
     }
 
-    /// Returns the hashes of a scanned request.
+    /// Returns the keyed hashes by which tables find the transaction and the call of a scanned
+    /// request.
     pub(crate) fn hashes(&self, method: Method, scan: &Scan<'_>) -> RequestHashes {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
         let branch = scan.branch.unwrap_or_default();
@@ -58,8 +61,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a scanned request with these hashes belongs to a call or transaction of
-    /// ours, or to a parked request.
+    /// Returns whether a scanned request with these hashes belongs to a call or transaction of this
+    /// proxy, or repeats a request that waits for an answer from the DNS or a store.
     pub(crate) fn knows(
         &self,
         now: Timestamp,
@@ -105,10 +108,11 @@ impl View<'_> {
         }
     }
 
-    /// Returns the fingerprint of a scanned request with these hashes. Only its retransmissions share
-    /// it, and a CANCEL shares it with its INVITE. A client may use one branch for all its requests,
-    /// so the fingerprint covers more than the branch. If the branch does not identify a transaction
-    /// (RFC 3261 §17.2.3), the fingerprint covers the whole topmost Via and the tags instead.
+    /// Returns the fingerprint of a scanned request with these hashes: a keyed hash that only its
+    /// retransmissions share. A CANCEL has the fingerprint of its INVITE. A client may use one
+    /// branch for all its requests, so the fingerprint covers more than the branch. If the branch
+    /// does not identify a transaction (RFC 3261 §17.2.3), the fingerprint covers the whole topmost
+    /// Via and the tags instead.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, hashes: &RequestHashes, bytes: &[u8]) -> u64 {
         let number = scan.cseq.to_be_bytes();
         let ScanStart::Request { uri, .. } = scan.start else { return 0 };
@@ -126,7 +130,7 @@ impl View<'_> {
         hash(&[scan.via, &call, &number, name, uri, from, to])
     }
 
-    /// Returns the fingerprint of a request, or `None` if it is malformed.
+    /// Returns the [fingerprint](Self::fingerprint) of a request, or `None` if it is malformed.
     pub(crate) fn fingerprint_of(&self, bytes: &[u8]) -> Option<u64> {
         let scan = scan(bytes).ok()?;
         let ScanStart::Request { method, .. } = scan.start else { return None };
@@ -139,7 +143,7 @@ impl View<'_> {
         challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
     }
 
-    /// Returns whether the request has been served to which a CANCEL with these hashes refers.
+    /// Returns whether the request has been served that a CANCEL with these hashes is to cancel.
     pub(crate) fn has_served(&self, now: Timestamp, cancel: &RequestHashes) -> bool {
         let RequestHashes { identity, call: fingerprint } = *cancel;
         match identity {
@@ -153,7 +157,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a message belongs to existing work.
+    /// Returns whether a message belongs to a known call or transaction.
     pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
         match glance(&received.bytes) {
             Ok(ScanStart::Response { .. }) => self.verifies_response(received),
@@ -179,9 +183,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a response is verified. A proxy accepts a response only with its own Via on
-    /// top (RFC 3261 §18.1.2), and forwards it by the Via below (§16.11). The keyed values in the
-    /// branch of the topmost Via prove that we wrote this Via.
+    /// Returns whether a response answers a request that this proxy has sent. A proxy accepts a
+    /// response only with its own Via on top (RFC 3261 §18.1.2), and forwards it by the Via below
+    /// (§16.11). The keyed values in the branch of the topmost Via prove that we wrote this Via.
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();

@@ -9,11 +9,10 @@ use crate::message::request::RequestHashes;
 /// The queue classes, in the order in which they are served. The three classes of new work without
 /// priority take turns.
 ///
-/// Several classes share one queue if their mutual order matters: a 200 must not overtake its 180,
-/// nor a BYE its ACK.
+/// Several kinds of messages ([`Class`]) share one queue class if they must stay in order: a 200
+/// must not overtake its 180, nor a BYE its ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueClass {
-    /// Responses.
     Responses,
     /// Requests that belong to a call.
     InProgress,
@@ -21,11 +20,10 @@ pub(crate) enum QueueClass {
     Priority,
     /// New INVITEs, each with its CANCEL.
     Invites,
-    /// Registrations.
     Registrations,
     /// Other new requests.
     Others,
-    /// Messages that claim to belong to a call or transaction but belong to none.
+    /// Messages that claim to belong to a call or transaction, although the proxy found none.
     Unverified,
 }
 
@@ -40,7 +38,7 @@ impl QueueClass {
         Self::Unverified,
     ];
 
-    /// Index of the first queue of new work without priority. The queues of this work take turns.
+    /// Index of the first class of new work without priority. The classes of such work take turns.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
@@ -55,15 +53,14 @@ impl QueueClass {
     }
 }
 
-/// A classified message that waits.
+/// A classified message that waits in a queue.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Ticket of the gate, if the message requests new work.
+    /// Ticket that the gate has issued, if the message requests new work.
     pub(crate) ticket: Option<Ticket>,
-    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
+    /// Keyed hash of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Queue in which the message waits.
     pub(crate) queue_class: QueueClass,
     /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,

@@ -2,8 +2,8 @@
 //! requests may exclude.
 //!
 //! Evidence from requests needs no extra messages, but each failure costs a caller's request. A
-//! probe detects a dead back end before a caller does, and also detects its return. The state
-//! itself is [`tidegate_balance::State`].
+//! probe detects a dead back end before a caller does, and also detects its return. The state of a
+//! back end is [`tidegate_balance::State`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -45,7 +45,8 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
 }
 
 /// Records that a new request goes to a back end. Returns the caller and the callee of the request,
-/// if the back end is watched.
+/// or `None` if they are not recorded, because no back end of the pool has recently rejected a
+/// request.
 pub(crate) fn record_given(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -62,8 +63,9 @@ pub(crate) fn record_given(
     Some(parties)
 }
 
-/// Limits the exclusions after evidence against `backend_ref`: if too many back ends of a pool are
-/// excluded because of requests, gives some of them new calls again.
+/// Limits how many back ends are excluded from new calls, after requests have given a reason to
+/// exclude `backend_ref`. If too many back ends of a pool are excluded because of requests, some of
+/// them get new calls again.
 pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: BackendRef) {
     let backend = snapshot.backend(backend_ref);
     if !backend.is_clear(now) {

@@ -31,13 +31,13 @@ use subject::{Learned, Subject};
 /// hour even if the TTL is several days.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// Pause after the first failure. Each further failure doubles it.
+/// Pause after the first failed query for a name. Each further failure doubles the pause.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of doublings: to 32 s.
+/// Maximum number of times that the pause is doubled: up to 32 s.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// Maximum time to wait for an answer.
+/// Maximum time to wait for the answer to a query.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Maximum number of pending queries. Further queries wait.
@@ -45,7 +45,8 @@ const ASKED_MAX: usize = 64;
 
 /// The host names of back ends, and the domains, that a shard resolves.
 pub(crate) struct Names {
-    /// Type of the records that hold addresses of the family of the first listener.
+    /// Type of the address records to query: A or AAAA, as the address of the first listener is
+    /// IPv4 or IPv6.
     record: RecordType,
     entries: Vec<Entry>,
     /// True if this shard sends queries.
@@ -66,20 +67,20 @@ pub(crate) struct Names {
 struct Entry {
     subject: Subject,
     state: State,
-    /// Number of failed queries since the last success.
+    /// Number of failed queries for this name since the last successful one.
     failures: u32,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// The next query is due at this time.
+    /// No query is pending. The next one is due at this time.
     Due(Timestamp),
-    /// This query is pending, and overdue at this time.
+    /// The query with this id is pending. If there is no answer by this time, it is given up.
     Asked(QueryId, Timestamp),
 }
 
 impl Names {
-    /// Collects the names in these settings.
+    /// Collects the names to resolve from these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut names = Self {
             record: settings
@@ -173,7 +174,8 @@ impl Names {
         self.ask(now);
     }
 
-    /// Stops sending queries. The addresses for existing calls are known.
+    /// Stops sending queries, because no new calls will come. The addresses for existing calls are
+    /// known.
     pub(crate) fn on_drain(&mut self) {
         self.asks = false;
         self.next = None;
@@ -196,7 +198,8 @@ impl Names {
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
 
-    /// Sends due queries, as far as their limit allows, and sets the time of the next one.
+    /// Sends due queries while fewer than [`ASKED_MAX`] are pending, and sets the time of the next
+    /// query.
     fn ask(&mut self, now: Timestamp) {
         if !self.asks {
             return;

@@ -33,7 +33,7 @@ fn found(addresses: &[u8], ttl_s: u64) -> QueryAnswer {
     QueryAnswer::Addresses(addresses, Duration::from_secs(ttl_s))
 }
 
-/// Returns the queries sent at a given time, by host.
+/// Returns the id and the host name of each query that is sent at `now`.
 fn asked(names: &mut Names, now: Timestamp) -> Vec<(QueryId, String)> {
     names.handle_timeout(now);
     let hosts = std::iter::from_fn(|| names.poll_query()).map(|Query { id, question }| {

@@ -4,8 +4,8 @@
 //! back end. A hash of the back end's address selects the shard that probes it for all shards. All
 //! shards see the result.
 //!
-//! A suspect back end is probed at once by the shard that suspects it, even in pools without
-//! probes. `failure` and `transaction::teach` decide when.
+//! A back end that becomes suspect is probed at once by the shard that suspects it, even in pools
+//! without probes. `failure` and `transaction::teach` decide when a back end becomes suspect.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Probes of a shard and their schedule.
 pub(crate) struct Probes {
-    /// All configured back ends, in the order of their slots.
+    /// All configured back ends, ordered by [`BackendRef`].
     targets: Vec<Probed>,
     /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
@@ -59,7 +59,8 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe, or `NEVER` if this shard does not probe it regularly.
+    /// Time of the next regular probe of the back end, or `NEVER` if this shard does not probe it
+    /// regularly.
     next: Timestamp,
     /// Time of the valid entry of this target in [`Probes::due`], or `NEVER` if there is none.
     armed: Timestamp,
@@ -73,7 +74,6 @@ struct Question {
     /// Time since which the back end is suspect. A later response of the back end clears the
     /// suspicion.
     since: Timestamp,
-    /// Time at which the probe is due.
     due: Timestamp,
 }
 
@@ -84,8 +84,8 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// True if this is a regular probe. The status of its response counts, while any response to
-    /// an immediate probe shows that the back end is alive.
+    /// True if this is a regular probe, so that the status of the response decides whether the
+    /// probe has succeeded. Any response to an immediate probe shows that the back end is alive.
     is_regular: bool,
     /// The time since which the back end is suspect, if this is an immediate probe or a regular
     /// probe that replaces one.
@@ -173,12 +173,13 @@ impl Probes {
         self.arm(place);
     }
 
-    /// Returns the time of the next due action.
+    /// Returns when [`fire`](Self::fire) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.due.next()
     }
 
-    /// Returns the index of a target with a due action.
+    /// Returns the index of a target that has something due: a probe, a retransmission or the end
+    /// of a probe.
     fn next_due(&mut self, now: Timestamp) -> Option<usize> {
         while let Some((at, place)) = self.due.pop(now) {
             let target = &mut self.targets[place as usize];
@@ -267,7 +268,8 @@ impl Probes {
         Ok(ProbeAnswer::Taken)
     }
 
-    /// Handles a delivery failure of a probe: if the probe is pending, it has failed.
+    /// Handles the report that a probe could not be delivered. If the probe is still pending, it
+    /// has failed.
     pub(crate) fn on_unreachable(
         &mut self,
         now: Timestamp,
@@ -311,7 +313,7 @@ impl Probes {
         }
     }
 
-    /// Sends the due probe of a target, if there is one.
+    /// Sends the probe of a target, if one is due.
     // RFC 7339 §5.9: "The SIP client SHOULD periodically probe if the downstream server is alive
     // using any mechanism at its disposal."
     fn start_probe(
@@ -441,14 +443,15 @@ pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>>
     each_once(snapshot).filter(is_probed).map(|(_, backend)| backend)
 }
 
-/// Returns the timers of the probes of a back end.
+/// Returns the transaction timers for the probes of a back end.
 fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
-/// Reports the result of a probe to the back end. `answer` is the status of the final response, or
-/// `None` if there was none. A back end that is down gets no new calls, as RFC 7339 §5.9 asks "in
-/// the event of repeated timeouts or fatal transport errors". Requests of its calls still go to it.
+/// Records the result of a probe in the health of the back end. `answer` is the status of the final
+/// response, or `None` if there was none. A back end that is down gets no new calls, as RFC 7339
+/// §5.9 asks "in the event of repeated timeouts or fatal transport errors". Requests within
+/// existing calls still go to it.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,

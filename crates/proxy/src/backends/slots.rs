@@ -14,7 +14,7 @@ use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index that stands for the whole pool instead of a back end.
+/// Index of a back end that refers to the pool as a whole instead.
 pub(crate) const ANY: u16 = u16::MAX;
 
 /// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are
@@ -33,10 +33,10 @@ pub(crate) fn have_slots<'a>(
         && new.map(|(name, backends)| before(name) + backends).all(|slots| slots <= SLOTS_MAX)
 }
 
-/// Pools in their slots.
+/// A list of pools in which the index of each pool is its slot.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Slot of each new pool, in the order of the new pools.
+    /// The slot of each new pool, in the order in which the new pools were given.
     pub(crate) places: Vec<u16>,
 }
 
@@ -119,15 +119,16 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns a pool for the slot of a removed one. Its domains are no longer resolved, and its
-/// networks have no rights. It has no backup pool, because another pool may take that slot.
+/// Returns a copy of a removed pool that keeps its slot. The domains of the copy are not resolved,
+/// its networks have no rights, and it has no backup pool, because another pool may take the slot
+/// of the backup.
 fn removed_pool(settings: PoolSettings) -> PoolSettings {
     let backends = settings.pool.backends().iter().map(removed).collect();
     let pool = Pool::of(settings.pool.name(), backends);
     PoolSettings { pool, sources: Vec::new(), backup: None, ..settings }
 }
 
-/// Returns the back end for the slot of one that was removed from the pool.
+/// Returns the back end that keeps the slot of a back end that was removed from the pool.
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),
@@ -136,7 +137,8 @@ fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     }
 }
 
-/// Returns the index of each key. For equal keys, returns the index of the first.
+/// Returns a map from each key to its index among `keys`. If keys are equal, the index is that of
+/// the first.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {

@@ -20,9 +20,9 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Returns the rejection of a request that no back end of `pool` or of its backups may get. `from`
-/// is the back end that sent the request, if it is one of these. The Warning then says why the
-/// others are unavailable.
+/// Returns the rejection of a request for which no back end of `pool` or of its backup pools is
+/// available. If one of these back ends has sent the request, it is `from`. The Warning then says
+/// why the other back ends are unavailable.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,

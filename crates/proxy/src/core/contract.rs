@@ -195,7 +195,8 @@ impl Core for Proxy {
 }
 
 impl Proxy {
-    /// Applies and publishes the decisions of the ladder.
+    /// Applies and publishes the choice of the ladder between a 503, a padded 503 and a drop by the
+    /// kernel.
     fn apply_ladder(&mut self, now: Timestamp) {
         let Self { ingress, kernel_shed: Some(kernel_shed), shedding, counters, .. } = self else {
             return;

@@ -36,16 +36,16 @@ use rate::Rates;
 use transaction::TRANSACTION_MAX;
 pub(crate) use transaction::{Answer, Evidence, Transaction};
 
-/// Maximum number of entries handled by one `handle_timeout`, so that many simultaneous ends do not
-/// delay waiting packets.
+/// Maximum number of entries handled by one `handle_timeout`, so that many calls that end at the
+/// same time do not delay waiting packets.
 const EXPIRE_MAX: usize = 256;
 
 /// Maximum number of entries with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new Call-ID for
 /// each call, but a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
-/// Reference to an entry. It is valid as long as the entry exists. A later entry in the same slot
-/// has another generation.
+/// Reference to an entry of the call table. It is valid as long as the entry exists. A later entry
+/// in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallRef {
     pub(crate) slot: u32,
@@ -69,7 +69,7 @@ impl From<SlotRef> for CallRef {
     }
 }
 
-/// A call in the table, with its links in the list of finished calls.
+/// A call in the table, with its place in the list of finished calls.
 struct Entry {
     call: Call,
     /// Neighbours of the entry in the expired table, if the call is over.
@@ -91,7 +91,7 @@ impl Hashed for Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Calls of a shard.
+/// The call table of a shard.
 pub(crate) struct Calls {
     entries: SlotTable<Entry>,
     timers: Timers<CallRef>,
@@ -126,12 +126,11 @@ impl Calls {
         }
     }
 
-    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns the number of entries that are over and kept for retransmissions.
+    /// Returns the number of finished calls whose entries are kept for retransmissions.
     pub(crate) fn over(&self) -> usize {
         self.expired.len()
     }
@@ -153,7 +152,7 @@ impl Calls {
         self.evicted
     }
 
-    /// Returns the back end of each entry.
+    /// Returns the back end of each call in the table.
     pub(crate) fn backend_refs(&self) -> impl Iterator<Item = BackendRef> {
         self.entries.values().map(|entry| entry.call.backend_ref)
     }
@@ -179,7 +178,7 @@ impl Calls {
         self.entries.find(fingerprint as u64, same).map(CallRef::from)
     }
 
-    /// Returns the entry, if it still exists.
+    /// Returns the call, if the table still has it.
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
@@ -219,11 +218,11 @@ impl Calls {
         Ok(reference.into())
     }
 
-    /// Moves the call, with its transaction of this identity, to another back end, because the
-    /// first back end does not serve it. The call is no longer counted at the first back end, but
-    /// its other transactions still are. Returns `false` if the call stays, because it is already
-    /// at `backend_ref`, or because it is established and the request only has the same Call-ID.
-    /// Also returns `false` if the entry no longer exists.
+    /// Moves the call to another back end, together with its transaction of this identity, because
+    /// the first back end does not serve it. The call is no longer counted at the first back end,
+    /// but its other transactions still are. Returns `false` if the call stays where it is: it is
+    /// already at `backend_ref`, it is established (the request only has the same Call-ID), or its
+    /// entry no longer exists.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,
@@ -234,12 +233,12 @@ impl Calls {
     }
 
     /// Returns whether the call is counted at its back end because of an INVITE with another
-    /// identity.
+    /// identity than `identity`.
     pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
     }
 
-    /// Sets the tier in which the call is served from now on.
+    /// Sets the tier in which the call is served from now on: with or without transactions.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
     }
@@ -265,7 +264,7 @@ impl Calls {
         }
     }
 
-    /// Returns the number of calls that are not over.
+    /// Returns the number of calls that are not finished.
     fn active(&self) -> usize {
         self.len() - self.expired.len()
     }
@@ -282,8 +281,8 @@ impl Calls {
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
     }
 
-    /// Records the source of the request with which a call begins: its caller, and the share of the
-    /// table in which the call counts until it is over.
+    /// Records the caller, and the share of the table in which the call counts until it is
+    /// finished. Both come from the source of the request that begins the call.
     pub(crate) fn set_source(&mut self, call: CallRef, caller: u64, share: Option<Bucket>) {
         let Some(Entry { call: entry, links }) = self.entries.get_mut(call.into()) else { return };
         entry.caller = caller;
@@ -311,12 +310,13 @@ impl Calls {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
 
-    /// Returns whether this transaction was seen before, whether it is open or over.
+    /// Returns whether this transaction was seen before, whether it still waits for its final
+    /// response or not.
     pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
 
-    /// Returns whether this transaction has had its final response.
+    /// Returns whether this transaction got its final response.
     pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
@@ -341,8 +341,8 @@ impl Calls {
         self.get(call)?.begun_at(transaction)
     }
 
-    /// Returns whether a transaction waits for its final response and its time is not over, so that
-    /// a server transaction for it would still exist.
+    /// Returns whether a transaction waits for its final response and has not timed out, so that
+    /// its server transaction would still exist.
     pub(crate) fn is_pending(
         &self,
         now: Timestamp,
@@ -358,12 +358,12 @@ impl Calls {
         self.get(call)?.sent_at(transaction)
     }
 
-    /// Records the caller and callee of a transaction.
+    /// Records the caller and callee of a transaction, for the evidence that its back end is
+    /// overloaded.
     pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
         self.change(call, |entry| entry.set_parties(of, parties));
     }
 
-    /// Returns the caller and callee of a transaction, if known.
     pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
         self.get(call)?.parties(transaction)
     }
@@ -407,8 +407,8 @@ impl Calls {
         });
     }
 
-    /// Records a request from the call's back end. It adds no load there, but it prolongs the call,
-    /// and a BYE ends it.
+    /// Records a request that the call's back end has sent. The request adds no load there, but it
+    /// prolongs the call, and a BYE ends the call.
     pub(crate) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
@@ -476,13 +476,13 @@ impl Calls {
         }
     }
 
-    /// Returns the entry, for changes that do not affect counts.
+    /// Returns the entry, for changes that do not affect the counts of the table.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
-    /// Changes an entry, if it still exists, and updates the counts and the expired table
-    /// accordingly.
+    /// Changes a call, if the table still has it, and updates the counts of the table and the list
+    /// of finished calls accordingly.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let Entry { call: entry, links } = self.entries.get_mut(call.into())?;
         let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));

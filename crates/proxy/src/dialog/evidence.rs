@@ -17,7 +17,8 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The call that the request belongs to, or that it may begin again.
+    /// The call that the request belongs to or may begin again, or whose back end gets the request
+    /// because of the Call-ID.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
@@ -31,19 +32,20 @@ pub(crate) struct Known {
     pub(crate) is_stray: bool,
 }
 
-/// Returns the hash of the dialog with these tags. It is the same from both ends, and never 0.
+/// Returns the hash of the dialog with these two tags, in either order. The hash is never 0.
 pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     let tags = if one <= other { [one, other] } else { [other, one] };
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// Returns the hash of the parts that all copies of an INVITE have in common. It is never 0.
+/// Returns the hash of the parts that all copies of an INVITE have in common. The hash is never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }
 
 impl Calls {
-    /// Looks a request up in the call table. `from_backend` is true if a back end sent it.
+    /// Looks a request up in the call table. `from_backend` is true if a back end has sent the
+    /// request.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;
@@ -142,7 +144,7 @@ impl Calls {
         Some(self.find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
     }
 
-    /// Reads a response for the call table.
+    /// Returns the facts of a response that the call table uses.
     pub(crate) fn read_answer(
         &self,
         keys: &Keys,

@@ -6,10 +6,10 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Marks a byte that is not in the alphabet. Values of valid bytes do not have this bit.
+/// The value of a byte that is not in the alphabet. Values of valid bytes do not have this bit.
 const NONE: u32 = 1 << 31;
 
-/// The value of each character at each position in a group of four.
+/// The bits of each character at each of the four positions in a group.
 static VALUES: [[u32; 256]; 4] = {
     let mut values = [[NONE; 256]; 4];
     let mut i = 0;
@@ -53,8 +53,8 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
 /// the text is invalid or too long.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
-/// zero are added (on the right) to form an integral number of 6-bit groups." Other bits would give
-/// the same bytes a second text.
+/// zero are added (on the right) to form an integral number of 6-bit groups." A text whose added
+/// bits are not zero is invalid, because each sequence of bytes must have only one text.
 pub(crate) fn decode(text: &[u8], bytes: &mut [u8]) -> Option<usize> {
     let length = text.len() * 6 / 8;
     let (places, last) = bytes.get_mut(..length)?.as_chunks_mut::<3>();

@@ -17,8 +17,8 @@ pub const CONTACTS_MAX: usize = 8;
 
 /// A reason why the targets of a request are not known now.
 pub(crate) enum Unknown {
-    /// The request waits until this ticket may continue. If the request cannot wait, it is
-    /// rejected.
+    /// The request waits for the answer to the query of this ticket. If the request cannot wait, it
+    /// is rejected.
     Pending(Ticket, Rejection),
     /// The targets will not become known, and the request is rejected.
     Rejected(Rejection),
@@ -27,8 +27,8 @@ pub(crate) enum Unknown {
 /// Finds the targets of a request to the user with this address of record: the targets of the first
 /// contact, then the targets of the next.
 ///
-/// As for a name, the request waits only for the answers that decide on the first target. If the
-/// name of a later contact is not known yet, it is queried, and the contact is left out.
+/// The request waits only for the DNS answers that decide on the first target. If the name of a
+/// later contact is not known yet, the name is queried, and the contact is left out.
 pub(crate) fn reach(
     now: Timestamp,
     lookups: &mut Lookups,
@@ -92,7 +92,7 @@ fn contacts_of(value: &[u8]) -> impl Iterator<Item = Uri<'_>> {
     uris().enumerate().filter(is_new).map(|(_, uri)| uri)
 }
 
-/// Returns the URI of a contact.
+/// Returns the URI in a line of a value, or `None` if the line is not a contact.
 fn uri_of(line: &[u8]) -> Option<Uri<'_>> {
     NameAddr::parse(line)?.parse_uri().ok()
 }

@@ -24,12 +24,12 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 use crate::settings::sources::Excess;
 
-/// An arriving message, as far as it was read.
+/// An arriving message, with the facts that were read from it.
 struct Arrival<'a> {
     now: Timestamp,
     received: &'a Received,
     reading: &'a Reading,
-    /// The positions of the lines that a rejection copies, if they were requested.
+    /// The positions of the lines that a rejection of the message copies, if they were recorded.
     outline: Option<&'a Outline<'a>>,
     view: View<'a>,
 }
@@ -37,30 +37,31 @@ struct Arrival<'a> {
 /// A reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// The message requires a priority that is unknown. The reply is built from the whole message,
-    /// so the message is kept.
+    /// The message requires a resource priority that the proxy does not know. The reply is built
+    /// from the whole message, so the message is kept.
     NotUnderstood,
     Because(RefusalCause),
 }
 
-/// A reason why a message is not admitted, except an unknown priority.
+/// A reason why a message is not admitted, except an unknown resource priority.
 #[derive(Clone, Copy)]
 enum RefusalCause {
     /// The source of the message is banned.
     Banned,
-    /// The message repeats a message on which a decision is remembered.
+    /// The message repeats a request on which the gate remembers its decision. It is dropped.
     Absorbed,
-    /// The source exceeds a limit, and gets no response.
+    /// The source exceeds a configured limit, and gets no response.
     Excess,
-    /// The gate rejects new work.
+    /// The gate rejects the request for new work, for this reason.
     Refused(Reason),
-    /// The law sheds a message of existing work.
+    /// The law also sheds messages of existing calls, and this is one.
     Shed,
 }
 
 impl Ingress {
-    /// Reads a message, decides on it if it is new work, and passes it to `push` to be queued.
-    /// `has_room` returns whether the queue for a class can take new work.
+    /// Reads a message and decides on it if it requests new work. Passes it to `push`, which queues
+    /// it, unless it is not admitted. `has_room` returns whether the queue for a class can take new
+    /// work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
@@ -147,8 +148,8 @@ impl Ingress {
         decided(decision)
     }
 
-    /// Records a request that belongs to existing work, if any peer takes part in overload
-    /// feedback.
+    /// Counts a request of an existing call or transaction for its sender, if any peer takes part
+    /// in overload feedback.
     #[inline(always)]
     fn record_for_peer(
         &mut self,
@@ -163,13 +164,16 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a BYE of a peer that may be told a rate belongs to no call. The requests in
-    /// calls raise this rate, because the peer does not hold them back. So a BYE that raises it must
-    /// belong to a call. Any number of BYEs may belong to one call, up to the limit for a call. An
-    /// ACK and a CANCEL are not verified: their call may have failed and have been forgotten. Any
-    /// other request that belongs to no call is new work.
+    /// Returns whether a message is a BYE that belongs to no call, sent by a peer whose rate
+    /// overload feedback may limit.
     ///
-    /// Returns `false` without an overload, because no rate is told.
+    /// A peer does not hold back requests within calls, so each of them raises the rate that it is
+    /// allowed. A BYE must not raise the rate unless it belongs to a call. Any number of BYEs may
+    /// belong to one call, up to the limit for a call. An ACK and a CANCEL are not verified: their
+    /// call may have failed and have been forgotten. Any other request that belongs to no call is
+    /// new work.
+    ///
+    /// Returns `false` without an overload, because then no rate is limited.
     #[inline(always)]
     fn is_sham(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
@@ -179,7 +183,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Admits a message that belongs to existing work, unless the law sheds such messages too.
+    /// Admits a message of an existing call or transaction, unless the law sheds such messages too.
     #[inline(always)]
     fn admit_ongoing(&mut self, now: Timestamp, class: Class) -> Result<(), Unadmitted> {
         let is_admitted =
@@ -187,7 +191,8 @@ impl Ingress {
         if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
-    /// Admits new work. `has_room` returns whether its queue can take it.
+    /// Decides on a request for new work. Returns its ticket if it is admitted. `has_room` returns
+    /// whether the queue of a class can take new work.
     #[inline(always)]
     fn admit_new(
         &mut self,
@@ -241,7 +246,8 @@ impl Ingress {
         }
     }
 
-    /// Returns whether new work answers a challenge of a back end. Each challenge is answered once.
+    /// Returns whether a new request answers a challenge (401 or 407) of a back end. Records the
+    /// answer, because each challenge may be answered only once.
     fn answers_challenge(&mut self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, .. } = *arrival;
         let Some(challenge) = reading.challenge else { return false };
@@ -250,10 +256,10 @@ impl Ingress {
             && self.challenges.on_answer(now, challenge)
     }
 
-    /// Applies the share that overload feedback grants to the peer. The work must be new, and must
-    /// not be a retransmission. Returns true if the peer has not used up its share. The law's share
-    /// is then not applied again ([`Sender::restricted`]). Returns false if feedback does not
-    /// decide about this work.
+    /// Applies the share of requests that overload feedback grants to the sender of a new request.
+    /// The request must not be a retransmission. Returns true if the sender has not used up its
+    /// share. The law's share is then not applied again ([`Sender::restricted`]). Returns false if
+    /// feedback does not decide about this request.
     ///
     /// # Errors
     /// Returns [`Reason::PeerShare`] if the peer takes no part in feedback or does not obey it, and
@@ -290,7 +296,7 @@ impl Ingress {
         }
     }
 
-    /// Decides how to dispose of a message that is not admitted.
+    /// Rejects or drops a message that is not admitted, for `cause`.
     #[inline(always)]
     fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RefusalCause) -> Decision {
         let Arrival { now, received, reading, outline, view } = *arrival;
@@ -312,9 +318,9 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// Checks this only during a flood of such messages, and only if messages are queued by class.
-    /// Otherwise returns `false`.
+    /// Returns whether a message that claims to belong to a call or transaction was found to belong
+    /// to none. The message is checked only during a flood of such messages, and only if messages
+    /// are queued by class. Otherwise returns `false`.
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
@@ -334,8 +340,8 @@ impl Ingress {
     }
 }
 
-/// Returns the category of a request of this class that belongs to work in progress, or `None` for
-/// a response.
+/// Returns the category, for overload feedback, of a request of this class that belongs to an
+/// existing call or transaction. Returns `None` for a response.
 fn category_of_ongoing(class: Class) -> Option<Category> {
     match class {
         Class::Final | Class::Provisional => None,

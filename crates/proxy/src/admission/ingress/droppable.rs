@@ -14,8 +14,9 @@ use crate::network::source_of;
 
 impl Ingress {
     /// Counts a message for its source and for the share of drops, if the kernel could have dropped
-    /// it. `recalled` is the remembered decision, if the message repeats a decided one. Returns
-    /// whether the message is new and the kernel has probably dropped earlier copies of it.
+    /// it. `recalled` holds the decision on an earlier copy of the message, if the gate remembers
+    /// one. Returns whether the gate remembers none, and the kernel has probably dropped earlier
+    /// copies.
     #[inline]
     pub(super) fn count_droppable(
         &mut self,
@@ -35,7 +36,8 @@ impl Ingress {
     }
 
     /// Counts a request within a call, or a retransmission of a request that was served, if the
-    /// kernel could have dropped it. Returns whether it could have, and repeats no decided message.
+    /// kernel could have dropped it. Returns whether the kernel could have dropped it and the gate
+    /// remembers no decision on an earlier copy.
     #[inline]
     pub(super) fn count_ongoing(
         &mut self,
@@ -55,8 +57,8 @@ impl Ingress {
     }
 
     /// Handles an INVITE or a REGISTER that came on a stream and is dropped in place of the kernel.
-    /// It counts like the other messages of its source, even if most of them are dropped here.
-    /// Returns whether its sender is banned because of this message.
+    /// It counts for the limits and bans of its source like other messages. Returns whether its
+    /// sender is banned because of this message.
     pub(super) fn on_thinned(
         &mut self,
         now: Timestamp,
@@ -76,8 +78,9 @@ impl Ingress {
         self.watchman.on_message(now, &received.flow, addresses)
     }
 
-    /// Counts a message for its source. The message represents the messages in `arrived`. `repeats`
-    /// is true if it repeats a decided message. Returns whether the source is heavy.
+    /// Counts a message for its source. `arrived` holds the number of messages that this message
+    /// represents. `repeats` is true if the gate remembers a decision on an earlier copy of the
+    /// message. Returns whether the source is heavy.
     fn count_for_source(
         &mut self,
         now: Timestamp,

@@ -22,7 +22,7 @@ pub(super) enum Subject {
     Service(Arc<Service>),
 }
 
-/// Effect of an answer.
+/// Effect of a DNS answer that the proxy uses.
 pub(super) struct Learned {
     /// Time for which the answer is valid.
     pub(super) holds: Duration,
@@ -30,14 +30,14 @@ pub(super) struct Learned {
     pub(super) has_moved: bool,
 }
 
-/// Reason why an answer is useless.
+/// Reason why a DNS query has no usable answer.
 #[derive(Clone, Copy)]
 pub(super) enum Failure {
-    /// No such records exist.
+    /// The name has no records of the requested type.
     NotFound,
     /// The name server did not answer.
     Unanswered,
-    /// None of the addresses can be used.
+    /// The proxy can use none of the addresses in the answer.
     Unusable,
 }
 
@@ -53,7 +53,7 @@ impl Failure {
 }
 
 impl Subject {
-    /// Returns a number that identifies the subject.
+    /// Returns a number that identifies the subject as long as it exists.
     pub(super) fn identity(&self) -> usize {
         match self {
             Self::Host(backend) => Arc::as_ptr(backend).addr(),
@@ -86,7 +86,7 @@ impl Subject {
         }
     }
 
-    /// Records that the last answer, if any, is used beyond its lifetime.
+    /// Marks the last answer, if there is one, as used beyond its lifetime.
     pub(super) fn set_stale(&self) {
         match self {
             Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),
@@ -175,7 +175,7 @@ fn learn_servers(service: &Service, answer: &QueryAnswer) -> Result<Learned, Fai
     Ok(Learned { holds: holds.unwrap_or(ABSENCE_HOLDS), has_moved: false })
 }
 
-/// Returns the server of a domain without SRV records.
+/// Returns the server of a domain without SRV records: the domain name itself, at the default port.
 fn domain_itself(service: &Service) -> SrvRecord {
     let target = Arc::clone(service.domain());
     SrvRecord { priority: 0, weight: 0, port: default_port(service.transport()), target }

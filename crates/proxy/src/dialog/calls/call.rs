@@ -18,7 +18,7 @@ use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::transport::budget::Budget;
 
-/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
+/// Timer C of a forwarded INVITE. RFC 3261 §16.6 item 11: it "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Time for which a ringing call is kept without any message. A transaction-stateful element behind
@@ -34,17 +34,18 @@ pub(super) const TRYING_MAX: Duration =
 /// the same time to be answered.
 pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
-/// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
+/// Minimum session interval. RFC 4028 §4: "The absolute minimum for the Session-Expires header
+/// field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
 
 /// Maximum session interval. A longer interval is cut to this one, which is also the longest idle
 /// time that the configuration allows.
 const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
-/// Maximum number of transactions of one call counted at the same time.
+/// Maximum number of open transactions that a call records. Further ones are not counted.
 pub(super) const OPEN_MAX: usize = 4;
 
-/// Number of finished transactions of one call that are remembered.
+/// Maximum number of finished transactions that a call remembers.
 const CLOSED_MAX: usize = 4;
 
 /// Returns the time `now` in whole seconds.
@@ -56,7 +57,6 @@ fn halves(fingerprint: u128) -> [u64; 2] {
     [fingerprint as u64, (fingerprint >> 64) as u64]
 }
 
-/// Phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// A request outside any call (OPTIONS, MESSAGE, REGISTER …).
@@ -78,25 +78,25 @@ impl Phase {
 
 /// A call, or a request outside any call.
 pub(crate) struct Call {
-    /// The low and the high half of the fingerprint. A single u128 would be aligned to 16 bytes.
+    /// The low and the high half of the fingerprint of the Call-ID. A single u128 would be aligned
+    /// to 16 bytes.
     fingerprint: [u64; 2],
     pub(crate) backend_ref: BackendRef,
     /// Generation of the back end's address when the call came to the back end.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// True if the back end has sent a response since a request to it last began the call.
+    /// True if the back end has sent a response since the last INVITE to it that began the call.
     pub(crate) answered: bool,
-    /// Tier in which requests of the call are served.
+    /// Tier in which requests of the call are served: with or without transactions.
     pub(crate) tier: Tier,
     /// True if the last initial request of the call had priority.
     pub(crate) has_priority: bool,
     /// Source of the first request, as [`caller_of`](crate::network::caller_of) encodes it, or 0 if
     /// unknown.
     pub(crate) caller: u64,
-    /// Bytes received and sent back in a call without transactions.
+    /// Bytes received and sent back in the call, if it is served without transactions.
     pub(crate) budget: Budget,
-    /// The source whose share of the table includes the call, or `None` if the call was not
-    /// counted.
+    /// The source whose share of the table includes the call, or `None` if no share includes it.
     pub(super) share: Option<Bucket>,
     /// Time of the driver's clock at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
@@ -175,7 +175,6 @@ impl Call {
         self.open.len()
     }
 
-    /// Returns whether the call is counted at its back end.
     pub(crate) fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
@@ -191,7 +190,7 @@ impl Call {
         self.ack_due != Timestamp::NEVER
     }
 
-    /// Returns whether only retransmissions are still expected.
+    /// Returns whether the call is finished, so that only retransmissions are still expected.
     pub(super) fn is_over(&self) -> bool {
         !self.phase.goes_on() && self.open.is_empty()
     }
@@ -201,14 +200,15 @@ impl Call {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
-    /// Returns the next time at which an open transaction or the deadline of the ACK
-    /// [expires](Self::expire), or the call is to be forgotten.
+    /// Returns when an open transaction or the deadline of the ACK next [expires](Self::expire), or
+    /// when the call is to be forgotten, if that is earlier.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
-    /// Returns whether this transaction was seen before, whether it is open or over.
+    /// Returns whether this transaction was seen before, whether it still waits for its final
+    /// response or not.
     pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
         let mark = transaction.mark();
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
@@ -229,8 +229,8 @@ impl Call {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
 
-    /// Returns whether this is another copy of the INVITE that is pending, or that has established
-    /// the call.
+    /// Returns whether an INVITE with the hash `copy` is another copy of the INVITE that is
+    /// pending, or that has established the call.
     ///
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
@@ -244,8 +244,8 @@ impl Call {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
 
-    /// Returns whether a new INVITE may begin the next call of this entry, because nothing is
-    /// counted for another INVITE.
+    /// Returns whether a new INVITE may begin another call in this entry: no call is in progress,
+    /// or the call in progress is not counted at its back end.
     pub(crate) fn may_begin(&self) -> bool {
         !self.phase.goes_on() || !self.is_counted()
     }
@@ -271,8 +271,8 @@ impl Call {
         self.open.iter().any(|open| open.transaction == transaction)
     }
 
-    /// Returns whether this transaction waits for its final response and its time is not over, so
-    /// that a server transaction for it would still exist.
+    /// Returns whether this transaction waits for its final response and has not timed out, so that
+    /// its server transaction would still exist.
     pub(super) fn is_pending(&self, now: Timestamp, transaction: Transaction) -> bool {
         self.open.iter().any(|open| open.transaction == transaction && now < open.until)
     }
@@ -282,13 +282,14 @@ impl Call {
         self.open.iter().any(|open| open.transaction == transaction && !open.has_to_tag)
     }
 
-    /// Returns whether this transaction belongs to the call.
+    /// Returns whether this transaction belongs to the call, as one of its open or remembered
+    /// transactions or as the INVITE that began it.
     pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
         let counted = self.counted.as_ref().map(|(invite, _)| *invite);
         self.is_repeated(transaction) || counted == Some(transaction.identity)
     }
 
-    /// Returns whether this transaction has had its final response.
+    /// Returns whether this transaction got its final response.
     pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
         self.closed.iter().any(|&closed| transaction.is_marked_by(closed))
     }

@@ -87,8 +87,8 @@ impl Dialogs {
     /// final response.
     ///
     /// RFC 3261 §15.1.1: if "no response at all is received for the BYE", "the UAC MUST consider
-    /// the session and the dialog terminated". So this also ends every other dialog with a pending
-    /// BYE that no longer waits for its final response. Otherwise a BYE without a response would
+    /// the session and the dialog terminated". Therefore every other dialog whose pending BYE no
+    /// longer waits for its final response ends too. Otherwise a BYE without a response would
     /// prolong a call whose other dialogs have ended.
     pub(super) fn on_bye_answered(&mut self, dialog: u32, is_open: impl Fn(u32) -> bool) -> bool {
         let mut over = self.bit(dialog);
@@ -115,7 +115,7 @@ impl Dialogs {
 mod tests {
     use super::*;
 
-    /// Returns `false`, because no BYE waits for its final response any more.
+    /// Returns `false`: no BYE waits for its final response any more.
     fn none(_: u32) -> bool {
         false
     }

@@ -13,7 +13,8 @@ use crate::observe::call_entry::{BackendOfCall, CallEntry, CallState};
 use crate::settings::BackendRef;
 
 impl Calls {
-    /// Returns the entries with a fingerprint. `backend_of` names their back ends.
+    /// Returns the entries of the calls whose Call-ID has this fingerprint. `backend_of` returns
+    /// the names of a back end.
     pub(crate) fn entries(
         &self,
         now: Timestamp,

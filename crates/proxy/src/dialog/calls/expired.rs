@@ -10,7 +10,7 @@ use tidegate_world::SlotTable;
 
 use super::Entry;
 
-/// The value for "no neighbour", at both ends of the list.
+/// The value of a link that leads to no entry, at both ends of the list.
 const END: u32 = u32::MAX;
 
 /// The slots of the two neighbours of an entry in the list.
@@ -20,7 +20,7 @@ pub(super) struct Links {
     after: u32,
 }
 
-/// The ends of the list, which runs through the slots of the call table.
+/// The list of finished calls, the oldest first. It is linked through the slots of the call table.
 #[derive(Debug)]
 pub(super) struct Expired {
     first: u32,
@@ -29,17 +29,15 @@ pub(super) struct Expired {
 }
 
 impl Expired {
-    /// Creates an empty list.
     pub(super) const fn new() -> Self {
         Self { first: END, last: END, length: 0 }
     }
 
-    /// Returns the number of calls in the list.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// Returns the slot of the call that has been over for longest.
+    /// Returns the slot of the call that has been finished for longest.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != END).then_some(self.first)
     }

@@ -11,13 +11,14 @@ use tidegate_world::Timestamp;
 /// Maximum number of requests of a call that pass at once.
 const BURST: u32 = 60;
 
-/// Long-term interval between two requests, in units of 2^24 ns: ten per second.
+/// Interval between two requests at the long-term rate of ten per second, in units of 2^24 ns.
 const INTERVAL: u32 = 6;
 
-/// Maximum lead of a call over its rate, in units of 2^24 ns.
+/// Maximum time by which the counted requests of a call may be ahead of its rate, in units of 2^24
+/// ns.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
-/// Number of buckets that are shared by the calls for which only the route token is known.
+/// Number of token buckets that are shared by the calls that are not in the call table.
 const PLACES: usize = 4096;
 
 /// Token bucket in four bytes: the time up to which the counted requests use up the rate, in units
@@ -26,7 +27,7 @@ const PLACES: usize = 4096;
 pub(super) struct Rate(u32);
 
 impl Rate {
-    /// Returns whether one more request may pass now. If so, counts it.
+    /// Returns whether one more request may pass now. If it may, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
         // A value further ahead comes from long ago.
@@ -40,8 +41,9 @@ impl Rate {
     }
 }
 
-/// Buckets of calls that are not in the table, such as calls from before a restart. Several calls
-/// share a bucket. Peers cannot predict which calls share one, because the fingerprint is keyed.
+/// Token buckets of calls that are not in the call table, such as calls from before a restart.
+/// Several calls share a bucket. Peers cannot predict which calls share one, because the
+/// fingerprint of the Call-ID is keyed.
 #[derive(Debug)]
 pub(super) struct Rates(Box<[Rate]>);
 

@@ -13,7 +13,7 @@ use super::*;
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const BACKEND_REF: BackendRef = BackendRef { pool: 0, backend: 0 };
-/// Hash of the dialog of every call.
+/// Hash of the first dialog of every call in these tests.
 const DIALOG: u32 = 77;
 /// Hash of the second dialog of a forked call.
 const SECOND_DIALOG: u32 = 79;
@@ -74,7 +74,7 @@ impl Table {
         }
     }
 
-    /// Returns the calls and work on a back end.
+    /// Returns the number of calls and the amount of work that are counted at a back end.
     fn load(&self, backend_ref: BackendRef) -> (u64, u64) {
         let backend = self.picker.backend(backend_ref.backend.into());
         (backend.calls(), backend.work())
@@ -87,7 +87,7 @@ impl Table {
         self.calls.on_request_from_backend(self.now, call, transaction, evidence);
     }
 
-    /// Passes a BYE within this dialog to the back end.
+    /// Sends a BYE within this dialog to the back end.
     fn bye(&mut self, call: CallRef, cseq: u32, dialog: u32) {
         let bye = transaction(Method::Bye, cseq);
         let evidence = Evidence { dialog, copy: 0, has_to_tag: true };
@@ -100,14 +100,15 @@ impl Table {
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
-    /// Passes a 2xx that sets a session interval.
+    /// Answers a request with a 200 that sets this session interval.
     fn refreshed(&mut self, call: CallRef, method: Method, cseq: u32, interval_s: u64) {
         let session = Some(Duration::from_secs(interval_s));
         let answer = Answer { session, dialog: DIALOG, ..Answer::new(200, true) };
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
-    /// Returns the calls and work on the back end, and the open transactions in the table.
+    /// Returns the number of calls and the amount of work at the back end, and the number of open
+    /// transactions in the table.
     fn counts(&self) -> (u64, u64, usize) {
         let (calls, work) = self.load(BACKEND_REF);
         (calls, work, self.calls.open())

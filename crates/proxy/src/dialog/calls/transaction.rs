@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 
 use crate::rejection::UnsentReason;
 
-/// 64·T1, RFC 3261 §17: the maximum lifetime of an unanswered transaction.
+/// The maximum lifetime of a transaction without a final response: 64·T1 (RFC 3261 §17).
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
 /// Identifier of a message's transaction: the identity of the received branch, and the method. An
@@ -21,7 +21,8 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Upper bound of the difference between two marks of transactions with one identity.
+    /// Upper bound of the difference between two [marks](Self::mark) of transactions with one
+    /// identity.
     pub(super) const MARKS: u64 = Self::METHODS * (1 + UnsentReason::ALL.len() as u64);
 
     /// Number of different [marks](Self::mark) of transactions with one identity: 0, and one more
@@ -74,7 +75,7 @@ pub(crate) struct Answer {
 /// Evidence in a request that it belongs to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// Keyed hash of the dialog, or 0 if the call has no such dialog.
+    /// Keyed hash of the dialog of the request, or 0 if the call has no such dialog.
     pub(crate) dialog: u32,
     /// Keyed hash that an INVITE outside a dialog shares with its copies. RFC 3261 §8.2.2.2
     /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.
@@ -90,7 +91,7 @@ impl Answer {
         Self { status, from_backend, session: None, dialog: 0 }
     }
 
-    /// Reads a response, except for the dialog that it creates.
+    /// Returns the facts of a response, except for the dialog that it creates.
     pub(crate) fn read(response: &Passage<'_>, from_backend: bool) -> Self {
         let (method, status) = (response.cseq.method, response.status);
         let sets_session = sets_session(method, status);
@@ -119,9 +120,9 @@ pub(super) struct Open {
     pub(super) dialog: u32,
     /// Time at which the transaction is forgotten without a final response.
     pub(super) until: Timestamp,
-    /// Lease for the work on the back end, if the back end has to answer the request.
+    /// Lease that counts the request as work on the back end, if the back end has to answer it.
     pub(super) lease: Option<TransactionLease>,
-    /// Caller and callee, if the back end was watched when the request was sent.
+    /// Caller and callee of the request, if they were recorded as evidence of overload.
     pub(super) parties: Option<Parties>,
 }
 

@@ -40,9 +40,9 @@ impl Call {
         true
     }
 
-    /// Records a request to the back end. `picker` counts the request. `held` is a lease that
-    /// already counts the call. If there is none and the request begins a call, `picker` counts the
-    /// call too.
+    /// Records a request to the back end. `picker` counts the request there. `held` is a lease that
+    /// already counts the call at the back end. If there is none and the request begins a call,
+    /// `picker` counts the call too.
     pub(in crate::dialog::calls) fn on_request(
         &mut self,
         now: Timestamp,
@@ -95,7 +95,8 @@ impl Call {
             && self.phase != Phase::Established
     }
 
-    /// Begins to set up the call by a new INVITE. Earlier requests belong to another call.
+    /// Begins to set up the call by a new INVITE. The dialogs of earlier requests belong to another
+    /// call.
     fn try_anew(&mut self, evidence: Evidence) {
         if self.phase != Phase::Trying {
             self.dialogs = Dialogs::default();
@@ -108,7 +109,8 @@ impl Call {
 
     /// Records a response to `transaction`.
     ///
-    /// The steps are in one function, because each reads the state that earlier steps have left.
+    /// The whole change of state is in one function, because each step reads the state that earlier
+    /// steps have left.
     pub(in crate::dialog::calls) fn on_response(
         &mut self,
         now: Timestamp,
@@ -200,8 +202,8 @@ impl Call {
         }
     }
 
-    /// Handles the final response to a BYE within the dialog with this hash. The BYE itself is no
-    /// longer open.
+    /// Handles the final response to a BYE within the dialog with this hash. The transaction of the
+    /// BYE is already closed.
     fn on_bye_answered(
         &mut self,
         now: Timestamp,
@@ -316,8 +318,8 @@ impl Call {
         }
     }
 
-    /// Opens a transaction. At most [`OPEN_MAX`] transactions of a call are counted. If a peer
-    /// opens more at once, its load is underestimated.
+    /// Adds a transaction to the open ones. At most [`OPEN_MAX`] transactions of a call are
+    /// counted. If a peer opens more at once, its load is underestimated.
     fn begin(
         &mut self,
         now: Timestamp,
@@ -350,7 +352,7 @@ impl Call {
         }
     }
 
-    /// Remembers a finished transaction by its mark.
+    /// Remembers a finished transaction by its [mark](Transaction::mark).
     fn remember(&mut self, mark: u64) {
         if self.closed.is_full() {
             self.closed.remove(0);

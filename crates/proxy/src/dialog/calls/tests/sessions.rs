@@ -1,4 +1,4 @@
-//! Session timers, RFC 4028.
+//! Tests of session timers (RFC 4028).
 
 use super::*;
 
