@@ -1,29 +1,30 @@
-//! Challenges of back ends that callers have not answered yet.
+//! The requests for credentials (401 and 407) from back ends that callers have not answered yet.
 //!
-//! If a back end answers a request with 401 or 407, the caller repeats the request with
-//! credentials. To the gate this is a new request. Without this memory the law would decide twice
-//! on each such call, and would reject some calls after their first request has been served.
+//! If a back end challenges a request with 401 or 407, the caller repeats the request with
+//! credentials. To the gate this is a new request. If the challenge were not remembered, the law
+//! would decide twice on each such call, and would reject some calls after their first request has
+//! been served.
 //!
-//! A stranger cannot use this to pass the gate more often than it admits requests. Only a response
-//! of a back end to a request that the gate has admitted leaves a challenge. One request from the
-//! same address, with the same method and the same Call-ID, answers it. After that, or after some
-//! time, the law decides again. A second challenge of the same call does not count. If the memory
-//! is full, the law decides on the answer too.
+//! A stranger cannot use challenges to pass the gate more often than the gate admits requests. Only
+//! a response of a back end to an admitted request leaves a challenge. One request from the same
+//! address, with the same method and the same Call-ID, answers the challenge. After that, or after
+//! some time, the law decides again. A second challenge of the same call does not count. If the
+//! memory is full, the law also decides on the request with credentials.
 
 use std::time::Duration;
 
 use tidegate_control::{Decision, Memory};
 use tidegate_world::Timestamp;
 
-/// The longest time for which a challenge is remembered: two generations of [`Memory`].
+/// The longest time for which a challenge is remembered, which is two generations of [`Memory`].
 const REMEMBERED: Duration = Duration::from_secs(64);
 
 /// The challenges of the last 32 to 64 seconds.
 pub(crate) struct Challenges {
-    /// Challenges by the keyed hash of the request. The value is [`Decision::Waits`] until the
-    /// caller has answered the challenge, and then [`Decision::Served`].
+    /// Challenges by the keyed hash of the challenged request. The value is [`Decision::Waits`]
+    /// until the caller has answered the challenge, and then [`Decision::Served`].
     memory: Memory,
-    /// Time at which the newest challenge is forgotten at the latest.
+    /// The latest time at which the newest challenge is forgotten.
     until: Timestamp,
 }
 
@@ -33,14 +34,14 @@ impl Challenges {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
 
-    /// Returns whether any challenge may wait for its answer. If none does, no hash need be
-    /// computed.
+    /// Returns true if any challenge may still be unanswered. Otherwise no hash of a request need
+    /// be computed.
     pub(crate) fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
 
-    /// Records a challenge by the keyed hash of the challenged request. Changes nothing if a
-    /// challenge with this hash is remembered, even if it was answered.
+    /// Records a challenge by the keyed hash of the challenged request. Does nothing if a challenge
+    /// with this hash is remembered, answered or not.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         if self.memory.recall(now, challenge).is_none()
             && self.memory.remember(now, challenge, Decision::Waits)
@@ -49,19 +50,18 @@ impl Challenges {
         }
     }
 
-    /// Returns whether the challenge with this hash waits for its answer.
+    /// Returns true if the challenge with this hash is not answered yet.
     pub(crate) fn waits(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records the answer to a challenge. Returns whether the answer is remembered. If it is not,
-    /// the same challenge could be answered again, so this answer must not pass the gate.
+    /// Records the answer to a challenge. Returns true if the answer is remembered. Otherwise the
+    /// same challenge could be answered again, so the answer must not pass the gate.
     #[must_use]
     pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.remember(now, challenge, Decision::Served)
     }
 
-    /// Returns the number of challenges that were not remembered because the memory was full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.memory.overflowed()
     }

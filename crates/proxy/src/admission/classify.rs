@@ -1,5 +1,5 @@
-//! Classifies messages on arrival. The code reads only the parts that determine the class of a
-//! message, its queue, and the identity of its retransmissions.
+//! Classifies messages on arrival. The code reads only the parts of a message that determine its
+//! class, its queue, and the identity of its retransmissions.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{
@@ -22,16 +22,17 @@ pub(crate) struct Reading {
     pub(crate) bucket: Option<Bucket>,
     /// Fingerprint that the message shares with its retransmissions, if it has a `bucket`.
     pub(crate) fingerprint: Option<u64>,
-    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
+    /// Fingerprint of the INVITE that this CANCEL cancels. `None` if that INVITE has been served,
+    /// or if the message is not a CANCEL.
     pub(crate) cancels: Option<u64>,
     /// True if the message begins a call: it is an INVITE without a To-tag, and new work.
     pub(crate) begins_call: bool,
-    /// True if the message is new work whose topmost Via may offer overload control (RFC 7339).
+    /// True if the message is new work, and its topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
     /// Keyed hash of the challenge that the message answers if it has credentials. `None` without
     /// [`Wanted::challenges`], and for a message that has a To-tag or is not new work.
     pub(crate) challenge: Option<u64>,
-    /// Hashes of the request, if they had to be computed.
+    /// Hashes of the branch and the Call-ID of the request. `None` for a response, an ACK or a BYE.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
@@ -50,23 +51,25 @@ impl From<Malformed> for Unclassified {
     }
 }
 
-/// Options of the classification.
+/// Options of [`read`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// True if the positions of the lines that a rejection copies are recorded for INVITEs. A
-    /// rejection is cheap if these positions are known.
+    /// True if the positions of the lines of an INVITE that a rejection copies are recorded, so
+    /// that a rejection takes less time.
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
-    /// True if a challenge of a back end may wait for its answer.
+    /// True if a back end has asked a caller for credentials and may wait for them, so that
+    /// requests are compared with such challenges.
     pub(crate) challenges: bool,
 }
 
-/// Classifies a message. If requested, stores in `outline` the positions of the lines that a
-/// rejection copies. The outline is not part of the result, because it is too large to be moved.
+/// Classifies a message. If [`Wanted::outline`] is true, stores in `outline` the positions of the
+/// lines that a rejection copies. The outline is not part of the result, because it is too large to
+/// be moved.
 ///
-/// This is one function, so that nothing is read twice and it returns as soon as the class is
-/// known.
+/// This is one function so that nothing is read twice, and so that it returns as soon as the class
+/// is known.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,

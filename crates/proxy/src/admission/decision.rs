@@ -1,4 +1,4 @@
-//! Decision on a message, on arrival or at the head of its queue.
+//! The decision on a message, made on arrival or when the message leaves its queue.
 
 use tidegate_control::Reason;
 use tidegate_sip::Malformed;
@@ -8,57 +8,58 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// Decision on a message. It is moved from stage to stage, so packets are boxed.
+/// A decision on a message. The packet is boxed because a decision is moved from stage to stage.
 pub(crate) enum Decision {
     /// The message waits in a queue.
     Queued,
     /// The message is to be served.
     Serve(Box<Received>, Admitted),
-    /// The message is dropped.
     Drop(DropReason),
-    /// The message requests new work and is rejected with this response, or without one.
+    /// The message requests new work and is rejected. Contains the response, or `None` if no
+    /// response is sent.
     Refuse(Reason, Option<Box<Transmit>>),
-    /// The message belongs to existing work and is rejected with this response, or without one.
+    /// The message belongs to existing work and is rejected. Contains the response, or `None` if no
+    /// response is sent.
     Shed(Option<Box<Transmit>>),
-    /// The message requires a resource priority, and none of its values is understood.
+    /// The message requires that one of its resource priorities be understood, and none is.
     NotUnderstood(Box<Received>),
-    /// The message is not SIP but STUN.
+    /// The message is a STUN message, not a SIP message.
     Stun(Box<Received>),
     /// The message is a malformed request.
     Malformed(Box<Received>, Malformed),
 }
 
-/// Facts about a message that is to be served.
+/// Properties of an admitted message that are used while the message is served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
-    /// Fingerprint that the message shares with its retransmissions, if it is new work.
+    /// Fingerprint that the message shares with its retransmissions. `None` if the message is not
+    /// new work.
     pub(crate) fingerprint: Option<u64>,
-    /// True if the message retransmits work that was counted before.
+    /// True if the message is a retransmission of a request that was served and counted.
     pub(crate) is_again: bool,
     /// True if the message has priority.
     pub(crate) has_priority: bool,
-    /// True if the message claims to belong to a call or transaction, and none was found on
-    /// arrival.
+    /// True if the message claims to belong to a call or transaction that was not found on arrival.
     pub(crate) is_unverified: bool,
     /// True if the message has been parked for the maximum time.
     pub(crate) is_overdue: bool,
-    /// Hashes of the request, if they were computed on arrival.
+    /// Hashes of the branch and the Call-ID, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// A record of whether a message was read for a decision. Reading takes processor time.
+/// State of reading a message for a decision. Recorded because reading takes processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// The message was read for an earlier decision, or never.
+    /// The message was not read for this decision: it was read before, or is never read.
     NotNow,
-    /// The message was read for the first time, so it counts as received.
+    /// The message was read for this decision for the first time, so it counts as received.
     Now,
-    /// The message was read after another shard had read it and handed it off.
+    /// The message was read for this decision, after another shard had read it and handed it off.
     Again,
 }
 
 impl Read {
-    /// Returns the value for a message that is read now.
+    /// Returns the value for a message that this shard reads for the current decision.
     pub(crate) fn now(received: &Received) -> Self {
         if received.handoffs == 0 { Self::Now } else { Self::Again }
     }
@@ -66,9 +67,9 @@ impl Read {
 
 /// A decision on a message, with the class of the message.
 pub(crate) struct Decided {
-    /// Class of the message, if known.
+    /// Class of the message. `None` if the message was not classified.
     pub(crate) class: Option<Class>,
-    /// The reading of the message for this decision, if there was one.
+    /// State of reading the message for this decision.
     pub(crate) read: Read,
     pub(crate) decision: Decision,
 }

@@ -1,39 +1,40 @@
-//! Early verification: decides when messages that claim to finish work are verified on arrival.
+//! Early verification: decides when messages that claim to belong to a call or transaction are
+//! verified on arrival.
 //!
 //! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains a
-//! value that only this proxy issues, or that only the participants of the call know. Such values
-//! are the keyed values in our branch, a route token, a Call-ID in the call table, and a branch in
-//! the transaction table. Serving a message verifies it anyway, so in normal operation verification
-//! costs nothing extra. But unverified messages must not delay verified ones. So while there are
-//! many unverified messages, each message is verified on arrival, and those that fail wait behind
-//! all others.
+//! value that only this proxy issues, or that only the participants of the call know. Such a value
+//! is a keyed value in a branch of this proxy, a route token, a Call-ID in the call table, or a
+//! branch in the transaction table. Serving a message verifies it anyway, so in normal operation
+//! verification costs nothing extra. But while there are many unverified messages, each message is
+//! verified on arrival. Messages that fail wait behind all others, so that they do not delay
+//! verified messages.
 
 use std::time::Duration;
 
 use tidegate_world::{Load, Timestamp};
 
 /// Number of unverified messages per second that starts early verification. The same number of
-/// messages in one queue of existing work starts it too.
+/// messages that wait in one queue of existing work starts it too.
 const MUCH: u32 = 64;
 
-/// Service time of unverified messages per second that starts early verification: one hundredth of
-/// the processor.
+/// Service time of unverified messages in one second that starts early verification: one hundredth
+/// of the processor.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Time over which unverified messages are counted, and for which messages are verified on arrival
-/// after a flood.
+/// Length of the period in which unverified messages are counted. Early verification lasts for this
+/// time after the count was last too high.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The rule that decides when messages are verified on arrival.
+/// A counter of unverified messages that starts early verification if there are too many.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyVerification {
     /// Start of the current counting period.
     since: Timestamp,
     /// Number of messages in this period that could not be verified.
     strays: u32,
-    /// Service time of such messages in this period.
+    /// Service time in this period of messages that could not be verified.
     spent: Duration,
-    /// Time until which messages are verified on arrival.
+    /// Time at which early verification ends.
     until: Timestamp,
 }
 
@@ -59,30 +60,31 @@ impl EarlyVerification {
         }
     }
 
-    /// Returns whether messages are verified on arrival. `waiting` is the number of messages in the
-    /// queue of existing work that the arriving message would join. Without early verification,
-    /// none of them was verified.
+    /// Returns true if messages are verified on arrival now. `waiting` is the number of messages in
+    /// the queue of existing work that the arriving message would join. Without early verification,
+    /// none of the waiting messages was verified.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
     }
 }
 
-/// Time spent on unverified messages.
+/// Time spent on unverified messages, which does not count as load.
 ///
-/// A law that counted this time as load would reject calls because of strangers' messages. During a
-/// flood, unverified messages are served only when nothing else waits. So for all other messages
-/// this time counts as idle.
+/// If a law counted this time as load, it would reject calls because of strangers' messages. During
+/// a flood, unverified messages are served only when no other message waits, so for all other
+/// messages this time is idle time.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Cost of one message, estimated from recent messages whose service time was measured.
+    /// Estimated service time of one unverified message, from recent messages whose service time
+    /// was measured.
     each: Option<Duration>,
 }
 
 impl Spare {
-    /// Adds a served message with its service time, if known. Returns the time that is assumed for
-    /// the message.
+    /// Adds the service time of an unverified message, if known, or an estimate of this time.
+    /// Returns the added time.
     pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
         if let Some(cost) = cost {
             self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));
@@ -92,7 +94,7 @@ impl Spare {
         cost
     }
 
-    /// Returns the load, less the time spent on unverified messages.
+    /// Returns a copy of `load` without the time spent on unverified messages.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
         let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }

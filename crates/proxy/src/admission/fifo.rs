@@ -1,4 +1,5 @@
-//! The single queue of messages of [`Queueing::Fifo`](crate::settings::Queueing::Fifo).
+//! The single queue for all messages in the mode
+//! [`Queueing::Fifo`](crate::settings::Queueing::Fifo).
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ pub(super) struct Fifo {
     backlog: Backlog,
 }
 
-/// A message in the queue.
+/// A message in the single queue.
 pub(super) enum Unsorted {
     /// A message that is read when its turn comes.
     Unread(Received),
@@ -25,7 +26,6 @@ pub(super) enum Unsorted {
 }
 
 impl Fifo {
-    /// Creates a queue of up to `length_max` messages.
     pub(super) fn new(length_max: usize) -> Self {
         Self { queue: VecDeque::new(), length_max, peak: 0, backlog: Backlog::default() }
     }
@@ -39,13 +39,14 @@ impl Fifo {
         self.peak
     }
 
-    /// Returns the numbers of messages by their kind. The kind of an unread message is not known.
+    /// Returns the number of queued messages of each kind. Unread messages are counted separately,
+    /// because their kind is not known.
     pub(super) fn backlog(&self) -> Backlog {
         self.backlog
     }
 
-    /// Returns whether the queue has room for a message while `beside` messages wait in other
-    /// queues within the same limit.
+    /// Returns true if the queue has room for a message. The `beside` messages in other queues
+    /// count towards the same limit.
     pub(super) fn has_room(&self, beside: usize) -> bool {
         self.queue.len() + beside < self.length_max
     }
@@ -65,9 +66,9 @@ impl Fifo {
     }
 }
 
-/// Returns the count of messages of the same kind as `message`.
+/// Returns the counter in `backlog` for messages of the same kind as `message`.
 ///
-/// A retransmission begins no session, and neither does a single request such as a REGISTER.
+/// Neither a retransmission nor a single request such as a REGISTER begins a session.
 fn count_of<'a>(backlog: &'a mut Backlog, message: &Unsorted) -> &'a mut usize {
     let begins_session = |waiting: &Waiting| {
         let ticket = waiting.ticket.as_ref().filter(|ticket| !ticket.is_again());

@@ -1,9 +1,9 @@
 //! Checks on arrival whether the back ends could take a new call.
 //!
-//! The destination of a request is known only when the request is routed. If no back end at its
-//! destination has headroom, it is rejected then. But if none of the back ends that a stranger's
-//! call can reach has headroom, the gate rejects the call before it is parsed. This costs no more
-//! than a rejection by the law.
+//! The destination of a request is known only when the request is routed. If no back end at the
+//! destination has headroom (room for another call), the request is rejected then. But if no back
+//! end that a stranger's call can reach has headroom, the gate rejects the call before parsing it.
+//! This costs no more than a rejection by the law.
 
 use tidegate_balance::Demand;
 use tidegate_control::Headroom;
@@ -12,9 +12,9 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Returns the kinds of calls for which the back ends that a stranger can reach have headroom.
-/// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns it if no back
-/// end in [`Snapshot::limited_pools`] is up, because limits do not matter then.
+/// Returns the kinds of calls for which the back ends that a stranger can reach have room. Returns
+/// [`Headroom::Any`] if the peer of `flow` is not a stranger, or if no back end in
+/// [`Snapshot::limited_pools`] is up, because limits do not matter then.
 pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Headroom {
     let is_strangers = || snapshot.addresses.origin(flow) == Origin::Stranger;
     let (mut is_any_up, mut left) = (false, Headroom::None);

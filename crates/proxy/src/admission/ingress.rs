@@ -1,10 +1,10 @@
 //! Ingress: decides which messages are admitted and where they wait, before they are parsed in
 //! full.
 //!
-//! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
-//! so that messages that finish work go first. With [`Queueing::Fifo`] the shard works like the
-//! server in the papers on overload control. It has one bounded queue in the order of arrival, so a
-//! call also waits behind earlier messages that will be rejected.
+//! With [`Queueing::Class`], each message is classified on arrival and put into the queue of its
+//! class, so that messages of existing calls are served before new calls. With [`Queueing::Fifo`],
+//! the shard works like the server in the papers on overload control: it has one bounded queue in
+//! the order of arrival, and a call also waits behind messages that the gate will reject.
 
 mod admit;
 mod droppable;
@@ -45,7 +45,6 @@ use crate::transport::stun::is_stun;
 /// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
     gate: Gate,
-    /// The upstream peers that reduce their requests when this proxy asks for it.
     upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
@@ -58,23 +57,22 @@ pub(crate) struct Ingress {
     queues: ClassQueues,
     fifo: Fifo,
     large: LargeBuffers,
-    /// True if the back ends had no headroom for some kind of calls when the last new call was
-    /// checked.
+    /// True if the back ends had too little room for new calls when the gate last decided on a
+    /// call.
     is_full_behind: bool,
 }
 
-/// Limits of the queues.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLimits {
     /// Maximum number of messages in one queue.
     pub(crate) messages_max: usize,
-    /// Maximum number of bytes in the buffers of waiting long messages.
+    /// Maximum number of bytes in the buffers of all waiting long messages.
     pub(crate) bytes_max: usize,
 }
 
 impl Ingress {
-    /// Creates an ingress that takes random numbers for Retry-After from `waits` and records
-    /// rejections in `trace`.
+    /// Creates an ingress whose rejections have random Retry-After values from the stream `waits`.
+    /// Samples of the rejections are recorded in `trace`.
     pub(crate) fn new(
         gate: Gate,
         upstream: UpstreamPeers,
@@ -104,7 +102,7 @@ impl Ingress {
         }
     }
 
-    /// Sets whether rejections are padded, so that they have only a few different lengths.
+    /// Sets whether rejections are padded to a few lengths.
     pub(crate) fn set_pads(&mut self, pads: bool) {
         self.shed_policy.pads = pads;
     }
@@ -118,12 +116,14 @@ impl Ingress {
         &self.upstream
     }
 
-    /// Forgets the upstream peers that are no longer back ends, after a reload or a new address.
+    /// Forgets the upstream peers that may no longer take part in overload feedback. Called after a
+    /// reload, or when a back end gets a new address.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         self.upstream.follow(snapshot);
     }
 
-    /// Writes the current feedback into a response, if the peer takes part in overload feedback.
+    /// Writes the current overload feedback into a response if its receiver takes part in overload
+    /// feedback.
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
@@ -139,14 +139,14 @@ impl Ingress {
         [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns how often a source or a peer got no entry of its own in a table because the table
-    /// was full.
+    /// Returns how often a source or an upstream peer had no entry of its own in a table because
+    /// the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
-    /// Returns the number of challenges of back ends that were not remembered because their memory
-    /// was full.
+    /// Returns the number of challenges from back ends that were not remembered because the table
+    /// of challenges was full.
     pub(crate) fn challenges_forgotten(&self) -> u64 {
         self.challenges.overflowed()
     }
@@ -156,8 +156,9 @@ impl Ingress {
         self.watchman.banned(now, banned);
     }
 
-    /// Lists the heavy sources in `shedding`. Its share then applies only to them. Also lists those
-    /// that flood with emergency calls. Publishes both in `counters`.
+    /// Lists in `shedding` the sources that cause the overload, so that only their messages are
+    /// dropped, and the sources that flood with emergency calls. Publishes both lists in
+    /// `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -183,17 +184,17 @@ impl Ingress {
         self.queues.waiting() + self.fifo.len()
     }
 
-    /// Returns the largest number of messages that have waited in one queue at the same time.
+    /// Returns the largest number of messages that one queue has held.
     pub(crate) fn queue_peak(&self) -> usize {
         self.queues.peak().max(self.fifo.peak())
     }
 
-    /// Switches to another law and another shadow law.
+    /// Switches the gate to another law and another shadow law.
     pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Rejects all new work from now on.
+    /// Makes the gate reject all new work.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }
@@ -207,16 +208,16 @@ impl Ingress {
         self.gate.on_completion(now, class as u8, cost);
     }
 
-    /// Records the service time, if known, of a message that could not be verified.
+    /// Records the service time, if known, of a message that claims to belong to a call or
+    /// transaction that does not exist.
     pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
         let cost = self.spare.add(cost);
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender that was found while a message was served. A *stray*
-    /// is a message that claims to belong to a call or transaction that does not exist. If
-    /// `is_unverified`, the message was counted as a stray when it arrived, and is not counted
-    /// again.
+    /// Handles the evidence that a served message gives about its sender. If `is_unverified` is
+    /// true, the message was already counted on arrival as one that belongs to no call or
+    /// transaction, and is not counted again.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -236,44 +237,45 @@ impl Ingress {
     }
 
     /// Handles a message that claims to belong to a call or transaction that does not exist.
-    /// Returns whether its sender is banned because of this message.
+    /// Returns true if its sender is now banned because of this message.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
     }
 
-    /// Handles a response of a back end that asks the sender of an admitted request for
+    /// Handles a response in which a back end asks the sender of an admitted request for
     /// credentials.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         self.challenges.on_challenge(now, challenge);
     }
 
-    /// Records that classifying `looked` messages, and rejecting `refused` of them, took `cost`.
+    /// Records that classifying `looked` messages took the time `cost`, which includes rejecting
+    /// `refused` of them.
     pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.gate.on_looked(looked, refused, cost);
     }
 
-    /// Runs the due timers of the gate and of the upstream peers. Returns whether the upstream
-    /// peers were measured.
+    /// Runs the due timers of the gate and of the upstream peers. Returns true if the feedback
+    /// values for the upstream peers were updated.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         self.gate.handle_timeout(now, self.new_sessions());
         self.upstream.handle_timeout(now, &self.gate)
     }
 
-    /// Records that new work was admitted, but rejected when it was served. Its retransmissions are
-    /// then rejected as well.
+    /// Records that a new request was admitted, but rejected when it was served. Retransmissions of
+    /// the request are then rejected too.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
-    /// would always result in the same response if the requests are identical." If a table was
-    /// full, it may have room when a retransmission arrives. But the sender has already been told
-    /// to go elsewhere.
+    /// would always result in the same response if the requests are identical." A table that was
+    /// full may have room again when a retransmission arrives, but the sender already has the
+    /// rejection and may have tried another server.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects a request that no back end takes, for `reason`, in the same way as on arrival.
-    /// Returns the response, or `None` if none is sent.
+    /// Rejects a request for `reason` because no back end takes it, in the same way as the gate
+    /// rejects an arriving request. Returns the response, or `None` if none is sent.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -290,7 +292,7 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the length of the queue to which the law applies.
+    /// Returns the number of messages in the queues to which the law applies.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {
@@ -299,7 +301,7 @@ impl Ingress {
         }
     }
 
-    /// Returns the number of waiting messages, by their kind.
+    /// Returns the numbers of waiting messages of each kind.
     fn backlog(&self) -> Backlog {
         let sessions = self.queues.invites();
         // Unverified messages do not delay other messages.
@@ -312,7 +314,7 @@ impl Ingress {
         }
     }
 
-    /// Takes in an arriving message: queues it, or decides on it at once.
+    /// Queues an arriving message, or decides on it at once.
     pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
@@ -379,15 +381,16 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether the single queue has room for a message. A new INVITE also needs room in the
-    /// queue to which it moves if the gate paces its release.
+    /// Returns true if the single queue of [`Queueing::Fifo`] has room for a message. A new INVITE
+    /// also needs room in the separate queue to which it moves if the gate paces the release of
+    /// INVITEs.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
         self.fifo.has_room(beside)
     }
 
-    /// Returns whether the limit on the bytes of long messages allows this message to wait.
+    /// Returns true if the message fits into the memory for waiting long messages.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }
@@ -409,8 +412,8 @@ impl Ingress {
         }
     }
 
-    /// Keeps a CANCEL with its INVITE, if that INVITE waits in its queue. Returns any other
-    /// message.
+    /// Keeps a CANCEL with its INVITE if that INVITE waits in a queue. Returns `Continue` with the
+    /// message in all other cases.
     fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
         let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
         match self.queues.push_cancel(fingerprint, waiting) {
@@ -420,7 +423,8 @@ impl Ingress {
         }
     }
 
-    /// Returns the next message to serve, or `None` if no message is to be served now.
+    /// Returns the next message to serve, or its rejection. `None` if no message is to be served
+    /// now.
     pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;
@@ -477,8 +481,9 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Prepares a message for service. Returns a rejection instead if messages are judged at
-    /// service and this one is not admitted, or if it has waited in the queue for too long.
+    /// Prepares a message that leaves its queue for service. Returns a rejection instead if the
+    /// message has waited too long, or if the law decides on messages at service and does not admit
+    /// this one.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {
@@ -518,8 +523,9 @@ impl Ingress {
     }
 }
 
-/// Returns whether this message of a banned source may belong to a call. The source may not begin a
-/// call. Its INVITE may belong to a call only if the source has shown that it receives messages.
+/// Returns true if a message of a banned source may belong to an existing call. A banned source can
+/// begin no call, and its INVITE can belong to a call only if the source has proved that it
+/// receives messages.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -1,7 +1,7 @@
-//! Queue of new INVITEs, and of the CANCELs of those INVITEs.
+//! The queue of new INVITEs and of the CANCELs that cancel them.
 //!
 //! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. Therefore a CANCEL is kept
-//! with its INVITE and served right after it, in whatever order INVITEs are served.
+//! with its INVITE and served right after the INVITE, in whatever order INVITEs are served.
 
 use std::collections::VecDeque;
 
@@ -11,42 +11,42 @@ use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
-/// The queue of new INVITEs, in the order of arrival, with their CANCELs.
+/// New INVITEs in the order of arrival, each with its CANCEL if one has arrived.
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
-    /// Queued INVITEs by fingerprint. Each is in the queue at least once.
+    /// Queued INVITEs that have a fingerprint, by the fingerprint.
     awaited: HashMap<u64, Awaited>,
-    /// CANCEL whose INVITE has just been served.
+    /// The CANCEL of the INVITE that was removed from the queue last.
     due: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Awaited {
-    /// Number of copies of the INVITE in the queue. If the gate remembers no decisions, a
-    /// retransmission waits as another copy.
+    /// Number of copies of the INVITE in the queue. There is more than one if the gate remembers no
+    /// decisions, so that a retransmission waits like a new INVITE.
     copies: u32,
-    /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
+    /// The CANCEL of the INVITE. Boxed because it is rare and would be the largest part of this
+    /// type.
     cancel: Option<Box<Waiting>>,
 }
 
-/// Result of adding a CANCEL.
+/// Result of [`Invites::push_cancel`].
 pub(crate) enum Cancelled {
     /// The CANCEL waits with its INVITE.
     Waits,
-    /// Another CANCEL already waits with the INVITE.
+    /// Another CANCEL already waits with the INVITE, so this one is not kept.
     Repeated,
     /// The INVITE does not wait in this queue. Contains the CANCEL.
     Elsewhere(Waiting),
 }
 
 impl Invites {
-    /// Returns the number of waiting INVITEs.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Returns whether an INVITE with this fingerprint waits.
+    /// Returns true if an INVITE with this fingerprint waits.
     pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.awaited.contains_key(&fingerprint)
     }
@@ -58,7 +58,7 @@ impl Invites {
         self.queue.push_back(invite);
     }
 
-    /// Adds a CANCEL to the INVITE with the same fingerprint.
+    /// Stores a CANCEL with the waiting INVITE that has the same `fingerprint`.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let Some(awaited) = self.awaited.get_mut(&fingerprint) else {
             return Cancelled::Elsewhere(cancel);
@@ -71,7 +71,7 @@ impl Invites {
     }
 
     /// Returns the CANCEL of the INVITE that was returned last, if there is one. Otherwise returns
-    /// the next INVITE, if one may be released.
+    /// the next INVITE, provided that `may_release` is true.
     pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);

@@ -1,5 +1,5 @@
-//! Chooses a cheaper way to reject if rejecting takes too much processor time: 503s that are padded
-//! to a few lengths, or drops by the kernel.
+//! Chooses a cheaper way to shed if rejecting takes too much processor time: rejections that are
+//! padded to a few lengths, or drops by the kernel.
 
 use std::time::Duration;
 
@@ -11,64 +11,69 @@ use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 use crate::settings::{Disposal, Overload};
 
-/// The ladder ([`Ladder`]) by which a proxy rejects or drops INVITEs and REGISTERs that are not
-/// admitted.
+/// The choice between rejections, padded rejections and drops by the kernel for INVITEs and
+/// REGISTERs that are not admitted. A [`Ladder`] makes the choice.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
     counts: Counts,
-    /// True if the kernel can drop datagrams at all our listeners.
+    /// True if the kernel can drop datagrams that arrive at our listeners.
     can_drop: bool,
-    /// True if the ladder is inactive under a law that rejects nothing.
+    /// True if nothing is dropped or padded under a law that rejects nothing.
     needs_law: bool,
 }
 
-/// Numbers of droppable messages that were read.
+/// Numbers of droppable messages (INVITEs and REGISTERs) that were read.
 #[derive(Debug, Default)]
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies. Their marks divide them
-    /// into fresh and late ones. The kernel has probably dropped earlier copies of a late message.
+    /// Messages that may be dropped by the [share](Shedding::share) of drops, and that are fresh:
+    /// no message with the same mark (a hash of source address and first bytes) was dropped
+    /// recently. If the share is not zero, messages that are not fresh count as `late`: the kernel
+    /// has probably dropped earlier copies of them.
     fresh: Counter,
     late: Counter,
-    /// Messages to which the share applies, and that repeat decided ones. Those of a heavy source
-    /// count as fresh or late instead.
+    /// Messages that may be dropped by the share of drops, and that repeat a request on which a
+    /// decision is remembered. Repetitions from a source that causes the overload count as `fresh`
+    /// or `late` instead.
     repeated: Counter,
-    /// Messages that would not be dropped even if the share applied to all sources.
+    /// Messages that the share of drops never affects: those of exempt networks, and emergency
+    /// calls.
     spared: Counter,
 }
 
-/// A droppable message that was read.
+/// A droppable message (INVITE or REGISTER) that was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
     is_datagram: bool,
-    /// True if the share of drops applies to the message.
+    /// True if the message may be dropped by the [share](Shedding::share) of drops.
     is_subject: bool,
-    /// True if the message would not be dropped even if the share applied to all sources.
+    /// True if the share of drops never affects the message, even if it applies to all sources.
     is_spared: bool,
-    /// The mark, if marks matter now.
+    /// Hash of the source address and the first bytes, which decides about a drop. `None` if no
+    /// drop depends on it now.
     mark: Option<u32>,
-    /// True if no earlier copy of the message was dropped recently.
+    /// True if no message with this `mark` was dropped recently.
     is_fresh: bool,
-    /// True if the kernel has probably dropped earlier copies of the message. On a stream there are
-    /// no copies.
+    /// True if the kernel has probably dropped earlier copies of the message. False on a stream, on
+    /// which a request is sent only once.
     pub(crate) is_late: bool,
-    /// The arrived messages that this read message represents.
+    /// The number of sent messages that this read message represents.
     pub(crate) arrived: Arrived,
 }
 
-/// Returns whether a message begins like an INVITE or a REGISTER, so that the kernel can drop it
-/// before this shard reads it, or this shard can drop it in place of the kernel. A message from
-/// another shard was received and counted there.
+/// Returns true if a message begins like an INVITE or a REGISTER. The kernel can drop such a
+/// message before this shard reads it, or this shard drops it after reading. False for a message
+/// from another shard, because the other shard has counted it.
 #[inline]
 pub(crate) fn is_droppable(received: &Received) -> bool {
     Shedding::may_be_dropped(&received.bytes) && received.handoffs == 0
 }
 
 impl KernelShed {
-    /// Creates the ladder that `overload` configures, if any. `can_drop` is true if the kernel can
-    /// drop datagrams that arrive at our listeners.
+    /// Creates the ladder if `overload` configures it. `can_drop` is true if the kernel can drop
+    /// datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,
@@ -87,7 +92,7 @@ impl KernelShed {
         })
     }
 
-    /// Examines a [droppable](is_droppable) message.
+    /// Determines the properties of a [droppable](is_droppable) message that decide how to shed it.
     pub(crate) fn examine(
         &self,
         now: Timestamp,
@@ -124,8 +129,9 @@ impl KernelShed {
         Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, is_late, arrived }
     }
 
-    /// Counts an examined message. If `is_repeated` is true, the message repeats a decided one, and
-    /// its source is not heavy. Then it says nothing about the number of callers.
+    /// Counts an examined message. `is_repeated` is true if the message repeats a request on which
+    /// a decision is remembered, and its source does not cause the overload. Such a message does
+    /// not count as a new caller.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
         let Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, .. } = *droppable;
         self.counts.all.add(1);
@@ -159,7 +165,7 @@ impl KernelShed {
         self.tally.served += cost;
     }
 
-    /// Gives the ladder a reading of the processor and the sockets.
+    /// Passes a reading of the processor and the sockets to the ladder.
     pub(crate) fn on_load(
         &mut self,
         now: Timestamp,
@@ -194,7 +200,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Lets the ladder make its next decision without a new reading, if that is due. Returns whether
+    /// Makes the ladder decide without a new reading, if its next decision is due. Returns true if
     /// it was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
         let is_due = self.ladder.poll_timeout().is_some_and(|due| due <= now);
@@ -204,15 +210,15 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes the share of requests to drop, and the hashes whose requests are dropped, into
-    /// `shedding`.
+    /// Writes the share of the requests to drop into `shedding`, and the hashes (marks) whose
+    /// requests are all dropped.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.share = self.ladder.share();
         shedding.marks.clear();
         shedding.marks.extend(self.ladder.hot_marks());
     }
 
-    /// Sets whether the share of drops applies only to heavy sources.
+    /// Sets whether the share of drops applies only to the sources that cause the overload.
     pub(crate) fn set_targeted(&mut self, is_targeted: bool) {
         self.ladder.set_targeted(is_targeted);
     }
@@ -230,7 +236,8 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise a flood of emergency calls would seem to end as soon as most of it is dropped.
+    /// If a message that passes did not represent the dropped ones, a flood of emergency calls
+    /// would seem to end as soon as most of it is dropped.
     #[test]
     fn a_message_that_passes_the_share_represents_those_that_are_dropped() {
         let overload = Overload { disposal: Disposal::Kernel, ..Overload::default() };

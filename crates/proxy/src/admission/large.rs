@@ -1,26 +1,26 @@
-//! The bytes of long messages that wait in queues.
+//! Limit on the memory of long messages that wait in queues.
 //!
-//! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
-//! message may take 64 KiB. Therefore the total size of long messages is bounded too, and a flood
-//! of them cannot use up the memory.
+//! Queues are bounded by the number of messages. Ordinary messages fit into small buffers, but a
+//! long message may take 64 KiB. So the total size of long messages is bounded too, and a flood of
+//! long messages cannot use up the memory.
 
 use tidegate_world::{Received, SMALL};
 
-/// Total size of the buffers of long messages that wait.
+/// Total size in bytes of the buffers of waiting long messages, and its limit.
 pub(crate) struct LargeBuffers {
     bytes: usize,
     bytes_max: usize,
 }
 
 impl LargeBuffers {
-    /// Creates an empty count with the limit `bytes_max`.
+    /// Creates a total of zero bytes with the limit `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes: 0, bytes_max }
     }
 
-    /// Returns whether a message may wait. An ordinary message always may. Long new work may wait
-    /// if all long messages together then take at most half of the limit: the rest is reserved for
-    /// calls in progress.
+    /// Returns true if the limit permits a message to wait. An ordinary message is always
+    /// permitted. Long messages that request new work are permitted up to half of the limit, and
+    /// the other half is reserved for messages of existing calls.
     #[inline]
     pub(crate) fn has_room(&self, received: &Received, is_new: bool) -> bool {
         let bytes = bytes_of(received);
@@ -28,21 +28,20 @@ impl LargeBuffers {
         bytes == 0 || self.bytes + bytes <= bytes_max
     }
 
-    /// Records that a message with this number of [bytes](bytes_of) waits.
+    /// Adds the size of the buffer of a message that begins to wait, as [`bytes_of`] returns it.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
-    /// Records that a message no longer waits.
+    /// Subtracts the size of the buffer of a message that no longer waits.
     #[inline]
     pub(crate) fn remove(&mut self, received: &Received) {
         self.bytes -= bytes_of(received);
     }
 }
 
-/// Returns the size of the buffer of a message if it is longer than an ordinary message, otherwise
-/// 0.
+/// Returns the size in bytes of the buffer of a long message, or 0 for an ordinary message.
 #[inline]
 pub(crate) fn bytes_of(received: &Received) -> usize {
     Some(received.bytes.capacity()).filter(|&bytes| bytes > SMALL).unwrap_or(0)

@@ -7,9 +7,9 @@ use tidegate_control::QueueOrder;
 use super::invites::{Cancelled, Invites};
 use super::waiting::{QueueClass, Waiting};
 
-/// Bounded queues, one for each queue class.
 pub(crate) struct ClassQueues {
-    /// The queues of all classes except the two classes of INVITEs, which have separate queues.
+    /// The queues of all classes except [`QueueClass::Priority`] and [`QueueClass::Invites`], which
+    /// have their own fields.
     queues: [VecDeque<Waiting>; QueueClass::ALL.len()],
     priority: Invites,
     invites: Invites,
@@ -18,11 +18,11 @@ pub(crate) struct ClassQueues {
     waiting: usize,
     /// Largest number of messages that one queue has held.
     peak: usize,
-    /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
-    /// INVITEs does not block REGISTERs.
+    /// Number of the queue from which new work is served next. The queues of new work take turns,
+    /// so that a flood of INVITEs does not block REGISTERs.
     turn: usize,
-    /// Number of messages of existing work, and of INVITEs with priority, that were served since
-    /// the last message of other new work.
+    /// Number of messages served since the last turn of new work without priority: messages of
+    /// existing work and INVITEs with priority.
     ahead: usize,
 }
 
@@ -45,13 +45,12 @@ impl ClassQueues {
         }
     }
 
-    /// Returns the number of waiting messages in all queues.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Returns the largest number of messages that one queue has held. A CANCEL that waits with its
-    /// INVITE has no place of its own.
+    /// INVITE is not counted.
     pub(crate) fn peak(&self) -> usize {
         self.peak
     }
@@ -61,7 +60,7 @@ impl ClassQueues {
         self.queues[QueueClass::Unverified as usize].len()
     }
 
-    /// Returns the number of waiting messages in one of the queues of existing work.
+    /// Returns the number of messages in the queue of this class of existing work.
     pub(crate) fn finishing(&self, queue_class: QueueClass) -> usize {
         self.queues[queue_class as usize].len()
     }
@@ -83,7 +82,7 @@ impl ClassQueues {
         }
     }
 
-    /// Appends a message to its queue, which must have room.
+    /// Appends a message to the queue of its class, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let queue_class = waiting.queue_class;
         debug_assert!(self.has_room(queue_class), "the queue is full; ask `has_room` first");
@@ -96,13 +95,12 @@ impl ClassQueues {
         self.peak = self.peak.max(self.length(queue_class));
     }
 
-    /// Returns whether a new INVITE with this fingerprint waits.
+    /// Returns true if a new INVITE with this fingerprint waits.
     pub(crate) fn has_invite(&self, fingerprint: u64) -> bool {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }
 
-    /// Keeps a CANCEL with its INVITE, if that INVITE waits. The CANCEL and the INVITE have the
-    /// same `fingerprint`.
+    /// Stores a CANCEL with its INVITE if that INVITE waits. Both have the same `fingerprint`.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
@@ -113,8 +111,8 @@ impl ClassQueues {
     }
 
     /// Returns the next new INVITE, or the CANCEL of the INVITE that was returned last. INVITEs
-    /// with priority come first. The others come in the order `order`, and only if one may be
-    /// released.
+    /// with priority come first. INVITEs without priority come in the order `order`, and only if
+    /// `may_release` is true.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -123,8 +121,8 @@ impl ClassQueues {
     }
 
     /// Returns the next message. Messages of existing work come before new work, and unverified
-    /// messages come last. New INVITEs without priority come in the order `order`, and only if one
-    /// may be released.
+    /// messages come last. New INVITEs without priority come in the order `order`, and only if
+    /// `may_release` is true.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;

@@ -10,41 +10,42 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: a Warning with the code 399 has a text for people. This text shows that the
-/// back ends are overloaded, not this proxy.
+/// Warning text of a rejection that is sent because the back ends, not this proxy, are overloaded.
+/// RFC 3261 §20.43: a Warning with the code 399 has a text for people.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
-/// Rejections are padded to a multiple of this number of bytes. Rejections of equal length are sent
-/// in one batch. Before padding, most have 300 to 500 bytes.
+/// Padding makes the length of a rejection a multiple of this number of bytes, because rejections
+/// of equal length are sent in one batch. Before padding, most rejections have 300 to 500 bytes.
 const STEP: usize = 256;
 
-/// The way in which messages that are not admitted are rejected or dropped.
+/// Settings for the rejection of messages that are not admitted.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
-    /// Minimum and maximum of Retry-After in seconds, or `None` for no Retry-After.
+    /// Minimum and maximum of the Retry-After value in seconds. `None` for no Retry-After.
     retry_after: Option<(u32, u32)>,
-    /// Size in bytes to which a rejection is padded, or 0 if no size is configured.
+    /// Number of bytes to which each rejection is padded. 0 if none is configured.
     pad: usize,
-    /// Random numbers for the Retry-After of messages without a fingerprint.
+    /// Random numbers for the Retry-After values of messages without a fingerprint.
     waits: Stream,
-    /// True if a rejection without a configured size is padded to a multiple of [`STEP`].
+    /// True if rejections are padded to a multiple of [`STEP`] when `pad` is 0.
     pub(crate) pads: bool,
 }
 
-/// Message that is not admitted.
+/// A message that is not admitted.
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
     /// Fingerprint that the message shares with its retransmissions.
     pub(crate) fingerprint: Option<u64>,
-    /// Reason, if the message requested new work.
+    /// Reason for which the gate rejects the message. `None` if the message did not request new
+    /// work.
     pub(crate) reason: Option<Reason>,
 }
 
 impl ShedPolicy {
     /// Creates the policy that `overload` configures. `waits` provides random numbers for the
-    /// Retry-After of messages without a fingerprint.
+    /// Retry-After values of messages without a fingerprint.
     pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
         Self {
             disposal: overload.disposal,
@@ -60,8 +61,8 @@ impl ShedPolicy {
         self.disposal != Disposal::Drop
     }
 
-    /// Returns the response to this message, or `None` if it gets none. The `outline` of the
-    /// message is used if it is known.
+    /// Returns the response to a message that is not admitted, or `None` if it gets no response. If
+    /// the `outline` of the message is given, the message is not scanned again.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,
@@ -104,10 +105,10 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns the value of Retry-After in seconds, or `None` if none is configured. Values are
-    /// uniformly distributed within the configured bounds, so that clients that are rejected
-    /// together do not return together. RFC 3261 §8.2.7 requires the same response to the same
-    /// request. So the value is derived from the fingerprint, a keyed hash, if there is one.
+    /// Returns a Retry-After value in seconds, or `None` if none is configured. Values are
+    /// uniformly distributed within the configured bounds, so that clients that are rejected at the
+    /// same time do not return at the same time. RFC 3261 §8.2.7 requires the same response to the
+    /// same request, so the value is derived from the fingerprint of the request if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());

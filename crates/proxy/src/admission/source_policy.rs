@@ -17,55 +17,57 @@ use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sou
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// Records of the messages that each source sends, and the policy based on them.
+/// The policy of this shard on sources, with the counts and proofs on which it depends.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// True if the gate needs the source of new work: for fair shares, or for a limit.
+    /// True if the gate must know the source of new work, for fair shares or for a limit.
     needs_source: bool,
     /// True if admitted work is shared fairly among sources.
     is_fair: bool,
-    /// Counts of the messages that [`on_message`](Self::on_message) handles, one for each size of
-    /// network around an address. `None` if floods do not cause bans.
+    /// Counts of the messages that [`on_message`](Self::on_message) handles, with one table for
+    /// each size of network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if there is no such
-    /// limit.
+    /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if no limit has this
+    /// consequence.
     excess: Option<Watch>,
-    /// Sources that have proved that they receive messages. Kept while any source can be banned.
+    /// Sources that have proved that they receive messages. `None` if no source can be banned.
     proofs: Option<Proofs>,
     bans: BanView,
-    /// Version of the ban list that was last compared with the proofs.
+    /// Version of the ban list that was last compared with `proofs`.
     compared: Option<u64>,
-    /// Version of the ban list from which the kernel's list was last made.
+    /// Version of the ban list from which the list for the kernel was last made.
     listed: Option<u64>,
-    /// The earliest time at which the kernel's list is made again from the same version.
+    /// The earliest time at which the list for the kernel is made again although the ban list has
+    /// not changed.
     banned_due: Timestamp,
-    /// The earliest time at which the spared networks are listed again.
+    /// The earliest time at which the networks that the kernel must not drop are listed again.
     spared_due: Timestamp,
     /// The earliest time at which the heavy sources are listed again.
     heavy_due: Timestamp,
-    /// The heavy sources. Kept to reuse its memory.
+    /// The heavy sources: those that cause the overload. A field only to reuse its memory.
     heavy: Vec<HeavySource>,
 }
 
-/// Time between two lists of the spared networks. They change only after a reload, or when a back
-/// end gets a new address. Listing a thousand back ends takes more time than a reading of the load
-/// may take.
+/// Time between two lists of the networks whose messages the kernel must not drop. These networks
+/// change only after a reload, or when a back end gets a new address. Listing a thousand back ends
+/// takes too long to be done with each reading of the load.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
-/// Time between two lists of the banned addresses while the ban list does not change. After this
-/// time, the kernel no longer drops messages of a source whose ban has ended. Searching a thousand
-/// bans takes more time than a reading of the load may take.
+/// Time between two lists of the banned addresses while the ban list does not change. A new list
+/// omits the bans that have ended, so that the kernel no longer drops messages of these sources.
+/// Searching a thousand bans takes too long to be done with each reading of the load.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between two lists of the heavy sources. The rates of thousands of sources must be compared.
+/// Time between two lists of the heavy sources. The rates of thousands of sources must be compared
+/// for each list.
 const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
-/// Time between the first counted message and the first list of the heavy sources.
+/// Time from the start of counting messages for each source to the first list of the heavy sources.
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 impl SourcePolicy {
-    /// Creates a policy that distinguishes up to `sources_max` sources. The keys of its tables are
-    /// drawn from `stream`.
+    /// Creates a policy that distinguishes up to `sources_max` sources. The keys of the hash tables
+    /// are drawn from `stream`.
     pub(crate) fn new(
         sources: Sources,
         is_fair: bool,
@@ -94,25 +96,25 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the bans of the process.
+    /// Returns the ban list that all shards share.
     pub(crate) fn bans(&self) -> &BanList {
         self.bans.list()
     }
 
-    /// Returns how often a source was not watched, or a proof was not kept, because a table was
-    /// full.
+    /// Returns how often the messages of a source were not counted, or a proof was not kept,
+    /// because a table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         let watches = self.flood.iter().flatten().chain(&self.excess);
         let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the banned addresses whose INVITEs and REGISTERs the kernel may drop, in ascending
-    /// order. If there are more than a driver can take, lists those with the highest rates, because
-    /// anybody can send from many forged addresses. Networks are not listed. Sources that have
-    /// shown that they receive messages are not listed either, because they may send an INVITE in
-    /// an existing call. While the ban list does not change and the last list is recent, `banned`
-    /// does not change.
+    /// Lists in `banned` the banned addresses whose INVITEs and REGISTERs the kernel may drop, in
+    /// ascending order. If there are more than a driver can take, lists those with the highest
+    /// rates, because anybody can send from many forged addresses. Omits banned networks. Also
+    /// omits sources that have proved that they receive messages, because they may send an INVITE
+    /// in an existing call. Does not change `banned` while the ban list is unchanged and the last
+    /// list is recent.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();
@@ -134,14 +136,15 @@ impl SourcePolicy {
         banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
     }
 
-    /// Lists the networks whose INVITEs and REGISTERs the kernel must not drop under overload.
-    /// These are, in this order, the networks that may claim priority, those of back ends, those
-    /// that are never banned, and those that have a weight. If there are too many, the first ones
-    /// are listed. While the last list is recent, `spared` does not change.
+    /// Lists in `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
+    /// overload. These are, in this order, the networks that may claim priority, those of back
+    /// ends, those that are never banned, and those that have a weight. If there are too many
+    /// networks, lists the first ones of this order. Does not change `spared` while the last list
+    /// is recent.
     ///
-    /// If a back end has an address of this machine, other programs may send from there, so the
-    /// address is not listed. Trusted networks are not listed: trust only decides about targets,
-    /// and a trusted trunk may send most of the load.
+    /// If a back end has an address of this machine, other programs may send from this address, so
+    /// it is not listed. Trusted networks are not listed: trust only decides about targets, and a
+    /// trusted trunk may send most of the load.
     pub(crate) fn spared(
         &mut self,
         now: Timestamp,
@@ -170,12 +173,14 @@ impl SourcePolicy {
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Lists the heavy sources in `shedding`. Its share then applies only to them. The gate
-    /// determines the heavy sources. Lists none if nothing is dropped, or if dropping only their
-    /// messages has not helped. Also lists the heavy sources that flood with emergency calls, even
-    /// if nothing is dropped yet: without this list, the ladder would not drop these calls. While the
-    /// last lists are recent, they do not change. Publishes new lists in `counters`. The gate counts
-    /// the messages of the sources only while `ladder` is alert.
+    /// Lists in `shedding` the heavy sources, which the gate determines, so that only their
+    /// messages are dropped. Lists none if nothing is dropped, or if dropping only their messages
+    /// has not helped.
+    ///
+    /// Also lists the heavy sources that flood with emergency calls, even if nothing is dropped
+    /// yet: without this list, the ladder would not drop these calls. Does not change a list that
+    /// is recent. Publishes new lists in `counters`. The gate counts the messages of each source
+    /// only while `ladder` is alert.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -211,8 +216,8 @@ impl SourcePolicy {
         counters.heavy.publish(!heavy.is_empty(), || heavy.to_vec());
     }
 
-    /// Tells the other shards which banned sources have shown in this shard that they receive
-    /// messages.
+    /// Records in the shared ban list which banned sources have proved to this shard that they
+    /// receive messages.
     fn compare(&mut self, now: Timestamp) {
         let Some(proofs) = &self.proofs else { return };
         self.bans.bans();
@@ -227,7 +232,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the ban of the sender of a message.
+    /// Returns the ban that applies to the sender of a message.
     #[inline]
     pub(crate) fn ban_of(
         &mut self,
@@ -256,7 +261,7 @@ impl SourcePolicy {
         (!is_known).then_some(Ban { is_proven, ..ban })
     }
 
-    /// Records that the sender of a message receives messages.
+    /// Records the proof that the sender of a message receives the messages sent to its address.
     pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
         let Some(proofs) = &mut self.proofs else { return };
         let source = source_of(address);
@@ -270,8 +275,8 @@ impl SourcePolicy {
         self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
     }
 
-    /// Handles a message that requests new work, is malformed, or falsely claims to belong to a
-    /// call. Returns whether its sender is banned because of this message.
+    /// Counts a message that requests new work, is malformed, or falsely claims to belong to a
+    /// call. Returns true if its sender is now banned because of this message.
     pub(crate) fn on_message(
         &mut self,
         now: Timestamp,
@@ -298,9 +303,9 @@ impl SourcePolicy {
         )
     }
 
-    /// Handles a dropped message of a banned source. If the source now sends at least twice the
-    /// rate of the ban, the ban gets the new rate and lasts at least for the configured time from
-    /// now.
+    /// Counts a dropped message of a banned source. If the source now sends at least twice the rate
+    /// for which it was banned, the ban gets the new rate and lasts at least for the configured
+    /// time from now.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -319,14 +324,15 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source. The gate uses the weight only if shares are fair.
+    /// Returns the configured weight of a source, by default 1. The gate uses weights only for fair
+    /// shares.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
-    /// Returns the weight of the sender of a message in fair shares. A back end or a trusted source
-    /// is known to the operator and stands for many users, so a few strangers must not displace it.
-    /// If the operator has configured any weight, only configured weights count.
+    /// Returns the weight of the sender of a message in fair shares. If the operator has configured
+    /// no weights, a back end or a trusted source has a greater weight than a stranger: it stands
+    /// for many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
@@ -338,7 +344,8 @@ impl SourcePolicy {
         })
     }
 
-    /// Returns the source of a request, and its priority claim. Only an INVITE can claim priority.
+    /// Returns the sender of a request, and its claim to priority. Only an INVITE can claim
+    /// priority.
     pub(crate) fn sender(
         &self,
         received: &Received,
@@ -365,7 +372,7 @@ impl SourcePolicy {
         (sender, claim)
     }
 
-    /// Handles a message that exceeds the limit with the index `limit`. Returns the consequence
+    /// Handles a request that exceeds the limit with the index `limit`. Returns the consequence
     /// that is configured for this limit.
     pub(crate) fn on_excess(
         &mut self,
@@ -387,12 +394,12 @@ impl SourcePolicy {
         then
     }
 
-    /// Returns whether a source may be banned because it exceeds a limit.
+    /// Returns true if a configured limit bans the sources that exceed it.
     pub(crate) fn bans_excess(&self) -> bool {
         self.excess.is_some()
     }
 
-    /// Returns whether only an operator may ban a source.
+    /// Returns true if only an operator may ban the sender of a message.
     fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
         let address = flow.remote.ip().to_canonical();
         matches!(addresses.origin(flow), Origin::Backend(_))
@@ -405,9 +412,9 @@ impl SourcePolicy {
     }
 }
 
-/// Lists the networks of these floods in `unspared`, and leaves out the last ones if there are too
-/// many. Networks that are already listed keep their places: the measured rates vary, and the kernel
-/// gets a new program for each change.
+/// Lists the networks of these floods in `unspared`, up to a maximum number. Networks that are
+/// already listed keep their places, because the kernel gets a new program for each change and the
+/// order of the measured rates varies.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
     let of = |flood: &HeavySource| network(network_of(flood.source));
     unspared.retain(|network| floods.iter().any(|flood| of(flood) == *network));
@@ -422,12 +429,12 @@ fn network(net: IpNet) -> Network {
     Network { address: net.addr(), prefix: net.prefix_len() }
 }
 
-/// Returns the weight of a source: the number of sources that it counts as.
+/// Returns the configured weight of a source: the number of ordinary sources that it counts as. The
+/// default is 1.
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     find_weight(weights, address.to_canonical()).unwrap_or(1)
 }
 
-/// Returns the configured weight of a source, if it has one.
 fn find_weight(weights: &[SourceWeight], address: IpAddr) -> Option<u32> {
     weights.iter().find(|weight| weight.from.contains(&address)).map(|weight| weight.weight)
 }
@@ -448,7 +455,7 @@ mod tests {
         Ban { source, until, cause, rate: 500, is_proven: false }
     }
 
-    /// Otherwise two floods of about the same rate would change the kernel's program every 100 ms.
+    /// Two floods of about the same rate must not change the kernel's program every 100 ms.
     #[test]
     fn the_networks_of_emergency_floods_keep_their_places() {
         let mut unspared = Vec::new();
@@ -480,7 +487,7 @@ mod tests {
         }
     }
 
-    /// A reading is taken every 2 ms, and a list may have a thousand bans.
+    /// A reading of the load is taken every 2 ms, and the list may have a thousand bans.
     #[test]
     fn the_bans_are_searched_only_after_a_change_or_100_ms() {
         let bans = BanList::new(4);

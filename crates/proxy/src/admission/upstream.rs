@@ -1,15 +1,17 @@
-//! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
-//! how much each may send, and the values that each is told.
+//! The server role in overload control (RFC 7339): selects the upstream peers that get feedback,
+//! and writes into each response how many requests its receiver may send.
 //!
-//! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
-//! back end, a trusted source or in a configured network. Each response to its address, also a
-//! retransmitted one, has the current value in that Via. Other peers get no values. While no peer
-//! takes part, the only cost is to examine the topmost Via of new work.
+//! A peer takes part in the feedback if its requests offer overload control in their topmost Via,
+//! and if the peer is a back end, a trusted source or in a configured network. Each response to the
+//! peer's address, also a retransmitted one, has the current value in the topmost Via. Other peers
+//! get no values. While no peer takes part, the only cost is to examine the topmost Via of new
+//! work.
 //!
-//! The proxy removes the offer when it forwards a request, so a response does not show whether its
-//! peer takes part. The address to which the response goes identifies the peer. On a connection
-//! this is the address of the connection's sender with the port in its Via, so all connections of
-//! one server are one peer. The source ports of connections say nothing about a server.
+//! When the proxy forwards a request, it removes the peer's offer, so a response does not show
+//! whether the peer takes part. The address to which the response goes identifies the peer. On a
+//! connection this is the IP address of the other end with the port in the topmost Via, so all
+//! connections of one server are one peer. The source port of a connection does not identify a
+//! server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -36,14 +38,14 @@ use crate::transport::addresses::Origin;
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
-    /// The peers that take part in overload feedback, by their keys: the address of each, and the
-    /// flow of the last request that has offered overload control.
+    /// The peers that take part in overload feedback, by the key of the peer: the peer's address,
+    /// and the flow of the peer's last request that offered overload control.
     addresses: HashMap<u128, (SocketAddr, Flow)>,
 }
 
 impl UpstreamPeers {
-    /// Creates the table of the shard with the number `element`. The clock of the shard started at
-    /// the Unix time `start`.
+    /// Creates the table of the shard with the number `element`. `start` is the Unix time at which
+    /// the clock of the shard started.
     pub(crate) fn new(
         settings: &FeedbackSettings,
         start: Duration,
@@ -58,19 +60,19 @@ impl UpstreamPeers {
         }
     }
 
-    /// Returns whether any peer takes part in overload feedback.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !self.addresses.is_empty()
     }
 
-    /// Returns whether the sender of a message may be asked to hold requests back at this time.
+    /// Returns true if overload feedback may ask the sender of a message to send fewer requests
+    /// now.
     #[inline]
     pub(crate) fn may_restrict(&self, snapshot: &Snapshot, flow: &Flow) -> bool {
         self.is_active() && self.upstreams.is_overloaded() && self.may_take_part(snapshot, flow)
     }
 
-    /// Counts a request in a session that does not exist.
+    /// Counts a request that claims to belong to a call, but belongs to none.
     pub(crate) fn on_stray(&mut self, now: Timestamp, received: &Received, snapshot: &Snapshot) {
         if self.may_restrict(snapshot, &received.flow)
             && let Some(via) = top_via(&received.bytes)
@@ -80,8 +82,8 @@ impl UpstreamPeers {
         }
     }
 
-    /// Judges a request before the gate does. The request must not be a repetition. The `weight` of
-    /// its sender matters only if fairness is weighted.
+    /// Decides on a request by the sender's share, before the gate decides. The request must not be
+    /// a retransmission. The `weight` of the sender matters only if fairness is weighted.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -116,14 +118,15 @@ impl UpstreamPeers {
         self.upstreams.on_request(now, key, category, &offer)
     }
 
-    /// Forgets the peers that may no longer take part, because they are no longer back ends.
+    /// Forgets the peers that may no longer take part in overload feedback, because they are no
+    /// longer back ends.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.retain(|_, (_, flow)| self.may_take_part(snapshot, flow));
         self.addresses = addresses;
     }
 
-    /// Returns whether the sender of a request may take part in overload feedback.
+    /// Returns true if the sender of a request may take part in overload feedback.
     ///
     /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
     /// adopt a policy of inserting overload control parameters in only those requests received over
@@ -137,8 +140,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the algorithms that a peer offers and we accept, and the original load that the peer
-    /// states, in requests per second.
+    /// Returns the overload control algorithms that a peer offers and this proxy accepts, and the
+    /// original load that the peer states, in requests per second.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =
@@ -154,7 +157,7 @@ impl UpstreamPeers {
     /// feedback. Does not change any other message.
     ///
     /// RFC 7339 §4.1 asks for a value "in the response going upstream to a client that included the
-    /// "oc" parameter in the request". Only clients that may take part get one.
+    /// "oc" parameter in the request". Only clients that may take part get a value.
     ///
     /// RFC 7339 §5.2: "When a SIP server retransmits a response, it SHOULD use the "oc" and "oc-validity"
     /// parameter values consistent with the overload state at the time the retransmitted response was
@@ -205,8 +208,8 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback, self.upstreams.wants_loads()))
     }
 
-    /// Updates the values for the peers, and forgets peers that no longer take part, if the next
-    /// measurement is due. Returns whether it was due.
+    /// Updates the feedback values and forgets the peers that no longer take part in overload
+    /// feedback, if the next measurement is due. Returns true if it was due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) -> bool {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return false;
@@ -221,13 +224,12 @@ impl UpstreamPeers {
         true
     }
 
-    /// Returns when the next measurement of the peers is due.
+    /// Returns the time at which the next measurement of the peers is due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.upstreams.poll_timeout()
     }
 
-    /// Returns how often a peer had to share an entry of the table of peers because the table was
-    /// full.
+    /// Returns how often a peer got no entry of its own because the table of peers was full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.upstreams.overflowed()
     }
@@ -243,8 +245,9 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer. It differs from the keys of all other peers and of all sources. A
-/// peer with many IPv6 addresses cannot choose an address that has the key of another peer.
+/// Returns the key of a peer, which differs from the keys of all other peers and of all sources.
+/// The key of an IPv6 address is a keyed hash, so that a peer with many IPv6 addresses cannot find
+/// one that has the key of another peer.
 fn key_of(keys: &Keys, address: SocketAddr) -> u128 {
     let port = address.port();
     let key = match address.ip() {

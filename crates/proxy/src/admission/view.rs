@@ -1,4 +1,5 @@
-//! The view of a shard that classification uses. It shows whether a message belongs to known work.
+//! The parts of a shard's state that show whether a message belongs to a known call or transaction.
+//! Classification reads them.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};
 use tidegate_transaction::{Key, identity_of_branch};
@@ -20,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
 
-/// Parts of a shard that admission reads.
+/// References to the parts of a shard that admission reads.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -33,11 +34,11 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether a message that came on a stream is an INVITE or a REGISTER in the share to
-    /// be dropped. The kernel cannot drop single messages of a stream, so they are dropped after
-    /// they were read. No copy of a dropped request follows on a stream (RFC 3261 §17.1.1.2 and
-    /// §17.1.2.2), so INVITEs within a call are spared. A To-tag alone does not show that there is
-    /// a call, because anybody can write one.
+    /// Returns true if a message from a stream is an INVITE or a REGISTER that is dropped to shed
+    /// load. The kernel cannot drop single messages of a stream, so the shard drops them after
+    /// reading. The sender does not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so
+    /// an INVITE within a call is never dropped. A To-tag alone does not show that a call exists,
+    /// because anybody can write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let transport = received.flow.transport;
         let is_subject = transport != Transport::Udp && received.handoffs == 0;
@@ -58,8 +59,8 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a scanned request with these hashes belongs to a call or transaction of
-    /// ours, or to a parked request.
+    /// Returns true if a scanned request with these hashes belongs to a call or transaction of this
+    /// proxy, or to a parked request.
     pub(crate) fn knows(
         &self,
         now: Timestamp,
@@ -105,10 +106,11 @@ impl View<'_> {
         }
     }
 
-    /// Returns the fingerprint of a scanned request with these hashes. Only its retransmissions share
-    /// it, and a CANCEL shares it with its INVITE. A client may use one branch for all its requests,
-    /// so the fingerprint covers more than the branch. If the branch does not identify a transaction
-    /// (RFC 3261 §17.2.3), the fingerprint covers the whole topmost Via and the tags instead.
+    /// Returns the fingerprint of a scanned request with these hashes. Only retransmissions of the
+    /// request have the same fingerprint, and a CANCEL has the fingerprint of its INVITE. The
+    /// fingerprint covers more than the branch, because a client may use one branch for all its
+    /// requests. If the branch does not identify a transaction (RFC 3261 §17.2.3), the fingerprint
+    /// covers the whole topmost Via and the tags instead.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, hashes: &RequestHashes, bytes: &[u8]) -> u64 {
         let number = scan.cseq.to_be_bytes();
         let ScanStart::Request { uri, .. } = scan.start else { return 0 };
@@ -133,13 +135,14 @@ impl View<'_> {
         Some(self.fingerprint(&scan, &self.hashes(method, &scan), bytes))
     }
 
-    /// Returns the keyed hash of the challenge that a scanned request would answer.
+    /// Returns the keyed hash of the challenge that a scanned request would answer if it has
+    /// credentials.
     pub(crate) fn challenge(&self, scan: &Scan<'_>, received: &Received) -> u64 {
         let source = received.flow.remote.ip();
         challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
     }
 
-    /// Returns whether the request has been served to which a CANCEL with these hashes refers.
+    /// Returns true if the request that a CANCEL with these hashes cancels has been served.
     pub(crate) fn has_served(&self, now: Timestamp, cancel: &RequestHashes) -> bool {
         let RequestHashes { identity, call: fingerprint } = *cancel;
         match identity {
@@ -153,7 +156,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a message belongs to existing work.
+    /// Returns true if a message belongs to an existing call or transaction.
     pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
         match glance(&received.bytes) {
             Ok(ScanStart::Response { .. }) => self.verifies_response(received),
@@ -179,9 +182,10 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a response is verified. A proxy accepts a response only with its own Via on
-    /// top (RFC 3261 §18.1.2), and forwards it by the Via below (§16.11). The keyed values in the
-    /// branch of the topmost Via prove that we wrote this Via.
+    /// Returns true if a response belongs to a request that this proxy has forwarded or sent. The
+    /// keyed values in the branch of the topmost Via prove that this proxy wrote the Via. A proxy
+    /// accepts a response only with its own Via on top (RFC 3261 §18.1.2), and forwards the
+    /// response to the address in the Via below (§16.11).
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();
@@ -203,7 +207,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether these bytes are an ACK to a reply of this proxy.
+    /// Returns true if these bytes are an ACK to a reply that this proxy generated.
     pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
         is_own_ack(&self.snapshot.keys, bytes)
     }

@@ -6,22 +6,20 @@ use tidegate_world::Received;
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 
-/// The queue classes, in the order in which they are served. The three classes of new work without
-/// priority take turns.
+/// The queue classes, in the order in which they are served. [`Invites`](Self::Invites),
+/// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns.
 ///
-/// Several classes share one queue if their mutual order matters: a 200 must not overtake its 180,
-/// nor a BYE its ACK.
+/// Messages whose mutual order matters are in one class: a 200 must not overtake its 180, and a BYE
+/// must not overtake its ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueClass {
-    /// Responses.
     Responses,
     /// Requests that belong to a call.
     InProgress,
     /// New INVITEs with priority, each with its CANCEL.
     Priority,
-    /// New INVITEs, each with its CANCEL.
+    /// New INVITEs without priority, each with its CANCEL.
     Invites,
-    /// Registrations.
     Registrations,
     /// Other new requests.
     Others,
@@ -40,7 +38,7 @@ impl QueueClass {
         Self::Unverified,
     ];
 
-    /// Index of the first queue of new work without priority. The queues of this work take turns.
+    /// Index of the first of the queues that take turns: those of new work without priority.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
@@ -55,16 +53,16 @@ impl QueueClass {
     }
 }
 
-/// A classified message that waits.
+/// A classified message that waits in a queue.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Ticket of the gate, if the message requests new work.
+    /// Ticket with which the gate admitted the message. `None` if the message is not new work.
     pub(crate) ticket: Option<Ticket>,
-    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
+    /// Fingerprint of the INVITE that this CANCEL cancels. `None` if that INVITE has been served,
+    /// or if the message is not a CANCEL.
     pub(crate) cancels: Option<u64>,
-    /// Queue in which the message waits.
     pub(crate) queue_class: QueueClass,
-    /// Hashes of the request, if they were computed on arrival.
+    /// Hashes of the branch and the Call-ID, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }

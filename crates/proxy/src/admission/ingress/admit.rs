@@ -1,7 +1,7 @@
-//! Decides on a message: reads it, judges it if it is new work, and queues it.
+//! Reads an arriving message, decides on it if it requests new work, and queues it.
 //!
-//! The parts of [`admit`](Ingress::admit) are always inlined. As function calls they would cost up
-//! to 97 instructions a message.
+//! The functions that [`admit`](Ingress::admit) calls are always inlined. As function calls they
+//! would cost up to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};
@@ -24,43 +24,43 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 use crate::settings::sources::Excess;
 
-/// An arriving message, as far as it was read.
+/// An arriving message, with the results of reading it.
 struct Arrival<'a> {
     now: Timestamp,
     received: &'a Received,
     reading: &'a Reading,
-    /// The positions of the lines that a rejection copies, if they were requested.
+    /// The positions of the lines that a rejection copies. `None` if they were not requested.
     outline: Option<&'a Outline<'a>>,
     view: View<'a>,
 }
 
-/// A reason why a message is not admitted.
+/// Reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// The message requires a priority that is unknown. The reply is built from the whole message,
-    /// so the message is kept.
+    /// The message requires that a priority value be understood, and the value is unknown. The
+    /// rejection is built from the whole message, so the message is kept.
     NotUnderstood,
     Because(RefusalCause),
 }
 
-/// A reason why a message is not admitted, except an unknown priority.
 #[derive(Clone, Copy)]
 enum RefusalCause {
-    /// The source of the message is banned.
     Banned,
-    /// The message repeats a message on which a decision is remembered.
+    /// The message is a retransmission that can be dropped: its original waits, or its original was
+    /// served and the queue has no room.
     Absorbed,
-    /// The source exceeds a limit, and gets no response.
+    /// The source exceeds a limit, and the configuration says that it gets no response.
     Excess,
-    /// The gate rejects new work.
+    /// The gate rejects the request.
     Refused(Reason),
-    /// The law sheds a message of existing work.
+    /// The law sheds the message, although it belongs to an existing call.
     Shed,
 }
 
 impl Ingress {
-    /// Reads a message, decides on it if it is new work, and passes it to `push` to be queued.
-    /// `has_room` returns whether the queue for a class can take new work.
+    /// Reads a message, decides on it if it requests new work, and passes an admitted message to
+    /// `push`, which queues it. `has_room` returns true if the queue of a class has room for new
+    /// work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
@@ -147,7 +147,7 @@ impl Ingress {
         decided(decision)
     }
 
-    /// Records a request that belongs to existing work, if any peer takes part in overload
+    /// Records a request that belongs to existing work, if any upstream peer takes part in overload
     /// feedback.
     #[inline(always)]
     fn record_for_peer(
@@ -163,13 +163,16 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a BYE of a peer that may be told a rate belongs to no call. The requests in
-    /// calls raise this rate, because the peer does not hold them back. So a BYE that raises it must
-    /// belong to a call. Any number of BYEs may belong to one call, up to the limit for a call. An
-    /// ACK and a CANCEL are not verified: their call may have failed and have been forgotten. Any
-    /// other request that belongs to no call is new work.
+    /// Returns true if a message is a BYE that belongs to no call, and its sender may be told a
+    /// rate by overload feedback.
     ///
-    /// Returns `false` without an overload, because no rate is told.
+    /// A peer does not hold back requests in calls, so each such request raises the rate that the
+    /// peer is told. A BYE that belongs to no call must not raise the rate. Any number of BYEs may
+    /// belong to one call, up to the limit for a call. An ACK and a CANCEL are not verified: their
+    /// call may have failed and have been forgotten. Any other request that belongs to no call is
+    /// new work.
+    ///
+    /// Returns `false` without an overload, because no peer is told a rate then.
     #[inline(always)]
     fn is_sham(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
@@ -187,7 +190,8 @@ impl Ingress {
         if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
-    /// Admits new work. `has_room` returns whether its queue can take it.
+    /// Decides on a request for new work. `has_room` returns true if the queue of a class has room
+    /// for new work.
     #[inline(always)]
     fn admit_new(
         &mut self,
@@ -241,7 +245,8 @@ impl Ingress {
         }
     }
 
-    /// Returns whether new work answers a challenge of a back end. Each challenge is answered once.
+    /// Returns true if a request answers a challenge of a back end for credentials. Each challenge
+    /// is answered once.
     fn answers_challenge(&mut self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, .. } = *arrival;
         let Some(challenge) = reading.challenge else { return false };
@@ -250,10 +255,11 @@ impl Ingress {
             && self.challenges.on_answer(now, challenge)
     }
 
-    /// Applies the share that overload feedback grants to the peer. The work must be new, and must
-    /// not be a retransmission. Returns true if the peer has not used up its share. The law's share
-    /// is then not applied again ([`Sender::restricted`]). Returns false if feedback does not
-    /// decide about this work.
+    /// Decides on a request of an upstream peer by the peer's share: the part of this server's load
+    /// that overload feedback grants to the peer. The request must be new work, and must not be a
+    /// retransmission. Returns true if the peer has not used up its share. The law then does not
+    /// limit the request again ([`Sender::restricted`]). Returns false if feedback does not decide
+    /// on the request.
     ///
     /// # Errors
     /// Returns [`Reason::PeerShare`] if the peer takes no part in feedback or does not obey it, and
@@ -290,7 +296,7 @@ impl Ingress {
         }
     }
 
-    /// Decides how to dispose of a message that is not admitted.
+    /// Drops or rejects a message that is not admitted, as `cause` requires.
     #[inline(always)]
     fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RefusalCause) -> Decision {
         let Arrival { now, received, reading, outline, view } = *arrival;
@@ -312,7 +318,7 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
+    /// Returns true if a message claims to belong to a call or transaction, but belongs to none.
     /// Checks this only during a flood of such messages, and only if messages are queued by class.
     /// Otherwise returns `false`.
     #[inline(always)]
@@ -324,7 +330,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Returns whether messages of this kind are verified before they are queued.
+    /// Returns true if messages of this kind are verified before they are queued.
     #[inline(always)]
     fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
         let waiting = self.queues.finishing(reading.queue_class);
@@ -334,8 +340,8 @@ impl Ingress {
     }
 }
 
-/// Returns the category of a request of this class that belongs to work in progress, or `None` for
-/// a response.
+/// Returns the category of a request in an existing call or transaction, by its class. `None` for a
+/// response.
 fn category_of_ongoing(class: Class) -> Option<Category> {
     match class {
         Class::Final | Class::Provisional => None,

@@ -1,8 +1,8 @@
 //! Counts the messages that the kernel may drop before they are read.
 //!
-//! A share of drops, or a receive buffer that overflows, hits every message that begins like an
-//! INVITE or a REGISTER. So each such message counts in the same way, whether it is new work, a
-//! retransmission, malformed, above a limit or from a banned source.
+//! If the kernel drops a share of the messages, or a receive buffer overflows, this affects every
+//! message that begins like an INVITE or a REGISTER. So each such message counts in the same way,
+//! whether it is new work, a retransmission, malformed, above a limit or from a banned source.
 
 use tidegate_control::{Arrived, Recalled};
 use tidegate_world::{Received, Shedding, Timestamp, Transport};
@@ -13,9 +13,10 @@ use crate::admission::view::View;
 use crate::network::source_of;
 
 impl Ingress {
-    /// Counts a message for its source and for the share of drops, if the kernel could have dropped
-    /// it. `recalled` is the remembered decision, if the message repeats a decided one. Returns
-    /// whether the message is new and the kernel has probably dropped earlier copies of it.
+    /// Counts a message that the kernel could have dropped, for its source and for the share of
+    /// messages to drop. `recalled` is the remembered decision on an earlier copy of the message.
+    /// Returns true if no decision is remembered, and the kernel has probably dropped earlier
+    /// copies.
     #[inline]
     pub(super) fn count_droppable(
         &mut self,
@@ -34,8 +35,9 @@ impl Ingress {
         !repeats && droppable.is_late
     }
 
-    /// Counts a request within a call, or a retransmission of a request that was served, if the
-    /// kernel could have dropped it. Returns whether it could have, and repeats no decided message.
+    /// Counts a request within a call, or a retransmission of a served request, if the kernel could
+    /// have dropped it. Returns true if the kernel could have dropped the request and no decision
+    /// on an earlier copy of it is remembered.
     #[inline]
     pub(super) fn count_ongoing(
         &mut self,
@@ -54,9 +56,9 @@ impl Ingress {
         !recalled.is_repetition()
     }
 
-    /// Handles an INVITE or a REGISTER that came on a stream and is dropped in place of the kernel.
-    /// It counts like the other messages of its source, even if most of them are dropped here.
-    /// Returns whether its sender is banned because of this message.
+    /// Counts an INVITE or a REGISTER on a stream that this shard drops to shed load, because the
+    /// kernel cannot drop single messages of a stream. The message counts for its source like an
+    /// admitted one. Returns true if its sender is now banned because of this message.
     pub(super) fn on_thinned(
         &mut self,
         now: Timestamp,
@@ -76,8 +78,9 @@ impl Ingress {
         self.watchman.on_message(now, &received.flow, addresses)
     }
 
-    /// Counts a message for its source. The message represents the messages in `arrived`. `repeats`
-    /// is true if it repeats a decided message. Returns whether the source is heavy.
+    /// Counts a message for its source. `arrived` is the number of messages that this message
+    /// represents. `repeats` is true if a decision on an earlier copy of the message is remembered.
+    /// Returns true if the source is one that causes the overload.
     fn count_for_source(
         &mut self,
         now: Timestamp,
