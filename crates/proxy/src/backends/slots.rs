@@ -1,10 +1,11 @@
-//! Slots: the indices of pools and back ends, by which calls and transactions refer to them.
+//! Slots: the indices by which calls and transactions refer to pools, and to the back ends of a
+//! pool.
 //!
-//! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
-//! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
-//! no new calls, because its [`AdminState`] is `Removed`. A back end that leaves one pool but stays
-//! in another leaves a [copy](Backend::removed_copy) in its old slot. The state of the copy is
-//! `Removed`.
+//! A pool or back end that stays in the configuration keeps its slot. After a pool or back end is
+//! removed, its slot is kept as long as a call or transaction refers to the slot, and is then
+//! reused. A removed back end gets no new calls, because its [`AdminState`] is `Removed`. If a back
+//! end leaves one pool but stays in another, its old slot gets a [copy](Backend::removed_copy) of
+//! the back end, whose state is `Removed`.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -14,15 +15,15 @@ use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index that stands for the whole pool instead of a back end.
+/// Index that refers to the pool itself instead of one of its back ends.
 pub(crate) const ANY: u16 = u16::MAX;
 
-/// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are
-/// still referenced.
+/// Maximum number of slots for pools, and of slots for the back ends of one pool. Slots of removed
+/// pools and back ends count too, as long as a call or transaction refers to them.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are enough slots for all old and new pools and back ends, even if no old
-/// slot becomes free. `new` has the name and the number of back ends of each new pool.
+/// Returns true if there are enough slots for all old and new pools and back ends, even if no old
+/// slot becomes free. `new` contains the name and the number of back ends of each new pool.
 pub(crate) fn have_slots<'a>(
     old: &[PoolSettings],
     new: impl ExactSizeIterator<Item = (&'a str, usize)>,
@@ -33,16 +34,16 @@ pub(crate) fn have_slots<'a>(
         && new.map(|(name, backends)| before(name) + backends).all(|slots| slots <= SLOTS_MAX)
 }
 
-/// Pools in their slots.
+/// All pools, each at the index of its slot.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Slot of each new pool, in the order of the new pools.
+    /// Slot of each new pool, in the order in which the new pools were given.
     pub(crate) places: Vec<u16>,
 }
 
-/// Assigns slots to the new pools, given the old pools in their slots. `is_held` returns whether a
-/// call or transaction refers to a slot: a pool and a back end in it, or [`ANY`] for the pool
-/// itself.
+/// Assigns slots to the new pools. The old pools are at the indices of their slots. `is_held`
+/// returns true if a call or transaction refers to a slot. Its argument is the slot of a pool, with
+/// the slot of a back end in this pool, or with [`ANY`] for the pool itself.
 pub(crate) fn assign_pool_slots(
     old: Vec<PoolSettings>,
     new: Vec<PoolSettings>,
@@ -119,15 +120,16 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns a pool for the slot of a removed one. Its domains are no longer resolved, and its
-/// networks have no rights. It has no backup pool, because another pool may take that slot.
+/// Returns a pool for the slot of a removed pool. The domains of the removed pool are no longer
+/// resolved, and its networks have no rights. The returned pool has no backup pool, because another
+/// pool may take the slot of the backup pool.
 fn removed_pool(settings: PoolSettings) -> PoolSettings {
     let backends = settings.pool.backends().iter().map(removed).collect();
     let pool = Pool::of(settings.pool.name(), backends);
     PoolSettings { pool, sources: Vec::new(), backup: None, ..settings }
 }
 
-/// Returns the back end for the slot of one that was removed from the pool.
+/// Returns the entry for the slot of a back end that was removed from the pool.
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),
@@ -136,7 +138,7 @@ fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     }
 }
 
-/// Returns the index of each key. For equal keys, returns the index of the first.
+/// Returns a map from each key to its index. Equal keys have the index of the first of them.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {
@@ -145,8 +147,8 @@ fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     places
 }
 
-/// Returns the identity of a back end within a pool: another name or address makes it another back
-/// end.
+/// Returns the identity of a back end within a pool. A back end with another name or address is a
+/// different back end.
 fn identity(backend: &Backend) -> (&str, EndpointAddress) {
     (backend.name(), backend.endpoint().endpoint_address())
 }
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
     }
 
-    /// The slot of the former backup pool may now belong to another pool.
+    /// A backup pool is known by its slot, and the slot may now belong to another pool.
     #[test]
     fn a_removed_pool_has_neither_a_backup_nor_networks() {
         let net: IpNet = "192.0.2.0/24".parse().unwrap();
