@@ -1,22 +1,24 @@
-//! Limit on the bytes sent to an address that has never shown that it receives them.
+//! Limit on the bytes sent to an address that has never proved that it receives them.
 //!
-//! UDP sources can be forged, and responses are longer and more numerous than their request. RFC
-//! 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than three times
-//! as many bytes as the number of bytes they have received." SIP cannot be as strict. An INVITE is
-//! not retransmitted after a 100, so its response must be sent however long it is. Therefore the
-//! proxy always sends these responses of each transaction: the first of each kind of provisional
-//! response, and two final responses, normally the first and one retransmission. It sends all
-//! others (retransmissions, and responses of other branches of a fork) only within
-//! `amplification_max` times the bytes received (3 by default), or if the address is verified, or
-//! is that of a back end or a trusted source.
+//! UDP sources can be forged, and the responses to a request are longer and more numerous than the
+//! request. RFC 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than
+//! three times as many bytes as the number of bytes they have received." SIP cannot be as strict.
+//! An INVITE is not retransmitted after a 100, so its response must be sent however long it is.
+//! Therefore the proxy always sends these responses of each transaction: the first of each kind of
+//! provisional response, and two final responses, normally the first and one retransmission. It
+//! sends all other responses (retransmissions, and responses of other branches of a fork) only up
+//! to `amplification_max` times the bytes received (3 by default), or if the address is verified or
+//! belongs to a back end or a trusted source.
 //!
 //! An address is verified by a message that only a receiver of a response could have sent. This is
 //! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
-//! with the route token of the response. Until then, requests that a back end or a user sends to
-//! this address within the call, such as a BYE, are retransmitted once. Back ends and users know
-//! the tag and the token. They are trusted not to verify an address for a forger.
+//! with the route token of the response. While an address is not verified, requests that a back end
+//! or a user sends to this address within the call, such as a BYE, are retransmitted only once.
+//! Back ends and users know the To-tag and the route token. They are trusted not to verify an
+//! address for a forger.
 //!
-//! Streams have no such limits: a peer with a connection receives the messages sent on it.
+//! Streams have no such limits: a peer with a connection receives the messages sent on the
+//! connection.
 
 use std::time::Duration;
 
@@ -34,8 +36,8 @@ use crate::transport::budget::Budget;
 /// fires again 2·T1 later.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts its bytes as
-/// sent in `budget`.
+/// Returns true if a response of `length` bytes may be sent on `flow`. In this case, counts the
+/// bytes as sent in `budget`.
 pub(crate) fn may_send(
     step: &Step<'_>,
     budget: &mut Budget,
@@ -58,8 +60,8 @@ pub(crate) fn may_send(
     may
 }
 
-/// Does the same as [`may_send`] for a call that is served without transactions. The budget of such
-/// a call is in the call table. Returns `true` if the table does not have the call.
+/// Does the same as [`may_send`] for a call that is served without transactions, with the budget
+/// that the call table has for the call. Returns `true` if the call is not in the table.
 pub(crate) fn may_send_back(
     step: &mut Step<'_>,
     call: CallRef,
@@ -75,8 +77,8 @@ pub(crate) fn may_send_back(
     may
 }
 
-/// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
-/// `since`.
+/// Returns true if a request is to be retransmitted on `flow`. A back end or a user first sent the
+/// request at `since`.
 ///
 /// Retransmissions are withheld only from unverified addresses of two kinds: the address of a
 /// caller, and an address that the other party of the dialog names but does not send from. If the
@@ -86,8 +88,8 @@ pub(crate) fn may_send_back(
 ///
 /// If the call is in the call table, its entry names the caller. A call to a registered user is in
 /// the table only if a back end makes it. For other calls `is_claimed` decides. It is true if the
-/// route token shows that the request goes to the caller. It is also true if the other party wrote
-/// into its Contact an address from which it does not send.
+/// route token shows that the request goes to the caller, or if the other party wrote into its
+/// Contact an address from which it does not send.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

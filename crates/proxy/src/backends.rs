@@ -1,4 +1,4 @@
-//! Back ends: probes, names, health, and the 503 to a request when no back end is available.
+//! Back ends: probes, names and health, and the 503 response if no back end is available.
 
 pub(crate) mod health;
 pub(crate) mod names;

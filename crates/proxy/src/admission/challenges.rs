@@ -26,7 +26,7 @@ pub(crate) struct Challenges {
     /// Challenges by the keyed hash of the challenged request. The value is [`Decision::Waits`]
     /// until the caller has answered the challenge, and then [`Decision::Served`].
     memory: Memory,
-    /// Time at which the newest challenge is forgotten at the latest.
+    /// The latest time at which the newest challenge is forgotten.
     until: Timestamp,
 }
 
@@ -42,8 +42,8 @@ impl Challenges {
         now < self.until
     }
 
-    /// Records a challenge by the keyed hash of the challenged request. Changes nothing if a
-    /// challenge with this hash is remembered, even if it was answered.
+    /// Records a challenge by the keyed hash of the challenged request. Does nothing if a challenge
+    /// with this hash is remembered, answered or not.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         if self.memory.recall(now, challenge).is_none()
             && self.memory.remember(now, challenge, Decision::Waits)
@@ -65,7 +65,6 @@ impl Challenges {
         self.memory.remember(now, challenge, Decision::Served)
     }
 
-    /// Returns the number of challenges that were not remembered because the memory was full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.memory.overflowed()
     }

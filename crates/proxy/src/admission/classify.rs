@@ -1,5 +1,5 @@
-//! Classifies messages on arrival. The code reads only the parts that determine the class of a
-//! message, its queue, and the identity of its retransmissions.
+//! Classifies messages on arrival. The code reads only the parts of a message that determine its
+//! class, its queue, and the identity of its retransmissions.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{
@@ -27,12 +27,12 @@ pub(crate) struct Reading {
     pub(crate) cancels: Option<u64>,
     /// True if the message begins a call: it is an INVITE without a To-tag, and requests new work.
     pub(crate) begins_call: bool,
-    /// True if the message is new work whose topmost Via may offer overload control (RFC 7339).
+    /// True if the message is new work, and its topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
     /// Keyed hash of the challenge that the message answers if it has credentials. `None` without
     /// [`Wanted::challenges`], and for a message that has a To-tag or is not new work.
     pub(crate) challenge: Option<u64>,
-    /// Hashes of the request, if they had to be computed.
+    /// Hashes of the branch and the Call-ID of the request. `None` for a response, an ACK or a BYE.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
@@ -64,8 +64,9 @@ pub(crate) struct Wanted {
     pub(crate) challenges: bool,
 }
 
-/// Classifies a message. If requested, stores in `outline` the positions of the lines that a
-/// rejection copies. The outline is not part of the result, because it is too large to be moved.
+/// Classifies a message. If [`Wanted::outline`] is true, stores in `outline` the positions of the
+/// lines that a rejection copies. The outline is not part of the result, because it is too large to
+/// be moved.
 ///
 /// The classification is one function, so that nothing is read twice and the function returns as
 /// soon as the class is known.

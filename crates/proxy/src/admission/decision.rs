@@ -23,7 +23,7 @@ pub(crate) enum Decision {
     Shed(Option<Box<Transmit>>),
     /// The message requires a resource priority (RFC 4412), and the proxy knows none of its values.
     NotUnderstood(Box<Received>),
-    /// The message is not SIP but STUN.
+    /// The message is a STUN message, not a SIP message.
     Stun(Box<Received>),
     Malformed(Box<Received>, Malformed),
 }
@@ -42,7 +42,7 @@ pub(crate) struct Admitted {
     pub(crate) is_unverified: bool,
     /// True if the message has waited for the maximum time for an answer from the DNS or a store.
     pub(crate) is_overdue: bool,
-    /// Hashes of the request, if they were computed on arrival.
+    /// Hashes of the branch and the Call-ID, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Admitted {
 pub(crate) enum Read {
     /// The message was not read for this decision. It was read before, or never.
     NotNow,
-    /// The message was read for the first time, so it counts as received.
+    /// The message was read for this decision for the first time, so it counts as received.
     Now,
     /// The message was read by this shard, after another shard had read it and handed it off.
     Again,
@@ -67,7 +67,7 @@ impl Read {
 
 /// A decision on a message, with the class of the message.
 pub(crate) struct Decided {
-    /// Class of the message, if known.
+    /// Class of the message. `None` if the message was not classified.
     pub(crate) class: Option<Class>,
     pub(crate) read: Read,
     pub(crate) decision: Decision,

@@ -2,12 +2,12 @@
 //! verified on arrival.
 //!
 //! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains a
-//! value that only this proxy issues, or that only the participants of the call know. Such values
-//! are the keyed values in our branch, a route token, a Call-ID in the call table, and a branch in
-//! the transaction table. Serving a message verifies it anyway, so in normal operation verification
-//! costs nothing extra. But unverified messages must not delay verified ones. So while there are
-//! many unverified messages, each message is verified on arrival, and those that fail wait behind
-//! all others.
+//! value that only this proxy issues, or that only the participants of the call know. Such a value
+//! is a keyed value in a branch of this proxy, a route token, a Call-ID in the call table, or a
+//! branch in the transaction table. Serving a message verifies it anyway, so in normal operation
+//! verification costs nothing extra. But while there are many unverified messages, each message is
+//! verified on arrival. Messages that fail wait behind all others, so that they do not delay
+//! verified messages.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use tidegate_world::{Load, Timestamp};
 /// waiting messages in one queue of responses or in-dialog requests starts it too.
 const MUCH: u32 = 64;
 
-/// Service time of unverified messages per second that starts early verification: one hundredth of
-/// the processor.
+/// Service time of unverified messages in one second that starts early verification: one hundredth
+/// of the processor.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Time over which unverified messages are counted, and for which messages are verified on arrival
-/// after a flood.
+/// Length of the period in which unverified messages are counted. Early verification lasts for this
+/// time after the count was last too high.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The rule that decides when messages are verified on arrival.
+/// A counter of unverified messages that starts early verification if there are too many.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyVerification {
     /// Start of the current counting period.
@@ -34,7 +34,7 @@ pub(crate) struct EarlyVerification {
     strays: u32,
     /// Service time of the messages in this period that could not be verified.
     spent: Duration,
-    /// Time until which messages are verified on arrival.
+    /// Time at which early verification ends.
     until: Timestamp,
 }
 
@@ -70,7 +70,7 @@ impl EarlyVerification {
     }
 }
 
-/// Time spent on unverified messages.
+/// Time spent on unverified messages, which does not count as load.
 ///
 /// If a law counted this time as load, it would reject calls because of strangers' messages. During
 /// a flood, unverified messages are served only when nothing else waits. So for all other messages
@@ -95,7 +95,7 @@ impl Spare {
         cost
     }
 
-    /// Returns the load, less the time spent on unverified messages.
+    /// Returns a copy of `load` without the time spent on unverified messages.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
         let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }

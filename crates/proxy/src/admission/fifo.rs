@@ -67,7 +67,7 @@ impl Fifo {
 
 /// Returns the field of `backlog` that counts messages of the same kind as `message`.
 ///
-/// A retransmission begins no session, and neither does a single request such as a REGISTER.
+/// Neither a retransmission nor a single request such as a REGISTER begins a session.
 fn count_of<'a>(backlog: &'a mut Backlog, message: &Unsorted) -> &'a mut usize {
     let begins_session = |waiting: &Waiting| {
         let ticket = waiting.ticket.as_ref().filter(|ticket| !ticket.is_again());

@@ -46,7 +46,6 @@ use crate::transport::stun::is_stun;
 /// The queues in which messages wait for service, and the gate that decides which messages enter.
 pub(crate) struct Ingress {
     gate: Gate,
-    /// The upstream peers that reduce their requests when this proxy asks for it.
     upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
@@ -63,18 +62,17 @@ pub(crate) struct Ingress {
     is_full_behind: bool,
 }
 
-/// Limits of the queues.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLimits {
     /// Maximum number of messages in one queue.
     pub(crate) messages_max: usize,
-    /// Maximum number of bytes in the buffers of waiting long messages.
+    /// Maximum number of bytes in the buffers of all waiting long messages.
     pub(crate) bytes_max: usize,
 }
 
 impl Ingress {
-    /// Creates an ingress that takes random numbers for Retry-After from `waits` and records
-    /// rejections in `trace`.
+    /// Creates an ingress whose rejections have random Retry-After values from the stream `waits`.
+    /// Samples of the rejections are recorded in `trace`.
     pub(crate) fn new(
         gate: Gate,
         upstream: UpstreamPeers,
@@ -104,7 +102,7 @@ impl Ingress {
         }
     }
 
-    /// Sets whether rejections are padded, so that they have only a few different lengths.
+    /// Sets whether rejections are padded to a few lengths.
     pub(crate) fn set_pads(&mut self, pads: bool) {
         self.shed_policy.pads = pads;
     }
@@ -147,8 +145,8 @@ impl Ingress {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
-    /// Returns the number of challenges of back ends that were not remembered because their memory
-    /// was full.
+    /// Returns the number of challenges from back ends that were not remembered because the table
+    /// of challenges was full.
     pub(crate) fn challenges_forgotten(&self) -> u64 {
         self.challenges.overflowed()
     }
@@ -186,7 +184,7 @@ impl Ingress {
         self.queues.waiting() + self.fifo.len()
     }
 
-    /// Returns the largest number of messages that have waited in one queue at the same time.
+    /// Returns the largest number of messages that one queue has held.
     pub(crate) fn queue_peak(&self) -> usize {
         self.queues.peak().max(self.fifo.peak())
     }
@@ -196,7 +194,7 @@ impl Ingress {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Rejects all new work from now on.
+    /// Makes the gate reject all new work.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }
@@ -240,14 +238,14 @@ impl Ingress {
     }
 
     /// Handles a message that claims to belong to a call or transaction that does not exist.
-    /// Returns whether its sender is banned because of this message.
+    /// Returns true if its sender is now banned because of this message.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
     }
 
-    /// Handles a response of a back end that asks the sender of an admitted request for
+    /// Handles a response in which a back end asks the sender of an admitted request for
     /// credentials.
     pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
         self.challenges.on_challenge(now, challenge);
@@ -270,9 +268,9 @@ impl Ingress {
     /// then rejects the retransmissions of the request as well.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
-    /// would always result in the same response if the requests are identical." If a table was
-    /// full, it may have room when a retransmission arrives. But the sender has already been told
-    /// to go elsewhere.
+    /// would always result in the same response if the requests are identical." A table that was
+    /// full may have room again when a retransmission arrives, but the sender already has the
+    /// rejection and may have tried another server.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }
@@ -317,7 +315,7 @@ impl Ingress {
         }
     }
 
-    /// Takes in an arriving message: queues it, or decides on it at once.
+    /// Queues an arriving message, or decides on it at once.
     pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
@@ -392,7 +390,7 @@ impl Ingress {
         self.fifo.has_room(beside)
     }
 
-    /// Returns whether the limit on the bytes of long messages allows this message to wait.
+    /// Returns true if the message fits into the memory for waiting long messages.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }
@@ -425,7 +423,8 @@ impl Ingress {
         }
     }
 
-    /// Returns the next message to serve, or `None` if no message is to be served now.
+    /// Returns the next message to serve, or its rejection. `None` if no message is to be served
+    /// now.
     pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;

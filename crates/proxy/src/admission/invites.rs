@@ -1,7 +1,7 @@
-//! Queue of new INVITEs, and of the CANCELs of those INVITEs.
+//! The queue of new INVITEs and of the CANCELs that cancel them.
 //!
 //! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. Therefore a CANCEL is kept
-//! with its INVITE and served right after it, in whatever order INVITEs are served.
+//! with its INVITE and served right after the INVITE, in whatever order INVITEs are served.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
-/// The queue of new INVITEs, in the order of arrival, with their CANCELs.
+/// New INVITEs in the order of arrival, each with its CANCEL if one has arrived.
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
@@ -35,7 +35,7 @@ struct Awaited {
 pub(crate) enum Cancelled {
     /// The CANCEL waits with its INVITE.
     Waits,
-    /// Another CANCEL already waits with the INVITE.
+    /// Another CANCEL already waits with the INVITE, so this one is not kept.
     Repeated,
     /// The INVITE does not wait in this queue. Returns the CANCEL.
     Elsewhere(Waiting),
@@ -46,7 +46,7 @@ impl Invites {
         self.queue.len()
     }
 
-    /// Returns whether an INVITE with this fingerprint waits.
+    /// Returns true if an INVITE with this fingerprint waits.
     pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.awaited.contains_key(&fingerprint)
     }
@@ -58,7 +58,7 @@ impl Invites {
         self.queue.push_back(invite);
     }
 
-    /// Adds a CANCEL to the INVITE with the same fingerprint.
+    /// Stores a CANCEL with the waiting INVITE that has the same `fingerprint`.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let Some(awaited) = self.awaited.get_mut(&fingerprint) else {
             return Cancelled::Elsewhere(cancel);

@@ -1,5 +1,5 @@
-//! Chooses a cheaper way to reject if rejecting takes too much processor time: 503s that are padded
-//! to a few lengths, or drops by the kernel.
+//! Chooses a cheaper way to shed if rejecting takes too much processor time: rejections that are
+//! padded to a few lengths, or drops by the kernel.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
     counts: Counts,
-    /// True if the kernel can drop datagrams at all our listeners.
+    /// True if the kernel can drop datagrams that arrive at our listeners.
     can_drop: bool,
     /// True if the ladder is inactive while the law is `none`, which rejects nothing.
     needs_law: bool,
@@ -46,7 +46,7 @@ struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
     is_datagram: bool,
-    /// True if the share of drops applies to the message.
+    /// True if the message may be dropped by the [share](Shedding::share) of drops.
     is_subject: bool,
     /// True if the share of drops can never apply to the message, for example because a back end
     /// sent it.
@@ -54,7 +54,7 @@ pub(crate) struct Droppable {
     /// The mark: a hash by which the kernel decides whether to drop the message. `None` if the
     /// ladder does not use marks now.
     mark: Option<u32>,
-    /// True if no earlier copy of the message was dropped recently.
+    /// True if no message with this `mark` was dropped recently.
     is_fresh: bool,
     /// True if the kernel has probably dropped earlier copies of the message. False for a message
     /// on a stream, where requests are not retransmitted.
@@ -165,7 +165,7 @@ impl KernelShed {
         self.tally.served += cost;
     }
 
-    /// Gives the ladder a reading of the processor and the sockets.
+    /// Passes a reading of the processor and the sockets to the ladder.
     pub(crate) fn on_load(
         &mut self,
         now: Timestamp,
@@ -218,7 +218,7 @@ impl KernelShed {
         shedding.marks.extend(self.ladder.hot_marks());
     }
 
-    /// Sets whether the share of drops applies only to heavy sources.
+    /// Sets whether the share of drops applies only to the sources that cause the overload.
     pub(crate) fn set_targeted(&mut self, is_targeted: bool) {
         self.ladder.set_targeted(is_targeted);
     }

@@ -1,8 +1,8 @@
 //! Limit on the memory that long messages in queues occupy.
 //!
-//! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
-//! message may take 64 KiB. Therefore the total size of long messages is bounded too, and a flood
-//! of them cannot use up the memory.
+//! Queues are bounded by the number of messages. Ordinary messages fit into small buffers, but a
+//! long message may take 64 KiB. So the total size of long messages is bounded too, and a flood of
+//! long messages cannot use up the memory.
 
 use tidegate_world::{Received, SMALL};
 
@@ -13,7 +13,7 @@ pub(crate) struct LargeBuffers {
 }
 
 impl LargeBuffers {
-    /// Creates an empty count with the limit `bytes_max`.
+    /// Creates a total of zero bytes with the limit `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes: 0, bytes_max }
     }

@@ -7,9 +7,9 @@ use tidegate_control::QueueOrder;
 use super::invites::{Cancelled, Invites};
 use super::waiting::{QueueClass, Waiting};
 
-/// Bounded queues, one for each queue class.
 pub(crate) struct ClassQueues {
-    /// The queues of all classes except the two classes of INVITEs, which have separate queues.
+    /// The queues of all classes except [`QueueClass::Priority`] and [`QueueClass::Invites`], which
+    /// have their own fields.
     queues: [VecDeque<Waiting>; QueueClass::ALL.len()],
     priority: Invites,
     invites: Invites,
@@ -81,7 +81,7 @@ impl ClassQueues {
         }
     }
 
-    /// Appends a message to its queue, which must have room.
+    /// Appends a message to the queue of its class, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let queue_class = waiting.queue_class;
         debug_assert!(self.has_room(queue_class), "the queue is full; ask `has_room` first");
@@ -94,13 +94,12 @@ impl ClassQueues {
         self.peak = self.peak.max(self.length(queue_class));
     }
 
-    /// Returns whether a new INVITE with this fingerprint waits.
+    /// Returns true if a new INVITE with this fingerprint waits.
     pub(crate) fn has_invite(&self, fingerprint: u64) -> bool {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }
 
-    /// Keeps a CANCEL with its INVITE, if that INVITE waits. The CANCEL and the INVITE have the
-    /// same `fingerprint`.
+    /// Stores a CANCEL with its INVITE if that INVITE waits. Both have the same `fingerprint`.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),

@@ -19,14 +19,14 @@ const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requ
 /// can be sent in one batch. Before padding, most have 300 to 500 bytes.
 const STEP: usize = 256;
 
-/// The way in which messages that are not admitted are rejected or dropped.
+/// Settings for the rejection of messages that are not admitted.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
-    /// Minimum and maximum of Retry-After in seconds, or `None` for no Retry-After.
+    /// Minimum and maximum of the Retry-After value in seconds. `None` for no Retry-After.
     retry_after: Option<(u32, u32)>,
-    /// Size in bytes to which a rejection is padded, or 0 if no size is configured.
+    /// Number of bytes to which each rejection is padded. 0 if none is configured.
     pad: usize,
-    /// Random numbers for the Retry-After of messages without a fingerprint.
+    /// Random numbers for the Retry-After values of messages without a fingerprint.
     waits: Stream,
     /// True if rejections are padded to a multiple of [`STEP`] when no size is configured.
     pub(crate) pads: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Refused<'a> {
 
 impl ShedPolicy {
     /// Creates the policy that `overload` configures. `waits` provides random numbers for the
-    /// Retry-After of messages without a fingerprint.
+    /// Retry-After values of messages without a fingerprint.
     pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
         Self {
             disposal: overload.disposal,
@@ -104,10 +104,10 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns the value of Retry-After in seconds, or `None` if none is configured. Values are
-    /// uniformly distributed within the configured bounds, so that clients that are rejected
-    /// together do not return together. RFC 3261 §8.2.7 requires the same response to the same
-    /// request. So the value is derived from the fingerprint, a keyed hash, if there is one.
+    /// Returns a Retry-After value in seconds, or `None` if none is configured. Values are
+    /// uniformly distributed within the configured bounds, so that clients that are rejected at the
+    /// same time do not return at the same time. RFC 3261 §8.2.7 requires the same response to the
+    /// same request, so the value is derived from the fingerprint of the request if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());

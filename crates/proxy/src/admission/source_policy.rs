@@ -28,8 +28,8 @@ pub(crate) struct SourcePolicy {
     /// Counts of the messages that [`on_message`](Self::on_message) handles, by source. There is
     /// one table for each size of network around an address. `None` if floods do not cause bans.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if there is no such
-    /// limit.
+    /// Counts of messages that exceed a limit with [`Excess::Ban`]. `None` if no limit has this
+    /// consequence.
     excess: Option<Watch>,
     /// Sources that have proved that they receive messages. `None` if no source can be banned.
     proofs: Option<Proofs>,
@@ -69,8 +69,8 @@ const HEAVY_EVERY: Duration = Duration::from_millis(100);
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 impl SourcePolicy {
-    /// Creates a policy that distinguishes up to `sources_max` sources. The keys of its tables are
-    /// drawn from `stream`.
+    /// Creates a policy that distinguishes up to `sources_max` sources. The keys of the hash tables
+    /// are drawn from `stream`.
     pub(crate) fn new(
         sources: Sources,
         is_fair: bool,
@@ -372,7 +372,7 @@ impl SourcePolicy {
         (sender, claim)
     }
 
-    /// Handles a message that exceeds the limit with the index `limit`. Returns the consequence
+    /// Handles a request that exceeds the limit with the index `limit`. Returns the consequence
     /// that is configured for this limit.
     pub(crate) fn on_excess(
         &mut self,
@@ -394,7 +394,7 @@ impl SourcePolicy {
         then
     }
 
-    /// Returns whether a source may be banned because it exceeds a limit.
+    /// Returns true if a configured limit bans the sources that exceed it.
     pub(crate) fn bans_excess(&self) -> bool {
         self.excess.is_some()
     }
@@ -435,7 +435,6 @@ fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     find_weight(weights, address.to_canonical()).unwrap_or(1)
 }
 
-/// Returns the configured weight of a source, if it has one.
 fn find_weight(weights: &[SourceWeight], address: IpAddr) -> Option<u32> {
     weights.iter().find(|weight| weight.from.contains(&address)).map(|weight| weight.weight)
 }

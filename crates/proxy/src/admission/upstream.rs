@@ -1,15 +1,17 @@
 //! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
 //! how much each may send, and the feedback values for each.
 //!
-//! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
-//! back end, a trusted source or in a configured network. Each response to its address, also a
-//! retransmitted one, has the current value in that Via. Other peers get no values. While no peer
-//! takes part, the only cost is to examine the topmost Via of new work.
+//! A peer takes part in the feedback if its requests offer overload control in their topmost Via,
+//! and if the peer is a back end, a trusted source or in a configured network. Each response to the
+//! peer's address, also a retransmitted one, has the current value in the topmost Via. Other peers
+//! get no values. While no peer takes part, the only cost is to examine the topmost Via of new
+//! work.
 //!
-//! The proxy removes the offer when it forwards a request, so a response does not show whether its
-//! peer takes part. The address to which the response goes identifies the peer. On a connection
-//! this is the address of the connection's sender with the port in its Via, so all connections of
-//! one server are one peer. The source ports of connections say nothing about a server.
+//! When the proxy forwards a request, it removes the peer's offer, so a response does not show
+//! whether the peer takes part. The address to which the response goes identifies the peer. On a
+//! connection this is the IP address of the other end with the port in the topmost Via, so all
+//! connections of one server are one peer. The source port of a connection does not identify a
+//! server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -36,8 +38,8 @@ use crate::transport::addresses::Origin;
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
-    /// The peers that take part in overload feedback, by their keys: the address of each, and the
-    /// flow of the last request that has offered overload control.
+    /// The peers that take part in overload feedback, by the key of the peer: the peer's address,
+    /// and the flow of the peer's last request that offered overload control.
     addresses: HashMap<u128, (SocketAddr, Flow)>,
 }
 
@@ -58,7 +60,6 @@ impl UpstreamPeers {
         }
     }
 
-    /// Returns whether any peer takes part in overload feedback.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !self.addresses.is_empty()
@@ -117,14 +118,15 @@ impl UpstreamPeers {
         self.upstreams.on_request(now, key, category, &offer)
     }
 
-    /// Forgets the peers that may no longer take part, because they are no longer back ends.
+    /// Forgets the peers that may no longer take part in overload feedback, because they are no
+    /// longer back ends.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.retain(|_, (_, flow)| self.may_take_part(snapshot, flow));
         self.addresses = addresses;
     }
 
-    /// Returns whether the sender of a request may take part in overload feedback.
+    /// Returns true if the sender of a request may take part in overload feedback.
     ///
     /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
     /// adopt a policy of inserting overload control parameters in only those requests received over
@@ -155,7 +157,7 @@ impl UpstreamPeers {
     /// feedback. Does not change any other message.
     ///
     /// RFC 7339 §4.1 asks for a value "in the response going upstream to a client that included the
-    /// "oc" parameter in the request". Only clients that may take part get one.
+    /// "oc" parameter in the request". Only clients that may take part get a value.
     ///
     /// RFC 7339 §5.2: "When a SIP server retransmits a response, it SHOULD use the "oc" and "oc-validity"
     /// parameter values consistent with the overload state at the time the retransmitted response was
@@ -227,8 +229,7 @@ impl UpstreamPeers {
         self.upstreams.poll_timeout()
     }
 
-    /// Returns how often a peer had to share an entry of the table of peers because the table was
-    /// full.
+    /// Returns how often a peer got no entry of its own because the table of peers was full.
     pub(crate) fn overflowed(&self) -> u64 {
         self.upstreams.overflowed()
     }

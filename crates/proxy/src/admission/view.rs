@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
 
-/// Parts of a shard that admission reads.
+/// References to the parts of a shard that admission reads.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -137,7 +137,8 @@ impl View<'_> {
         Some(self.fingerprint(&scan, &self.hashes(method, &scan), bytes))
     }
 
-    /// Returns the keyed hash of the challenge that a scanned request would answer.
+    /// Returns the keyed hash of the challenge that a scanned request would answer if it has
+    /// credentials.
     pub(crate) fn challenge(&self, scan: &Scan<'_>, received: &Received) -> u64 {
         let source = received.flow.remote.ip();
         challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
@@ -207,7 +208,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether these bytes are an ACK to a reply of this proxy.
+    /// Returns true if these bytes are an ACK to a reply that this proxy generated.
     pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
         is_own_ack(&self.snapshot.keys, bytes)
     }

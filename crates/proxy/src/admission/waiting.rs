@@ -6,8 +6,8 @@ use tidegate_world::Received;
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 
-/// The queue classes, in the order in which they are served. The three classes of new work without
-/// priority take turns.
+/// The queue classes, in the order in which they are served. [`Invites`](Self::Invites),
+/// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns.
 ///
 /// Several kinds of messages ([`Class`]) share one queue class if they must stay in order: a 200
 /// must not overtake its 180, nor a BYE its ACK.
@@ -18,7 +18,7 @@ pub(crate) enum QueueClass {
     InProgress,
     /// New INVITEs with priority, each with its CANCEL.
     Priority,
-    /// New INVITEs, each with its CANCEL.
+    /// New INVITEs without priority, each with its CANCEL.
     Invites,
     Registrations,
     /// Other new requests.
@@ -62,6 +62,6 @@ pub(crate) struct Waiting {
     /// Keyed hash of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
     pub(crate) queue_class: QueueClass,
-    /// Hashes of the request, if they were computed on arrival.
+    /// Hashes of the branch and the Call-ID, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }

@@ -1,5 +1,5 @@
-//! Health of back ends as learned from requests, and the limit on how many back ends failed
-//! requests may exclude.
+//! Health of back ends, as far as the results of requests show it, and the limit on the number of
+//! back ends that failed requests may exclude.
 //!
 //! Evidence from requests needs no extra messages, but each failure costs a caller's request. A
 //! probe detects a dead back end before a caller does, and also detects its return. The state of a
@@ -16,7 +16,7 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns the time for which a failed back end gets no new calls, unless it answers earlier.
+/// Returns the time for which a failed back end gets no new calls, unless it answers before.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
     // Only the probes of the first pool with this back end can bring it back.
     let first = snapshot.first(backend_ref);
@@ -24,11 +24,12 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
     if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }
 }
 
-/// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
+/// Returns the caller and the callee of a request. The [evidence](Parties) that a back end is
+/// overloaded counts the different callers and callees of the rejected requests.
 ///
-/// The callee is the user of the Request-URI, because the servers behind us use it to find the
-/// callee. A To may contain anything. An IPv6 source is represented by its /64, which belongs to
-/// one subscriber.
+/// The callee is the user of the Request-URI, because back ends find the callee by this user, while
+/// a To header may contain anything. An IPv6 source is represented by its /64, which belongs to one
+/// subscriber.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
@@ -74,9 +75,9 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
     }
 }
 
-/// Selects again, for each pool, the back ends that get calls despite failed requests. There are
-/// none if a backup pool has a back end that is up. Returns whether an additional back end gets
-/// calls now.
+/// Selects again, for each pool, the back ends that get calls although failed requests have
+/// excluded them. Selects none if a backup pool has a back end that is up. Returns true if an
+/// additional back end now gets calls.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
     let mut is_any_new = false;
     for (pool, settings) in (0..).zip(&snapshot.pools) {

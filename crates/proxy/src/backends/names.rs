@@ -1,16 +1,16 @@
-//! Names of back ends: queries the DNS for them and applies the answers.
+//! Names of back ends: queries the DNS for these names and applies the answers.
 //!
-//! A name with a port resolves to an address. A name without one is a domain, whose SRV records
-//! list its servers. These become back ends at the next reload ([`subject`]).
+//! A name with a port resolves to an address. A name without a port is a domain, whose SRV records
+//! list its servers. These servers become back ends at the next reload ([`subject`]).
 //!
-//! One shard queries for all shards, because all send to the same addresses and know the same back
-//! ends. It queries at its start, and again when an answer expires. If a query fails, the last
-//! answer stays in use for as long as the failure lasts. A stale address is better than none (RFC
-//! 8767 says this of caches), and calls must not stop because the DNS is down or lacks a name for a
-//! while.
+//! One shard sends the queries for all shards, because all shards use the same addresses and the
+//! same back ends. It sends queries when it starts, and whenever an answer expires. If a query
+//! fails, the last successful answer stays in use for as long as the failure lasts. A stale address
+//! is better than none (RFC 8767 says this of caches), and calls must not stop because the DNS is
+//! down or lacks a name for a while.
 //!
-//! Calls stay at their address: their token contains the address, and the call table remembers it.
-//! Only new calls use a new address.
+//! Existing calls keep the address of their back end: the route token of a call contains the
+//! address, and the call table remembers it. Only new calls use a new address.
 
 mod subject;
 
@@ -26,9 +26,9 @@ use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 use crate::settings::{Moves, PoolSettings, Settings};
 use subject::{Learned, Subject};
 
-/// Minimum and maximum lifetime of an answer, regardless of its TTL. Because of the minimum, a TTL
-/// of zero does not cause continual queries. Because of the maximum, a change is detected within an
-/// hour even if the TTL is several days.
+/// Minimum and maximum time for which an answer is used before the next query, regardless of its
+/// TTL. The minimum prevents continual queries if the TTL is zero. The maximum ensures that a
+/// change is detected within an hour even if the TTL is several days.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
 /// Pause after the first failed query for a name. Each further failure doubles the pause.
@@ -40,10 +40,10 @@ const DOUBLINGS_MAX: u32 = 5;
 /// Maximum time to wait for the answer to a query.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Maximum number of pending queries. Further queries wait.
+/// Maximum number of queries without an answer. Further queries are delayed.
 const ASKED_MAX: usize = 64;
 
-/// The host names of back ends, and the domains, that a shard resolves.
+/// The host names of back ends and the domains that a shard resolves.
 pub(crate) struct Names {
     /// Type of the address records to query: A or AAAA, as the address of the first listener is
     /// IPv4 or IPv6.
@@ -51,14 +51,16 @@ pub(crate) struct Names {
     entries: Vec<Entry>,
     /// True if this shard sends queries.
     asks: bool,
-    /// Number of pending queries.
+    /// Number of queries without an answer.
     asked: usize,
-    /// Time at which the next query is due, or at which a pending one is overdue.
+    /// Time at which the next query is to be sent, or at which a query without an answer has
+    /// failed.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
     /// Number of queries sent so far.
     questions: u64,
-    /// Number of new addresses that the querying shard has learned, shared with the other shards.
+    /// Number of changes of a back end's address, counted by the shard that sends queries and
+    /// shared with the other shards.
     moves: Moves,
     /// Value of `moves` at the last call of [`have_moved`](Self::have_moved).
     moves_seen: u64,
@@ -100,9 +102,9 @@ impl Names {
         names
     }
 
-    /// Replaces the list of names by the host names and domains in these pools. A name that stays
-    /// keeps its next query time. A new name is queried at once. A removed name is not queried
-    /// again.
+    /// Replaces the list of names by the host names and domains in these pools. A name that was
+    /// listed before keeps the time of its next query. A new name is queried at once. A removed
+    /// name is not queried again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.entries);
         let mut before: HashMap<_, _> =
@@ -128,7 +130,7 @@ impl Names {
         self.next = (self.asks && !self.entries.is_empty()).then_some(now);
     }
 
-    /// Sends due queries, and gives up overdue ones.
+    /// Sends due queries, and handles queries without an answer in time as failed.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -145,8 +147,8 @@ impl Names {
         self.ask(now);
     }
 
-    /// Handles an answer. An address is used only if `may_be` accepts it as the address of a back
-    /// end.
+    /// Handles an answer to a query. An address in the answer is used only if `may_be` accepts it
+    /// as a possible address of a back end.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -189,7 +191,8 @@ impl Names {
         self.next
     }
 
-    /// Returns whether a name has resolved to a new address since this function was last called.
+    /// Returns true if the name of a back end has resolved to a new address since this function was
+    /// last called.
     pub(crate) fn have_moved(&mut self) -> bool {
         if self.entries.is_empty() {
             return false;

@@ -1,8 +1,8 @@
 //! Probes: OPTIONS requests that check whether a back end is alive.
 //!
-//! Each probe is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each
-//! back end. A hash of the back end's address selects the shard that probes it for all shards. All
-//! shards see the result.
+//! Each probe is a client transaction of this proxy (RFC 3261 §11.1, §17.1.2). A back end gets one
+//! probe at a time. A hash of the back end's address selects the shard that probes the back end,
+//! and all shards see the result.
 //!
 //! A back end that becomes suspect is probed at once by the shard that suspects it, even in pools
 //! without probes. `failure` and `transaction::teach` decide when a back end becomes suspect.
@@ -29,29 +29,30 @@ use crate::settings::health::Probe;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// Maximum number of back ends that [`Probes::fire`] handles at once, so that many due probes do
-/// not delay waiting packets.
+/// Maximum number of back ends that one call of [`Probes::fire`] handles, so that many due probes
+/// do not delay waiting packets.
 const DUE_MAX: usize = 64;
 
 /// Returns the time to wait for the response to an immediate probe. In this time the probe is sent
-/// twice over UDP (RFC 3261 §17.1.2.2, Timer E). So a back end does not count as dead because of
-/// one lost datagram.
+/// twice over UDP (RFC 3261 §17.1.2.2, Timer E), so that the loss of one datagram does not make the
+/// back end count as dead.
 pub(crate) fn question_wait(timing: &Timing) -> Duration {
     timing.t1 * 2
 }
 
-/// Minimum interval between immediate probes of a back end by all shards together, because
-/// strangers can cause them.
+/// Minimum interval between immediate probes of a back end by all shards together. Strangers can
+/// cause immediate probes, so their rate is limited.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Probes of a shard and their schedule.
+/// The back ends that a shard can probe, and the times of the next probes.
 pub(crate) struct Probes {
     /// All configured back ends, ordered by [`BackendRef`].
     targets: Vec<Probed>,
-    /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
+    /// Timers for the actions of the back ends, by the index in `targets`. A timer whose time
+    /// differs from [`Probed::armed`] is ignored.
     due: Timers<u32>,
     stream: Stream,
-    /// Number of the last probe of any target.
+    /// Number of the probe that was sent last to any back end.
     number: u32,
 }
 
@@ -62,7 +63,7 @@ struct Probed {
     /// Time of the next regular probe of the back end, or `NEVER` if this shard does not probe it
     /// regularly.
     next: Timestamp,
-    /// Time of the valid entry of this target in [`Probes::due`], or `NEVER` if there is none.
+    /// Time of the timer in [`Probes::due`] that is valid for this back end, or `NEVER` if none is.
     armed: Timestamp,
     question: Option<Question>,
     flight: Option<Flight>,
@@ -71,13 +72,13 @@ struct Probed {
 /// A requested immediate probe.
 #[derive(Clone, Copy)]
 struct Question {
-    /// Time since which the back end is suspect. A later response of the back end clears the
-    /// suspicion.
+    /// Time since which the back end is suspect. If the back end answers any request after this
+    /// time, the probe is not needed.
     since: Timestamp,
     due: Timestamp,
 }
 
-/// A probe without a response yet.
+/// A probe that was sent and has no final response yet.
 #[derive(Clone, Copy)]
 struct Flight {
     number: u32,
@@ -87,8 +88,8 @@ struct Flight {
     /// True if this is a regular probe, so that the status of the response decides whether the
     /// probe has succeeded. Any response to an immediate probe shows that the back end is alive.
     is_regular: bool,
-    /// The time since which the back end is suspect, if this is an immediate probe or a regular
-    /// probe that replaces one.
+    /// The time since which the back end is suspect. `None` for a regular probe, unless it also
+    /// serves as an immediate probe.
     suspect_since: Option<Timestamp>,
     /// Random values for the Call-ID and the From-tag of the probe.
     drawn: [u64; 2],
@@ -106,15 +107,15 @@ impl Probed {
 }
 
 impl Probes {
-    /// Creates a schedule without targets. Random values come from `stream`.
+    /// Creates a schedule without back ends. Random values come from `stream`.
     pub(crate) fn new(stream: Stream) -> Self {
         Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
 
-    /// Sets the targets to probe, each with its interval. Targets without an interval are probed
-    /// only when they are suspect. Existing targets keep the time of their next probe, at most one
-    /// interval from now. New targets are first probed at random times within their first interval.
-    /// Pending and requested probes are forgotten.
+    /// Replaces the list of back ends to probe. Each has the interval of its regular probes, or
+    /// `None` if it is only probed when it is suspect. A back end that was listed before keeps the
+    /// time of its next probe, but at most one interval from now. A new back end is first probed at
+    /// a random time within its first interval. Pending and requested probes are forgotten.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -145,8 +146,9 @@ impl Probes {
     }
 
     /// Requests an immediate probe of a back end that has been suspect since `since`. If a regular
-    /// probe is pending, no other probe is sent: the response to the pending one is awaited for
-    /// `wait` from now. If a probe is pending because of an earlier suspicion, nothing changes.
+    /// probe is pending, no other probe is sent, and the response to the pending probe is awaited
+    /// for `wait` from now. If a probe is already pending because the back end was suspect, nothing
+    /// changes.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
@@ -200,8 +202,8 @@ impl Probes {
         }
     }
 
-    /// Returns the interval until the next regular probe, varied at random by the configured
-    /// jitter.
+    /// Returns the time until the next regular probe: the configured interval, varied at random by
+    /// the configured jitter.
     fn interval(&mut self, probe: &Probe) -> Duration {
         let stretch = 1.0 + probe.jitter * (2.0 * self.stream.unit() - 1.0);
         probe.interval.mul_f64(stretch.max(0.0))
@@ -209,7 +211,7 @@ impl Probes {
 }
 
 impl Probes {
-    /// Updates the list of the back ends to probe from the snapshot.
+    /// Replaces the list of back ends to probe by the back ends of the snapshot.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
         let mut who = Vec::new();
         for (backend_ref, backend) in each_once(snapshot) {
@@ -227,7 +229,7 @@ impl Probes {
         self.enlist(now, who);
     }
 
-    /// Sends due probes, and ends the probes whose response did not come in time.
+    /// Sends and retransmits due probes, and ends probes whose response did not come in time.
     pub(crate) fn fire(&mut self, now: Timestamp, snapshot: &Snapshot, output: &mut Output) {
         for _ in 0..DUE_MAX {
             let Some(place) = self.next_due(now) else { return };
@@ -344,8 +346,8 @@ impl Probes {
         probes.targets[place].next = now + probes.interval(&probe);
     }
 
-    /// Returns the time since which the back end is suspect, if an immediate probe is still needed
-    /// and allowed now.
+    /// Returns the time since which the back end is suspect if an immediate probe is still needed
+    /// and is allowed now. Otherwise returns `None`.
     fn may_question(
         &mut self,
         now: Timestamp,
@@ -408,8 +410,8 @@ impl Probes {
         }
     }
 
-    /// Requests an immediate probe of a back end that has been suspect since `since`. A back end
-    /// that is down only gets its regular probes, if any.
+    /// Requests an immediate probe of a back end that has been suspect since `since`. Does nothing
+    /// if the back end is down, because it then gets only its regular probes.
     pub(crate) fn suspect(
         &mut self,
         now: Timestamp,
@@ -430,13 +432,13 @@ impl Probes {
     }
 }
 
-/// Returns each back end of the snapshot once. A server in several pools is probed as the first
-/// pool configures it.
+/// Returns each back end of the snapshot once, with the first pool that contains it. The settings
+/// of this pool apply to its probes.
 fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
     snapshot.backend_refs().filter(|(backend_ref, _)| snapshot.first(*backend_ref) == *backend_ref)
 }
 
-/// Returns the back ends that some shard of the process probes regularly.
+/// Returns the back ends that any shard of the process probes regularly.
 pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
     let is_probed =
         |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
@@ -486,9 +488,9 @@ fn end_probe(
     }
 }
 
-/// Writes a probe. RFC 3261 §11.1: "An OPTIONS request is constructed using the standard rules for
-/// a SIP request as discussed in Section 8.1.1." The Request-URI of the probe names the server
-/// itself.
+/// Writes the OPTIONS request of a probe. RFC 3261 §11.1: "An OPTIONS request is constructed using
+/// the standard rules for a SIP request as discussed in Section 8.1.1." The Request-URI of the
+/// probe names the back end itself.
 fn write_probe(
     snapshot: &Snapshot,
     place: usize,
@@ -529,7 +531,7 @@ fn write_probe(
     bytes.write_all(b"Content-Length: 0\r\n\r\n")
 }
 
-/// Returns whether this shard is the one that probes the back end regularly, for all shards of the
+/// Returns true if this shard is the one that probes the back end regularly for all shards of the
 /// process.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
     let endpoint_address = backend.endpoint().to_string();
@@ -541,6 +543,6 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 pub(crate) enum ProbeAnswer {
     /// The response belongs to a probe of this shard, and was handled.
     Taken,
-    /// Another shard, with this number, sent the probe.
+    /// The response belongs to a probe of another shard, which has this number.
     Of(u8),
 }

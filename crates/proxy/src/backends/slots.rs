@@ -1,10 +1,11 @@
-//! Slots: the indices of pools and back ends, by which calls and transactions refer to them.
+//! Slots: the indices by which calls and transactions refer to pools, and to the back ends of a
+//! pool.
 //!
-//! A pool or back end that stays in the configuration keeps its slot. A removed one keeps its slot
-//! as long as a call or transaction refers to it. Then the slot is reused. A removed back end gets
-//! no new calls, because its [`AdminState`] is `Removed`. A back end that leaves one pool but stays
-//! in another leaves a [copy](Backend::removed_copy) in its old slot. The state of the copy is
-//! `Removed`.
+//! A pool or back end that stays in the configuration keeps its slot. After a pool or back end is
+//! removed, its slot is kept as long as a call or transaction refers to the slot, and is then
+//! reused. A removed back end gets no new calls, because its [`AdminState`] is `Removed`. If a back
+//! end leaves one pool but stays in another, its old slot gets a [copy](Backend::removed_copy) of
+//! the back end, whose state is `Removed`.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use crate::settings::{Choice, PoolSettings};
 /// Index of a back end that refers to the pool as a whole instead.
 pub(crate) const ANY: u16 = u16::MAX;
 
-/// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are
-/// still referenced.
+/// Maximum number of slots for pools, and of slots for the back ends of one pool. Slots of removed
+/// pools and back ends count too, as long as a call or transaction refers to them.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are enough slots for all old and new pools and back ends, even if no old
-/// slot becomes free. `new` has the name and the number of back ends of each new pool.
+/// Returns true if there are enough slots for all old and new pools and back ends, even if no old
+/// slot becomes free. `new` contains the name and the number of back ends of each new pool.
 pub(crate) fn have_slots<'a>(
     old: &[PoolSettings],
     new: impl ExactSizeIterator<Item = (&'a str, usize)>,
@@ -40,9 +41,9 @@ pub(crate) struct SlottedPools {
     pub(crate) places: Vec<u16>,
 }
 
-/// Assigns slots to the new pools, given the old pools in their slots. `is_held` returns whether a
-/// call or transaction refers to a slot: a pool and a back end in it, or [`ANY`] for the pool
-/// itself.
+/// Assigns slots to the new pools. The old pools are at the indices of their slots. `is_held`
+/// returns true if a call or transaction refers to a slot. Its argument is the slot of a pool, with
+/// the slot of a back end in this pool, or with [`ANY`] for the pool itself.
 pub(crate) fn assign_pool_slots(
     old: Vec<PoolSettings>,
     new: Vec<PoolSettings>,
@@ -147,8 +148,8 @@ fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     places
 }
 
-/// Returns the identity of a back end within a pool: another name or address makes it another back
-/// end.
+/// Returns the identity of a back end within a pool. A back end with another name or address is a
+/// different back end.
 fn identity(backend: &Backend) -> (&str, EndpointAddress) {
     (backend.name(), backend.endpoint().endpoint_address())
 }
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
     }
 
-    /// The slot of the former backup pool may now belong to another pool.
+    /// A backup pool is known by its slot, and the slot may now belong to another pool.
     #[test]
     fn a_removed_pool_has_neither_a_backup_nor_networks() {
         let net: IpNet = "192.0.2.0/24".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Builds the 503 for a request whose pools have no available back end.
+//! Builds the 503 response to a request whose pools have no available back end.
 
 use tidegate_balance::{NoBackend, State};
 use tidegate_world::Timestamp;
@@ -7,7 +7,8 @@ use crate::rejection::{Hints, Rejection};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns the rejection of a new request to `pool` for which no back end was selected.
+/// Returns the rejection of a new request to `pool` for which no back end was selected, for the
+/// reason `why`.
 pub(crate) fn unassigned(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -52,7 +53,7 @@ pub(crate) fn unavailable(
     })
 }
 
-/// Returns the seconds until `at` for a Retry-After, at least 1.
+/// Returns the number of seconds until `at` for a Retry-After, at least 1.
 ///
 /// RFC 3261 §20.33: "The value of this field is a positive integer number of seconds (in decimal)
 /// after the time of the response."
@@ -61,8 +62,8 @@ fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the Warning that says why none of these back ends is available. The flag of each back
-/// end is true if its address is known.
+/// Returns the Warning text with the reason why none of these back ends is available. Each back end
+/// is given by its state, and by a flag that is true if its address is known.
 fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
     let mut whys = states.map(|state| match state {
         (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,

@@ -1,7 +1,7 @@
-//! Decides on a message: reads it, judges it if it is new work, and queues it.
+//! Reads an arriving message, decides on it if it requests new work, and queues it.
 //!
-//! The parts of [`admit`](Ingress::admit) are always inlined. As function calls they would cost up
-//! to 97 instructions a message.
+//! The functions that [`admit`](Ingress::admit) calls are always inlined. As function calls they
+//! would cost up to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};
@@ -34,7 +34,7 @@ struct Arrival<'a> {
     view: View<'a>,
 }
 
-/// A reason why a message is not admitted.
+/// Reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
     /// The message requires a resource priority that the proxy does not know. The reply is built
@@ -46,7 +46,6 @@ enum Unadmitted {
 /// A reason why a message is not admitted, except an unknown resource priority.
 #[derive(Clone, Copy)]
 enum RefusalCause {
-    /// The source of the message is banned.
     Banned,
     /// The message repeats a request on which the gate remembers its decision. It is dropped.
     Absorbed,
@@ -330,7 +329,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Returns whether messages of this kind are verified before they are queued.
+    /// Returns true if messages of this kind are verified before they are queued.
     #[inline(always)]
     fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
         let waiting = self.queues.finishing(reading.queue_class);

@@ -1,8 +1,8 @@
 //! Counts the messages that the kernel may drop before they are read.
 //!
-//! A share of drops, or a receive buffer that overflows, hits every message that begins like an
-//! INVITE or a REGISTER. So each such message counts in the same way, whether it is new work, a
-//! retransmission, malformed, above a limit or from a banned source.
+//! If the kernel drops a share of the messages, or a receive buffer overflows, this affects every
+//! message that begins like an INVITE or a REGISTER. So each such message counts in the same way,
+//! whether it is new work, a retransmission, malformed, above a limit or from a banned source.
 
 use tidegate_control::{Arrived, Recalled};
 use tidegate_world::{Received, Shedding, Timestamp, Transport};

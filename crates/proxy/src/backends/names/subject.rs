@@ -1,4 +1,4 @@
-//! Subjects of DNS queries: the address of a back end, or the servers of a domain.
+//! Subjects of DNS queries: a host name of a back end, or a domain whose servers are back ends.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,13 +10,11 @@ use tidegate_world::{QueryAnswer, Question, RecordType, SrvRecord};
 
 use crate::resolution::{Records, default_port, service_prefix};
 
-/// Time for which a negative answer about SRV records is valid, if the answer does not state a
-/// time.
+/// Time for which an answer without SRV records is valid, if the answer states no time.
 const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
 
-/// A name to resolve, and the object that stores the answer.
+/// A name to resolve, with the object that stores the result.
 pub(super) enum Subject {
-    /// A back end with a host name.
     Host(Arc<Backend>),
     /// A domain whose servers are back ends.
     Service(Arc<Service>),
@@ -26,7 +24,7 @@ pub(super) enum Subject {
 pub(super) struct Learned {
     /// Time for which the answer is valid.
     pub(super) holds: Duration,
-    /// True if a back end has a new address.
+    /// True if the back end has a new address.
     pub(super) has_moved: bool,
 }
 
@@ -42,7 +40,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns the counter of this failure.
+    /// Returns the counter of failures of this kind.
     pub(super) fn of(self, lookups: &Lookups) -> &AtomicU64 {
         match self {
             Self::NotFound => &lookups.not_found,
@@ -61,7 +59,8 @@ impl Subject {
         }
     }
 
-    /// Returns the query for the subject. Addresses are queried with records of the type `record`.
+    /// Returns the DNS question for the subject. The question for a host name asks for records of
+    /// the type `record`.
     pub(super) fn question(&self, record: RecordType) -> Question {
         match self {
             Self::Host(backend) => {
@@ -94,8 +93,8 @@ impl Subject {
         }
     }
 
-    /// Handles an answer. An address is used only if `may_be` accepts it as the address of a back
-    /// end.
+    /// Applies an answer to a query. An address in the answer is used only if `may_be` accepts it
+    /// as a possible address of a back end.
     pub(super) fn learn(
         &self,
         answer: &QueryAnswer,
@@ -135,9 +134,9 @@ fn learn_address(
     }
 }
 
-/// Selects the address to use: the current one if the answer contains it and `may_be` still accepts
-/// it, otherwise the first address that `may_be` accepts. So the address does not change with each
-/// answer if the name server rotates the addresses of the name.
+/// Selects the address of a back end from an answer: the current address if the answer contains it
+/// and `may_be` still accepts it, otherwise the first address that `may_be` accepts. If the name
+/// server rotates the addresses of the name, the selected address therefore stays the same.
 fn choose(
     named: &Named,
     addresses: &[IpAddr],
