@@ -1,9 +1,10 @@
-//! Core of one shard of the proxy, as its driver sees it.
+//! One shard of the proxy, as the state machine that a driver calls.
 //!
-//! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
-//! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next one: a
-//! [request](crate::request) is matched, planned, committed and rewritten. A
-//! [response](crate::response) is matched and rewritten.
+//! The driver passes each received message to [`offer`](tidegate_world::Core::offer), which
+//! classifies the message, decides whether to admit it, and queues it.
+//! [`serve`](tidegate_world::Core::serve) processes the next queued message. It forwards a
+//! [request](crate::request) to the targets that it selects, and a [response](crate::response) to
+//! the sender of the request.
 
 mod contract;
 
@@ -44,25 +45,26 @@ use crate::stateless::lost::Lost;
 use crate::step::{SourceEvidence, Step};
 use crate::transaction::Transactions;
 
-/// One shard of the proxy: the stages of the pipeline, each with its state.
+/// One shard of the proxy: the stages that process each message, with their state.
 pub struct Proxy {
-    /// Admission: the queues, and the gate in front of them.
+    /// The queues of admitted messages, and the gate that decides which messages are admitted.
     ingress: Ingress,
-    /// The choice between a 503, a padded 503 and a drop by the kernel for work that is not
-    /// admitted. `None` if the configuration fixes the choice.
+    /// Chooses a 503, a padded 503 or a drop in the kernel for requests that are not admitted.
+    /// `None` if the configuration makes this choice.
     kernel_shed: Option<KernelShed>,
-    /// The messages that the driver or the kernel should drop.
+    /// Rules for the messages that the driver or the kernel should drop.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
-    /// Knowledge about requests of the previous process, for their CANCELs and ACKs.
+    /// State for CANCELs and ACKs of INVITEs that this shard does not know. Usually the previous
+    /// process forwarded these INVITEs.
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
-    /// The DNS resolution of names in requests.
+    /// Resolves the DNS names in requests.
     resolution: Resolution,
-    /// Look-ups of users in requests.
+    /// Looks up the contacts of users in external stores.
     lookups: Lookups,
     probes: Probes,
     names: Names,
@@ -70,25 +72,26 @@ pub struct Proxy {
     output: Output,
     counters: Arc<Counters>,
     work: Work,
-    /// The message in service, until the next input shows that its service has ended.
+    /// The message that [`serve`](tidegate_world::Core::serve) processed last. The time at which the
+    /// driver comes back shows how long the processing took.
     in_service: Option<InService>,
-    /// Messages that have been classified, but whose processor time has not been counted yet.
+    /// The classified messages whose processor time has not been recorded yet.
     looks: Looks,
-    /// Time of the last input that can cause messages to be sent.
+    /// Time of the driver's last input that can cause messages to be sent.
     now: Timestamp,
     slack: Slack,
 }
 
-/// The message in service.
+/// A message whose service time is being measured.
 struct InService {
     class: Class,
     since: Timestamp,
-    /// True if the message was found to belong to no known call or transaction.
+    /// True if the message belongs to no known call or transaction.
     is_stray: bool,
 }
 
-/// Counts of the messages decided on since the last charge of processor time, and the time of the
-/// first of these decisions.
+/// Number of messages that were classified, and of those that were rejected, since `since`. Their
+/// processor time has not been recorded yet.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -97,13 +100,13 @@ struct Looks {
 }
 
 impl Proxy {
-    /// Creates a proxy with these settings, which counts in `counters` and takes its buffers from
-    /// `pool`.
+    /// Creates a shard. It counts its work in `counters` and takes its buffers from `pool`.
     ///
     /// # Panics
     /// Panics if there is no listener or no pool, if there are more than
     /// [`LISTENERS_MAX`](crate::LISTENERS_MAX) listeners or [`SHARDS_MAX`](crate::SHARDS_MAX)
-    /// shards, or if the number of the shard is too high. The configuration is checked before.
+    /// shards, or if `settings.shard` is not below the number of shards. The validation of the
+    /// configuration excludes these errors.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -170,8 +173,8 @@ impl Proxy {
         }
     }
 
-    /// Switches to `law` and the shadow law `shadow`, as [`Gate::switch`] does. No admitted or
-    /// waiting message is lost.
+    /// Replaces the control law of the gate by `law`, and its shadow law by `shadow`, as
+    /// [`Gate::switch`] does. Admitted messages stay in the queues.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         // The time of this command must not be attributed to a message.
         self.in_service = None;
@@ -181,20 +184,20 @@ impl Proxy {
         self.counters.in_force.publish(self.ingress.gate());
     }
 
-    /// Returns whether a [reload](Self::reload) to pools with these names and numbers of back ends
-    /// is possible.
+    /// Returns whether a [reload](Self::reload) is possible. Each item of `pools` is the name of a
+    /// new pool and its number of back ends.
     pub fn has_slots<'a>(&self, pools: impl ExactSizeIterator<Item = (&'a str, usize)>) -> bool {
         have_slots(&self.snapshot.pools, pools)
     }
 
-    /// Switches to these pools and rules. New calls use them, and existing calls stay at their back
-    /// ends. Users are looked up again. A back end that stays in the configuration must be the same
-    /// object, as [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns
-    /// it.
+    /// Replaces the pools and rules. New calls use the new ones, and existing calls stay at their
+    /// back ends. Contacts of users are looked up again. A back end that stays in the configuration
+    /// must be the same object, as
+    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
-    /// Returns `false`, and keeps the old pools and rules, if there may be too few slots for the
-    /// new ones, because calls hold the slots of removed back ends and pools. The limits are 65,535
-    /// pools, and 65,535 back ends in each pool.
+    /// Returns `false`, and keeps the old pools and rules, if the new ones may exceed the limit of
+    /// 65,535 pools, or of 65,535 back ends in a pool. Removed pools and back ends count until
+    /// their calls have ended.
     ///
     /// # Panics
     /// Panics if there is no pool, or a rule refers to a missing pool.
@@ -209,15 +212,15 @@ impl Proxy {
         is_reloaded
     }
 
-    /// Creates and verifies route tokens with these keys from now on.
+    /// Replaces the keys that create and verify route tokens.
     pub fn rekey(&mut self, keys: &TokenKeys) {
         self.forget_looks();
         self.snapshot.keys.rekey(keys);
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
-    /// Publishes, in [`Counters::call`], the call-table entries of the call that an operator asks
-    /// about.
+    /// Publishes the call-table entries with this Call-ID in [`Counters::call`]. An operator's
+    /// command asks for them.
     pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
         self.forget_looks();
         let Self { snapshot, routing, .. } = self;
@@ -230,22 +233,24 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Ensures that the time for a command does not count as time for a message.
+    /// Discards the running time measurements, so that the time for an operator's command does not
+    /// count as processor time of a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
     }
 
-    /// Discards the time measurement of the message in service. Called for an input that does not
-    /// show when that service ended.
+    /// Discards the measurement of the service time of the last message. Called when the driver may
+    /// have done other work since that message.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);
         }
     }
 
-    /// Charges the classified messages with the time since they were classified. A driver may offer
-    /// several messages at the same moment, so their cost is known only when a later input comes.
+    /// Records the time since the first of the classified messages as their cost. A driver may
+    /// offer several messages with the same `now`, so their cost is known only when it passes a
+    /// later `now`.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -259,7 +264,8 @@ impl Proxy {
         self.looks.refused += u32::from(self.work.refused.is_some());
     }
 
-    /// Carries out the decision on a message, on arrival or at the head of its queue.
+    /// Carries out the decision on a message. The decision is made when the message arrives, or
+    /// when it leaves its queue.
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
@@ -329,7 +335,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through the pipeline. Returns the evidence about the sender.
+    /// Forwards or answers a request. Returns the evidence about the sender that the request gives.
     fn serve_request(
         &mut self,
         now: Timestamp,
@@ -403,9 +409,9 @@ impl Proxy {
         shown
     }
 
-    /// Records that a message was rejected, on arrival or when it was to be served. If only one of
-    /// the two were recorded, the cost of rejections would seem lower than it is, and the kernel
-    /// would drop too little.
+    /// Records that a message was rejected, on arrival or after it left its queue. Both must be
+    /// recorded. Otherwise the cost of rejections would be underestimated, and the kernel would
+    /// drop too little.
     fn record_refused(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.on_refused(class);
@@ -418,7 +424,7 @@ impl Proxy {
         self.work.stateless = self.routing.tiering.on_served(class);
     }
 
-    /// Takes a response through the pipeline. Returns the evidence about the sender.
+    /// Forwards a response. Returns the evidence about the sender that the response gives.
     fn serve_response(&mut self, now: Timestamp, received: Box<Received>) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
@@ -430,7 +436,7 @@ impl Proxy {
         shown
     }
 
-    /// Returns the ingress, and the view of the shard that it uses.
+    /// Returns the ingress, and the parts of the shard that the ingress reads.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         let view = View {
@@ -445,14 +451,15 @@ impl Proxy {
         (ingress, view)
     }
 
-    /// Requests probes of the back ends that the last input made suspect.
+    /// Requests an immediate probe of each back end that may have failed.
     fn probe_suspects(&mut self, now: Timestamp) {
         while let Some(Suspect { backend_ref, since }) = self.output.next_suspect() {
             self.probes.suspect(now, &self.snapshot, backend_ref, since);
         }
     }
 
-    /// Rereads the addresses of the back ends, if a name has resolved to a new address.
+    /// Rereads the addresses of the back ends, if the name of a back end has resolved to a new
+    /// address.
     fn follow_names(&mut self, now: Timestamp) {
         if self.names.have_moved() {
             self.snapshot.locate(now);
@@ -460,7 +467,7 @@ impl Proxy {
         }
     }
 
-    /// Counts a message that asks for new work and was rejected before the gate decided on it.
+    /// Counts a request for new work that was rejected before the gate decided on it.
     fn count_refused_before(&self, class: Option<Class>) {
         if let Some(bucket) = class.and_then(Class::bucket) {
             self.counters.refused_before(bucket).add(1);
@@ -495,12 +502,12 @@ impl Proxy {
 
 /// Maximum number of DNS answers that a shard remembers.
 const ANSWERS_MAX: usize = 4096;
-/// Maximum number of DNS queries of a shard that are sent and not answered yet.
+/// Maximum number of unanswered DNS queries of a shard.
 const QUESTIONS_MAX: usize = 64;
 
-/// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
-/// does not determine the transport, the transport of the first listener is used. WebSocket
-/// listeners do not count, because the proxy opens no WebSockets.
+/// Returns the settings for the resolution of names: the address families and transports of the
+/// listeners. If the DNS does not determine the transport of a name, the transport of the first
+/// listener is used. WebSocket listeners do not count, because the proxy opens no WebSockets.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

@@ -1,15 +1,15 @@
 //! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
-//! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. If there is a held answer, [`find`](Lookups::find) returns the answer at once. Otherwise
-//! it queries the key and returns a [`Ticket`], with which the caller parks the request. An answer
-//! is held for a short time. So the parked requests find it when they are served again, and a flood
-//! of requests for one key causes only one query. Held answers do not act as a cache: a change of a
-//! store takes effect after a second at most.
+//! [`find`](Lookups::find) returns the value of a key if its answer is stored. Otherwise it queries
+//! the key and returns a [`Ticket`], with which the caller parks the request until the answer
+//! arrives. An answer is stored for one second. Within this time the parked requests are served
+//! again and find it, and further requests for the same key cause no query. A change in the
+//! external store takes effect after a second at most.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
-//! need it. Requests of strangers may use at most half of the queries. The queries of back ends and
-//! trusted sources are sent first. Nothing is queried for a request that could not be parked.
+//! need it. At most half of the queries may be for requests of strangers: senders that are neither
+//! back ends nor trusted sources. Queries for other requests are sent before queries for strangers.
+//! Nothing is queried for a request that could not be parked.
 
 mod contacts;
 
@@ -26,30 +26,32 @@ pub(crate) use contacts::{Unknown, reach};
 
 use crate::resolution::Ticket;
 
-/// Time after which a query is given up. It is shorter than the time for which a request is parked.
+/// Time after which an unanswered query is abandoned. It is shorter than the time for which a
+/// request may be parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time for which an answer is held.
+/// Time for which an answer is stored.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of held answers. If there are more, the oldest is removed.
+/// Maximum number of stored answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
-/// Maximum number of keys whose answer has not arrived. It equals the number of requests that can
-/// be parked.
+/// Maximum number of unanswered queries, sent or not. It equals the number of requests that can be
+/// parked.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Maximum number of queries that were sent and are not answered yet. Further queries wait.
+/// Maximum number of queries that were sent and are not answered yet. Further queries wait until an
+/// answer arrives.
 const ASKED_MAX: usize = 128;
 
-/// The part of [`OUTSTANDING_MAX`] that requests of strangers may use.
+/// Maximum number of unanswered queries, sent or not, for requests of strangers.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 
-/// The part of [`ASKED_MAX`] that requests of strangers may use.
+/// Maximum number of queries for requests of strangers that were sent and are not answered yet.
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// First id of the queries for look-ups. The ids from this number up to twice this number are
-/// reserved for them.
+/// Lowest [`QueryId`] of a look-up. The ids from `IDS_FROM` to below `2 * IDS_FROM` are reserved
+/// for look-ups.
 const IDS_FROM: u64 = 1 << 62;
 
 /// Counts of the look-ups of a shard.
@@ -65,45 +67,43 @@ pub struct LookupCounters {
     pub given_up: Counter,
     /// Answers that came after the proxy had abandoned their query.
     pub late: Counter,
-    /// Keys that were not queried because too many queries were outstanding, or because no request
-    /// for them could be parked.
+    /// Look-ups without a query, because too many queries were outstanding or the request could not
+    /// be parked.
     pub refused: Counter,
-    /// Queries that are outstanding now.
+    /// Queries without an answer at the moment.
     pub outstanding: Counter,
 }
 
-/// Outcome of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutcome {
-    /// The store has this value.
+    /// The store has this value for the key.
     Found(Arc<[u8]>),
     /// The store does not have the key.
     NotFound,
     /// The store failed, or has not answered in time.
     Failed,
-    /// The request has to wait until this ticket may continue.
+    /// A query is outstanding. The request has to wait until a method of [`Lookups`] returns this
+    /// ticket.
     Pending(Ticket),
     /// The key is not queried: too many queries are outstanding, or the request cannot wait.
     Refused,
 }
 
-/// Request for which a key is looked up.
+/// Facts about the request that causes a look-up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
-    /// True if a stranger, neither a back end nor a trusted source, sent the request.
+    /// True if the sender of the request is neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
     /// True if the request can be parked until the answer arrives.
     pub(crate) may_wait: bool,
 }
 
-/// The kind of a look-up, and the key that is looked up.
 type Subject = (LookupKind, Arc<[u8]>);
 
-/// State of a key that was looked up.
 enum Entry {
-    /// Queried under this id.
+    /// The query with this id is not answered yet.
     Open(u64),
-    /// The answer, which is held for a short time.
+    /// The answer has arrived, and is stored for [`HELD_FOR`].
     Held(LookupOutcome),
 }
 
@@ -111,37 +111,37 @@ enum Entry {
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// True if only requests of strangers wait for the answer.
+    /// True if all requests that wait for the answer come from strangers.
     is_strangers: bool,
     /// True if the query was sent.
     is_asked: bool,
 }
 
-/// Queries for the requests of one group of senders: strangers, or all others.
+/// Queries for the requests of one group of senders: strangers, or back ends and trusted sources.
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
-    /// Queries to send, the oldest first. Some may have been given up or sent.
+    /// Ids of the queries to send, the oldest first. An id stays in the queue if its query is
+    /// abandoned or moves to the other group.
     outgoing: VecDeque<u64>,
     /// Number of queries that were sent and are not answered yet.
     asked: usize,
 }
 
-/// Look-ups of a shard.
+/// State machine of the look-ups of a shard.
 pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
-    /// Open queries by rising id, and therefore by start time.
+    /// Unanswered queries by id. The order of the ids is the order in which the queries began.
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
-    /// Keys of held answers, with their expiry: the first expires first.
+    /// Expiry and key of each stored answer, in order of expiry.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
     counters: Arc<LookupCounters>,
 }
 
 impl Lookups {
-    /// Creates a state machine without queries.
     pub(crate) fn new(counters: Arc<LookupCounters>) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -154,7 +154,7 @@ impl Lookups {
         }
     }
 
-    /// Returns the value of a key, or queries it.
+    /// Returns the value of a key if its answer is stored. Otherwise queries the key.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -199,8 +199,8 @@ impl Lookups {
         LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
-    /// Handles an answer. Returns the ticket that may continue. Answers to other queries of the
-    /// same core change nothing.
+    /// Stores the answer to a look-up. Returns the ticket whose requests may continue. Ignores
+    /// answers to DNS queries, which have other ids.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -226,7 +226,7 @@ impl Lookups {
         Some(Ticket(id))
     }
 
-    /// Gives up overdue queries. Returns the tickets that may continue.
+    /// Abandons overdue queries. Returns the tickets whose requests may continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(first) = self.outstanding.first_entry()
@@ -240,7 +240,7 @@ impl Lookups {
         tickets
     }
 
-    /// Discards all held answers, because the stores may have changed.
+    /// Discards all stored answers. Called when the external stores may have changed.
     pub(crate) fn forget(&mut self) {
         while !self.held.is_empty() {
             self.forget_oldest();
@@ -266,12 +266,12 @@ impl Lookups {
         None
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Records the answer to a query that is no longer outstanding, and holds it.
+    /// Stores the answer to a query that has been removed from `outstanding`.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;
@@ -288,7 +288,8 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Marks a query as requested by a sender that is not a stranger.
+    /// Moves a query to the group of back ends and trusted sources, because such a sender needs the
+    /// answer too.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

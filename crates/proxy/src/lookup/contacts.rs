@@ -1,4 +1,4 @@
-//! The contacts of a user as a store lists them, and the targets that they name.
+//! Finds the targets of a request to a user by the user's contacts, which a store lists.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use crate::rejection::Rejection;
 use crate::resolution::{self, Located, Resolution, TARGETS_MAX, Ticket, Wanted};
 use crate::target::Target;
 
-/// The largest number of contacts of a user that are tried for a request.
+/// The maximum number of contacts of a user that are used for a request.
 pub const CONTACTS_MAX: usize = 8;
 
-/// A reason why the targets of a request are not known now.
+/// The reason why [`reach`] cannot return the targets of a request.
 pub(crate) enum Unknown {
-    /// The request waits until this ticket may continue. If the request cannot wait, it is
-    /// rejected.
+    /// A query is outstanding. The request waits for the ticket. If it cannot wait, it gets the
+    /// rejection.
     Pending(Ticket, Rejection),
-    /// The targets will not become known, and the request is rejected.
+    /// The request gets this rejection, because waiting would not help.
     Rejected(Rejection),
 }
 
-/// Finds the targets of a request to the user with this address of record: the targets of the first
-/// contact, then the targets of the next.
+/// Finds the targets of a request to the user with the address of record `aor`. The targets are in
+/// the order of the user's contacts.
 ///
-/// As for a name, the request waits only for the answers that decide on the first target. If the
-/// name of a later contact is not known yet, it is queried, and the contact is left out.
+/// The request waits for DNS answers only until one contact has a target. A further contact whose
+/// name has not been resolved yet is left out, and its name is queried for later requests.
 pub(crate) fn reach(
     now: Timestamp,
     lookups: &mut Lookups,
@@ -79,8 +79,8 @@ pub(crate) fn reach(
     }
 }
 
-/// Returns the URIs in a value of [`LookupKind::User`], each once. Lines that are not contacts are
-/// left out.
+/// Returns the URIs of the contacts in a value of [`LookupKind::User`], which has one contact in
+/// each line. Leaves out repeated URIs and invalid lines.
 ///
 /// RFC 3261 §16.5: "If a target URI is already present in the set (based on the definition of
 /// equality for the URI type), it MUST NOT be added again."
@@ -92,7 +92,7 @@ fn contacts_of(value: &[u8]) -> impl Iterator<Item = Uri<'_>> {
     uris().enumerate().filter(is_new).map(|(_, uri)| uri)
 }
 
-/// Returns the URI of a contact.
+/// Returns the URI of a contact, or `None` if `line` is not a contact.
 fn uri_of(line: &[u8]) -> Option<Uri<'_>> {
     NameAddr::parse(line)?.parse_uri().ok()
 }
