@@ -72,8 +72,8 @@ pub struct Proxy {
     output: Output,
     counters: Arc<Counters>,
     work: Work,
-    /// The message that [`serve`](tidegate_world::Core::serve) processed last. The time at which the
-    /// driver comes back shows how long the processing took.
+    /// The message that [`serve`](tidegate_world::Core::serve) processed last. The time that the
+    /// driver passes next shows how long the processing took.
     in_service: Option<InService>,
     /// The classified messages whose processor time has not been recorded yet.
     looks: Looks,

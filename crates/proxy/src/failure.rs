@@ -1,19 +1,18 @@
-//! Evidence that a back end has failed, and how much of it is trusted.
+//! Handles failed deliveries: decides which of them prove that a back end has failed.
 //!
-//! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
-//! silently, and the source of an ICMP error can be forged. So each of them only makes a back end
-//! suspect, and causes an immediate probe (`probes`). If the probe gets no answer, the back end is
-//! down. Otherwise nothing changes.
+//! An unanswered request and an unproven ICMP error only cause an immediate probe of the back end
+//! (`probes`). A stranger can cause both: servers drop some requests silently, and the source of an
+//! ICMP error can be forged. If the probe gets no answer, the back end is down. Otherwise nothing
+//! changes.
 //!
-//! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
+//! An ICMP error can be proven if it quotes a datagram of ours. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
 //! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as fits
 //! into 576 bytes. The quote therefore contains the branch of our Via, which only our key can have
-//! created. That alone is not enough: servers behind the back end that receive the request read our
-//! Via too. So the branch must belong to a request that this back end has not answered, or to a
-//! probe, which only the back end sees.
+//! created. But servers behind the back end can read our Via too. So the branch must belong to a
+//! request that this back end has not answered, or to a probe, which only the back end sees.
 //!
-//! A failure on a stream is reported by our own transport and needs no proof.
+//! A failure on a stream needs no proof, because our own transport reports it.
 
 use tidegate_sip::{Message, ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};
@@ -32,15 +31,16 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
 
-/// Proof that a datagram of ours was not delivered.
+/// The undelivered message of ours that an error quotes.
 enum Proof {
-    /// The error quotes a probe of the back end.
+    /// A probe of a back end.
     Probe(ProbeBranch),
-    /// The error quotes an unanswered request: its context, and the index of the branch.
+    /// A request that waits for a response: its response context, and the index of the branch on
+    /// which the request was sent.
     Request(Handle, usize),
 }
 
-/// The parts of a shard that learn from a failed delivery.
+/// The parts of a shard that record a failed delivery.
 pub(crate) struct Learning<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) probes: &'a mut Probes,
@@ -48,9 +48,8 @@ pub(crate) struct Learning<'a> {
     pub(crate) output: &'a mut Output,
 }
 
-/// Handles a failed delivery. If this proves that a request was not delivered to a back end, the
-/// back end gets no new calls for a while, and retransmissions of unanswered requests go to other
-/// back ends.
+/// Handles a failed delivery. If it is proven that a back end was not reached, the back end gets no
+/// new calls for a while, and retransmissions of its unanswered requests go to other back ends.
 pub(crate) fn on_failed(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -107,9 +106,8 @@ pub(crate) fn on_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Handles a failed send on a stream, or the end of a connection. The proxy trusts this report,
-/// because it comes from its own transport. This applies to every kind of message, and to the
-/// requests of every sender.
+/// Handles a failed send on a stream, or the end of a connection. Our own transport reports these
+/// failures, so they need no proof.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
@@ -178,9 +176,8 @@ fn on_stream_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Hands a failure to the shard that has forwarded the undelivered request. That shard needs only the
-/// head of the request, so the body is not copied. The queue between the shards limits how many
-/// failures wait, and their bytes.
+/// Hands a failure to the shard that sent the undelivered request. The failure quotes the request.
+/// Its body is removed, because that shard needs only the head.
 pub(crate) fn hand_back(output: &mut Output, shard: u16, failure: &Failure) {
     let &Failure { flow, cause, ref quote } = failure;
     // An ICMP error may quote only a part of the head.
@@ -188,8 +185,8 @@ pub(crate) fn hand_back(output: &mut Output, shard: u16, failure: &Failure) {
     output.hand_off(shard, HandoffInput::Failure(Failure { flow, cause, quote: head.into() }));
 }
 
-/// Returns the shard that sent the undelivered request in a transaction, if it is another shard of
-/// this process.
+/// Returns the other shard of this process that sent the undelivered request. Returns `None` if
+/// this shard sent it, or if the quoted message is not a request with a transaction.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

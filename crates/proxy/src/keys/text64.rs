@@ -1,15 +1,17 @@
-//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding, for our branches,
-//! tags and tokens.
+//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding. Our branches,
+//! tags and tokens are written in it.
 //!
-//! Each forwarded message has one or two such texts, of known length. A loop without checks needs
-//! half as many instructions as a general library.
+//! Each forwarded message contains one or two texts in Base64, whose lengths are known. For them
+//! this code needs half as many instructions as a general library.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Marks a byte that is not in the alphabet. Values of valid bytes do not have this bit.
+/// The entry in [`VALUES`] of a byte that is not in the alphabet. The entries of valid bytes do not
+/// have this bit.
 const NONE: u32 = 1 << 31;
 
-/// The value of each character at each position in a group of four.
+/// The bits that a character adds to the 24 bits of a group of four characters: `VALUES[position in
+/// the group][character]`.
 static VALUES: [[u32; 256]; 4] = {
     let mut values = [[NONE; 256]; 4];
     let mut i = 0;
@@ -21,7 +23,7 @@ static VALUES: [[u32; 256]; 4] = {
     values
 };
 
-/// Returns the length of the text for this number of bytes.
+/// Returns the number of characters that encode `bytes` bytes.
 pub(crate) const fn text_len(bytes: usize) -> usize {
     (bytes * 8).div_ceil(6)
 }
@@ -49,12 +51,12 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     length
 }
 
-/// Reads `text` into the beginning of `bytes` and returns the number of bytes. Returns `None` if
-/// the text is invalid or too long.
+/// Decodes `text` into the beginning of `bytes` and returns the number of decoded bytes. Returns
+/// `None` if the text is invalid, or too long for `bytes`.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
-/// zero are added (on the right) to form an integral number of 6-bit groups." Other bits would give
-/// the same bytes a second text.
+/// zero are added (on the right) to form an integral number of 6-bit groups." If these bits are not
+/// zero, the text is invalid, because another text for the same bytes exists.
 pub(crate) fn decode(text: &[u8], bytes: &mut [u8]) -> Option<usize> {
     let length = text.len() * 6 / 8;
     let (places, last) = bytes.get_mut(..length)?.as_chunks_mut::<3>();
