@@ -234,8 +234,8 @@ struct TokenMacs {
     places: [u8; 256],
 }
 
-/// The functions derived from one key of tokens. `mac` authenticates route tokens and `veil` encrypts
-/// them. `flow_mac` and `flow_veil` do so for flow tokens.
+/// The functions derived from one key of tokens. `mac` authenticates route tokens, and `veil`
+/// encrypts them. `flow_mac` and `flow_veil` do so for flow tokens.
 pub(crate) struct TokenFunctions {
     pub(crate) mac: Keyed,
     pub(crate) veil: Keyed,
