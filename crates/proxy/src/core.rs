@@ -1,4 +1,4 @@
-//! Core of one shard of the proxy, as its driver sees it.
+//! One shard of the proxy, as the state machine that a driver calls.
 //!
 //! A message enters by [`offer`](tidegate_world::Core::offer), which classifies it, decides whether
 //! it is admitted and queues it. [`serve`](tidegate_world::Core::serve) takes the next message from
@@ -44,14 +44,14 @@ use crate::stateless::lost::Lost;
 use crate::step::{SourceEvidence, Step};
 use crate::transaction::Transactions;
 
-/// One shard of the proxy: the stages of the pipeline, each with its state.
+/// One shard of the proxy: the stages that process each message, with their state.
 pub struct Proxy {
-    /// Admission: the queues, and the gate in front of them.
+    /// The queues of admitted messages, and the gate that decides which messages are admitted.
     ingress: Ingress,
-    /// The choice between a 503, a padded 503 and a drop by the kernel for work that is not
-    /// admitted. `None` if the configuration fixes the choice.
+    /// Chooses a 503, a padded 503 or a drop in the kernel for requests that are not admitted.
+    /// `None` if the configuration makes this choice.
     kernel_shed: Option<KernelShed>,
-    /// The messages that the driver or the kernel should drop.
+    /// Rules for the messages that the driver or the kernel should drop.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
@@ -61,7 +61,7 @@ pub struct Proxy {
     lost: Lost,
     /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
-    /// The DNS resolution of names in requests.
+    /// Resolves the DNS names in requests.
     resolution: Resolution,
     /// Queries to stores for the users that requests name.
     lookups: Lookups,
@@ -71,12 +71,13 @@ pub struct Proxy {
     output: Output,
     counters: Arc<Counters>,
     work: Work,
-    /// The message in service, until the next input shows that its service has ended.
+    /// The message that [`serve`](tidegate_world::Core::serve) processed last. The time that the
+    /// driver passes next shows how long the processing took.
     in_service: Option<InService>,
     /// Counts of the messages that were classified since processor time was last charged for
     /// classifying.
     looks: Looks,
-    /// Time of the last input that can cause messages to be sent.
+    /// Time of the driver's last input that can cause messages to be sent.
     now: Timestamp,
     slack: Slack,
 }
@@ -100,13 +101,13 @@ struct Looks {
 }
 
 impl Proxy {
-    /// Creates a proxy with these settings, which counts in `counters` and takes its buffers from
-    /// `pool`.
+    /// Creates a shard. It counts its work in `counters` and takes its buffers from `pool`.
     ///
     /// # Panics
     /// Panics if there is no listener or no pool, if there are more than
     /// [`LISTENERS_MAX`](crate::LISTENERS_MAX) listeners or [`SHARDS_MAX`](crate::SHARDS_MAX)
-    /// shards, or if the number of the shard is too high. The configuration is checked before.
+    /// shards, or if `settings.shard` is not below the number of shards. The validation of the
+    /// configuration excludes these errors.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -173,8 +174,8 @@ impl Proxy {
         }
     }
 
-    /// Switches to `law` and the shadow law `shadow`, as [`Gate::switch`] does. No admitted or
-    /// waiting message is lost.
+    /// Replaces the control law of the gate by `law`, and its shadow law by `shadow`, as
+    /// [`Gate::switch`] does. Admitted messages stay in the queues.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         // The time of this command must not be attributed to a message.
         self.in_service = None;
@@ -184,8 +185,8 @@ impl Proxy {
         self.counters.in_force.publish(self.ingress.gate());
     }
 
-    /// Returns whether a [reload](Self::reload) to pools with these names and numbers of back ends
-    /// is possible.
+    /// Returns whether a [reload](Self::reload) is possible. Each item of `pools` is the name of a
+    /// new pool and its number of back ends.
     pub fn has_slots<'a>(&self, pools: impl ExactSizeIterator<Item = (&'a str, usize)>) -> bool {
         have_slots(&self.snapshot.pools, pools)
     }
@@ -195,9 +196,9 @@ impl Proxy {
     /// configuration must be the same object, as
     /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
-    /// Returns `false`, and keeps the old pools and rules, if there may be too few slots for the
-    /// new ones, because calls hold the slots of removed back ends and pools. The limits are 65,535
-    /// pools, and 65,535 back ends in each pool.
+    /// Returns `false`, and keeps the old pools and rules, if the new ones may exceed the limit of
+    /// 65,535 pools, or of 65,535 back ends in a pool. Removed pools and back ends count until
+    /// their calls have ended.
     ///
     /// # Panics
     /// Panics if there is no pool, or a rule refers to a missing pool.
@@ -212,15 +213,15 @@ impl Proxy {
         is_reloaded
     }
 
-    /// Creates and verifies route tokens with these keys from now on.
+    /// Replaces the keys that create and verify route tokens.
     pub fn rekey(&mut self, keys: &TokenKeys) {
         self.forget_looks();
         self.snapshot.keys.rekey(keys);
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
-    /// Publishes, in [`Counters::call`], the call-table entries of the call that an operator asks
-    /// about.
+    /// Publishes the call-table entries with this Call-ID in [`Counters::call`]. An operator's
+    /// command asks for them.
     pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
         self.forget_looks();
         let Self { snapshot, routing, .. } = self;
@@ -263,7 +264,8 @@ impl Proxy {
         self.looks.refused += u32::from(self.work.refused.is_some());
     }
 
-    /// Carries out the decision on a message, on arrival or at the head of its queue.
+    /// Carries out the decision on a message. The decision is made when the message arrives, or
+    /// when it leaves its queue.
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
@@ -450,14 +452,15 @@ impl Proxy {
         (ingress, view)
     }
 
-    /// Requests probes of the back ends that the last input made suspect.
+    /// Requests an immediate probe of each back end that may have failed.
     fn probe_suspects(&mut self, now: Timestamp) {
         while let Some(Suspect { backend_ref, since }) = self.output.next_suspect() {
             self.probes.suspect(now, &self.snapshot, backend_ref, since);
         }
     }
 
-    /// Rereads the addresses of the back ends, if a name has resolved to a new address.
+    /// Rereads the addresses of the back ends, if the name of a back end has resolved to a new
+    /// address.
     fn follow_names(&mut self, now: Timestamp) {
         if self.names.have_moved() {
             self.snapshot.locate(now);
@@ -500,12 +503,12 @@ impl Proxy {
 
 /// Maximum number of DNS answers that a shard remembers.
 const ANSWERS_MAX: usize = 4096;
-/// Maximum number of DNS queries of a shard that are sent and not answered yet.
+/// Maximum number of unanswered DNS queries of a shard.
 const QUESTIONS_MAX: usize = 64;
 
-/// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
-/// does not determine the transport, the transport of the first listener is used. WebSocket
-/// listeners do not count, because the proxy opens no WebSockets.
+/// Returns the settings for the resolution of names: the address families and transports of the
+/// listeners. If the DNS does not determine the transport of a name, the transport of the first
+/// listener is used. WebSocket listeners do not count, because the proxy opens no WebSockets.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

@@ -1,4 +1,4 @@
-//! Calls: the call table, and the evidence that a request belongs to one of them.
+//! The call table, and the evidence that a request belongs to one of its calls.
 
 mod calls;
 pub(crate) mod evidence;

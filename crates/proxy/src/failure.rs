@@ -1,19 +1,18 @@
-//! Evidence that a back end has failed, and how much of it is trusted.
+//! Handles failed deliveries: decides which of them prove that a back end has failed.
 //!
-//! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
-//! silently, and the source of an ICMP error can be forged. So each of them only makes a back end
-//! suspect, and causes an immediate probe (`probes`). If the probe gets no answer, the back end is
-//! down. Otherwise nothing changes.
+//! An unanswered request and an unproven ICMP error only cause an immediate probe of the back end
+//! (`probes`). A stranger can cause both: servers drop some requests silently, and the source of an
+//! ICMP error can be forged. If the probe gets no answer, the back end is down. Otherwise nothing
+//! changes.
 //!
-//! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
+//! An ICMP error can be proven if it quotes a datagram of ours. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
 //! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as fits
 //! into 576 bytes. The quote therefore contains the branch of our Via, which only our key can have
-//! created. That alone is not enough: servers behind the back end that receive the request read our
-//! Via too. So the branch must belong to a request that this back end has not answered, or to a
-//! probe, which only the back end sees.
+//! created. But servers behind the back end can read our Via too. So the branch must belong to a
+//! request that this back end has not answered, or to a probe, which only the back end sees.
 //!
-//! A failure on a stream is reported by our own transport and needs no proof.
+//! A failure on a stream needs no proof, because our own transport reports it.
 
 use tidegate_sip::{Message, ScanStart, branch_in_quote, glance};
 use tidegate_transaction::{Handle, Key};
@@ -188,8 +187,8 @@ pub(crate) fn hand_back(output: &mut Output, shard: u16, failure: &Failure) {
     output.hand_off(shard, HandoffInput::Failure(Failure { flow, cause, quote: head.into() }));
 }
 
-/// Returns the shard that sent the undelivered request in a transaction, if it is another shard of
-/// this process.
+/// Returns the other shard of this process that sent the undelivered request. Returns `None` if
+/// this shard sent it, or if the quoted message is not a request with a transaction.
 fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let Ok(ScanStart::Request { .. }) = glance(&failure.quote) else { return None };
     let branch = TransactionBranch::claimed(branch_in_quote(&failure.quote)?)?;

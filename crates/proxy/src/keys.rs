@@ -1,14 +1,15 @@
 //! The secret for the address of a proxy, and the keyed functions derived from it.
 //!
-//! A proxy writes tags and MACs into messages and trusts them later (in a branch, a To-tag or a
-//! route token). Each is a SipHash-2-4 with its own key, derived from one secret. A table with
-//! entries that a peer can choose hashes them by SipHash-1-3, also with a key of its own. Otherwise
-//! the peer could predict a hash and make two requests collide. SipHash-1-3 takes about half as
-//! many instructions. The hash maps of Rust, Python and Ruby use it for the same purpose.
+//! The proxy writes tags and MACs into messages and trusts them when they come back (in a branch, a
+//! To-tag or a route token). Each of them is a SipHash-2-4 with its own key, derived from one
+//! secret. Keys of tables that peers can choose, such as Call-IDs, are hashed by SipHash-1-3 with a
+//! secret key. Otherwise a peer could predict the hashes and make requests collide. SipHash-1-3
+//! takes about half as many instructions. The hash maps of Rust, Python and Ruby use it for the
+//! same purpose.
 //!
-//! Two hashes of tables are in our branch, where back ends read them: the identity of the
-//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone.
-//! A branch counts as ours if its MAC is valid, or if its tag belongs to an open transaction.
+//! Back ends can read two SipHash-1-3 hashes in our branch: the identity of the transaction and the
+//! hash for loop detection (RFC 3261 §16.6 step 8). Neither proves that the branch is ours. A
+//! branch counts as ours if its MAC is valid, or if its tag belongs to an open transaction.
 
 pub(crate) mod text64;
 
@@ -22,18 +23,18 @@ use siphasher::sip128::{
 };
 use tidegate_world::ConnectionId;
 
-/// Secret shared by all instances that answer for one address.
+/// The secret shared by all instances of the proxy that serve the same address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Key for values that are valid no longer than a transaction: branch, To-tag, hashes of
-    /// tables. It stays the same as long as the address is used. If the key changed during a
-    /// transaction, a retransmission would count as another request (RFC 3261 §16.11).
+    /// Key for branches, To-tags and hashes in tables. It never changes while the address is in
+    /// use: if it changed during a transaction, a retransmission would count as another request
+    /// (RFC 3261 §16.11).
     pub base: Base,
     /// Keys for values that stay valid during a whole call.
     pub tokens: TokenKeys,
 }
 
-/// The part of a secret that does not rotate.
+/// The part of a secret that is never rotated.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Base(pub [u8; 32]);
 
@@ -42,29 +43,31 @@ pub struct Base(pub [u8; 32]);
 pub struct TokenKeys {
     /// Key that creates and verifies tokens.
     pub current: TokenKey,
-    /// Keys that only verify tokens: the previous ones, and the next one, which another instance
-    /// may already use. Each of them, and `current`, has a different [mark](TokenKey::mark).
+    /// Keys that only verify tokens: the previous keys, and the next key, with which another
+    /// instance may already create tokens. No two keys, including `current`, may have the same
+    /// [mark](TokenKey::mark).
     pub others: Vec<TokenKey>,
 }
 
-/// One key of route tokens.
+/// A key that creates or verifies route tokens and flow tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey {
-    /// Version of the key, the same at all instances.
+    /// Version of the key. All instances give the key the same version.
     pub version: u32,
-    /// The key.
+    /// The bytes of the key.
     pub key: [u8; 32],
 }
 
 impl TokenKey {
-    /// Returns the lowest byte of the version. Tokens contain it to name their key.
+    /// Returns the lowest byte of the version. A token contains the mark of the key that created
+    /// the token.
     pub fn mark(&self) -> u8 {
         self.version as u8
     }
 }
 
 impl Secret {
-    /// Creates a secret that was never rotated.
+    /// Creates a secret whose base and only token key are `key`.
     pub fn of(key: [u8; 32]) -> Self {
         let current = TokenKey { version: 1, key };
         Self { base: Base(key), tokens: TokenKeys { current, others: Vec::new() } }
@@ -88,8 +91,8 @@ impl fmt::Debug for TokenKey {
 pub(crate) struct Keyed([u8; 16]);
 
 impl Keyed {
-    /// Derives the function for `purpose` from `secret`. SipHash is a pseudo-random function, so
-    /// functions for different purposes are independent.
+    /// Derives the function for `purpose` from `secret`. Functions for different purposes are
+    /// independent, because SipHash is a pseudo-random function.
     pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
         let (key, salt) = secret.split_first_chunk::<16>().expect("32 is more than 16");
         let mut hasher = SipHasher24Wide::new_with_key(key);
@@ -115,8 +118,8 @@ impl Keyed {
         }
     }
 
-    /// Returns a hash of `parts`. Each is preceded by its length, so that no two different lists of
-    /// parts give the same input.
+    /// Returns a hash of the list `parts`. The length of each part is hashed before the part, so
+    /// that `["ab", "c"]` and `["a", "bc"]` have different hashes.
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher24::new_with_key(&self.0).hash(whole)) {
@@ -126,18 +129,19 @@ impl Keyed {
     }
 }
 
-/// A keyed pseudo-random function for the tables of one purpose. It is too weak to prove that a
-/// message is genuine.
+/// A keyed pseudo-random function for the hash tables of one purpose. It is faster than [`Keyed`],
+/// but too weak to authenticate messages.
 #[derive(Clone)]
 pub(crate) struct TableKey([u8; 16]);
 
 impl TableKey {
-    /// Derives the function for `purpose` from `secret`, as [`Keyed::derive`].
+    /// Derives the function for `purpose` from `secret`, as [`Keyed::derive`] does.
     pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
         Self(Keyed::derive(secret, purpose).0)
     }
 
-    /// Returns a hash of `parts`, as [`Keyed::hash`].
+    /// Returns a hash of the list `parts`. As in [`Keyed::hash`], the length of each part is hashed
+    /// too.
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher13::new_with_key(&self.0).hash(whole)) {
@@ -151,16 +155,16 @@ impl TableKey {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
     }
 
-    /// Returns a 128-bit hash of `bytes`. A table can store it in place of the bytes, because two
-    /// texts practically never have the same hash.
+    /// Returns a 128-bit hash of `bytes`. A table can store the hash instead of the bytes, because
+    /// two different texts practically never have the same hash.
     #[inline]
     pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
         SipHasher13Wide::new_with_key(&self.0).hash(bytes).as_u128()
     }
 }
 
-/// Copies `parts` into one buffer and hashes it, which costs half of hashing part by part. Returns
-/// `None` if the parts are too long for the buffer.
+/// Copies `parts`, each after its length, into one buffer, and returns `hash` of the buffer. This
+/// costs half as much as [`by_pieces`]. Returns `None` if the parts are too long for the buffer.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
     let mut whole = ArrayVec::<u8, 256>::new();
@@ -171,7 +175,8 @@ fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64>
     Some(hash(&whole))
 }
 
-/// Returns the same hash as [`in_one_piece`], for parts of any length.
+/// Hashes `parts`, each after its length, without a buffer. The hash is the same as that of
+/// [`in_one_piece`], but the parts may have any length.
 #[cold]
 fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
     for part in parts {
@@ -181,29 +186,28 @@ fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
     hasher.finish()
 }
 
-/// Three bytes that stand for a process in branches: a keyed hash of the number that the process
-/// drew at its start.
+/// The identifier of a process in branches and tokens: a keyed hash of the random number that the
+/// process drew at its start.
 pub(crate) type ProcessMark = [u8; 3];
 
-/// Length in bytes of the name of a connection in branches and tokens: the process, and the number
-/// of the connection in it.
+/// Length in bytes of a connection's name in branches and tokens. The name is the mark of the
+/// process and the connection's number in this process.
 pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u32>();
 
-/// Keyed functions of a proxy.
+/// The keyed functions of a proxy, one for each purpose.
 pub(crate) struct Keys {
     /// Function that computes the fingerprint of a Call-ID.
     pub(crate) call: TableKey,
-    /// Function that divides callees among back ends. All versions and instances must compute the
-    /// same value.
+    /// Function that hashes callees to select their back ends. All versions and instances of the
+    /// proxy must compute the same hash for a callee.
     pub(crate) callee: Keyed,
     /// Function that computes the identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: TableKey,
     /// Function that computes the MAC of our own branches.
     pub(crate) branch: Keyed,
-    /// The three bytes that stand for this process in branches.
+    /// The mark of this process.
     pub(crate) process: ProcessMark,
-    /// The three bytes that stand for the previous process in branches, or `None` if it is not
-    /// known.
+    /// The mark of the previous process, or `None` if it is not known.
     pub(crate) before: Option<ProcessMark>,
     /// Function that computes the hash by which the proxy detects loops.
     pub(crate) loops: TableKey,
@@ -219,9 +223,9 @@ pub(crate) struct Keys {
     tokens: TokenMacs,
 }
 
-/// The functions for route and flow tokens, for each key.
+/// The functions of all keys of route and flow tokens.
 struct TokenMacs {
-    /// Mark of the key that creates tokens.
+    /// [Mark](TokenKey::mark) of the key that creates tokens.
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
@@ -230,20 +234,18 @@ struct TokenMacs {
     places: [u8; 256],
 }
 
-/// Functions of one key of route and flow tokens.
+/// The functions derived from one key of tokens. `mac` authenticates route tokens, and `veil`
+/// encrypts them. `flow_mac` and `flow_veil` do so for flow tokens.
 pub(crate) struct TokenFunctions {
-    /// Function that computes the MAC of route tokens.
     pub(crate) mac: Keyed,
-    /// Function that encrypts the content of route tokens.
     pub(crate) veil: Keyed,
-    /// Function that computes the MAC of flow tokens.
     pub(crate) flow_mac: Keyed,
-    /// Function that encrypts the content of flow tokens.
     pub(crate) flow_veil: Keyed,
 }
 
 impl Keys {
-    /// Derives the functions of a process that drew the number `process`.
+    /// Derives the functions from `secret`. `process` is the random number that this process drew
+    /// at its start.
     pub(crate) fn new(secret: &Secret, process: u64) -> Self {
         let of = |purpose| Keyed::derive(&secret.base.0, purpose);
         let table = |purpose| TableKey::derive(&secret.base.0, purpose);
@@ -263,7 +265,8 @@ impl Keys {
         }
     }
 
-    /// Sets the previous process, which drew the number `before`.
+    /// Sets the previous process. `before` is the random number that the previous process drew at
+    /// its start.
     pub(crate) fn after(self, secret: &Secret, before: Option<u64>) -> Self {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
@@ -275,7 +278,7 @@ impl Keys {
         [a, b, c]
     }
 
-    /// Returns the name of a connection of this process for use in branches and tokens.
+    /// Returns the name of a connection of this process in branches and tokens.
     pub(crate) fn name_of(&self, connection: ConnectionId) -> [u8; CONNECTION_NAME] {
         let ([p0, p1, p2], [a, b, c, d]) = (self.process, connection.get().to_be_bytes());
         [p0, p1, p2, a, b, c, d]
@@ -289,7 +292,7 @@ impl Keys {
         ConnectionId::new(number).filter(|_| *process == self.process)
     }
 
-    /// Replaces the keys of route tokens.
+    /// Replaces the keys of route and flow tokens.
     pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
         self.tokens = TokenMacs::new(tokens);
     }

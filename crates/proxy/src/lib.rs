@@ -14,15 +14,15 @@
 //! | `rewrite` | write the forwarded message |
 //! | `stateless` | forward without transactions (RFC 3261 §16.11) |
 //! | `backends` | probes, names and health of back ends |
-//! | `pushback` | feedback of next hops (RFC 7339, RFC 7415) |
-//! | `transport` | listeners, peers and what may be sent to them |
+//! | `pushback` | overload feedback from next hops (RFC 7339, RFC 7415) |
+//! | `transport` | listeners, peers and limits on the bytes sent to peers |
 //! | `message` | requests, branches, tokens and replies |
 //! | `observe` | counters, gauges, the sample of rejections |
 //!
 //! A module imports only modules below it. `scripts/structure --check` fails on a cycle.
 //!
-//! Values that Tidegate writes into messages and trusts later are authenticated: the branch of a
-//! Via, the To-tag of a reply made without state, the token in a Record-Route.
+//! Tidegate authenticates the values that it writes into messages and trusts when they come back:
+//! the branch of a Via, the To-tag of a reply made without state, the token in a Record-Route.
 
 mod admission;
 mod amplification;

@@ -35,24 +35,25 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 /// query.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of held answers. If there are more, the oldest is removed.
+/// Maximum number of stored answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
 /// Maximum number of keys that were queried and whose answer has not arrived. It equals the number
 /// of requests that can be parked.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// Maximum number of queries that were sent and are not answered yet. Further queries wait.
+/// Maximum number of queries that were sent and are not answered yet. Further queries wait until an
+/// answer arrives.
 const ASKED_MAX: usize = 128;
 
-/// The part of [`OUTSTANDING_MAX`] that requests of strangers may use.
+/// Maximum number of unanswered queries, sent or not, for requests of strangers.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 
-/// The part of [`ASKED_MAX`] that requests of strangers may use.
+/// Maximum number of queries for requests of strangers that were sent and are not answered yet.
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// First id of the queries for look-ups. The ids from this number up to twice this number are
-/// reserved for them.
+/// Lowest [`QueryId`] of a look-up. The ids from `IDS_FROM` to below `2 * IDS_FROM` are reserved
+/// for look-ups.
 const IDS_FROM: u64 = 1 << 62;
 
 /// Counts of the look-ups of a shard.
@@ -68,17 +69,17 @@ pub struct LookupCounters {
     pub given_up: Counter,
     /// Answers that came after the proxy had abandoned their query.
     pub late: Counter,
-    /// Keys that were not queried because too many queries were outstanding, or because no request
-    /// for them could be parked.
+    /// Look-ups without a query, because too many queries were outstanding or the request could not
+    /// be parked.
     pub refused: Counter,
-    /// Queries that are outstanding now.
+    /// Queries without an answer at the moment.
     pub outstanding: Counter,
 }
 
 /// Outcome of the look-up of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutcome {
-    /// The store has this value.
+    /// The store has this value for the key.
     Found(Arc<[u8]>),
     /// The store does not have the key.
     NotFound,
@@ -93,20 +94,18 @@ pub(crate) enum LookupOutcome {
 /// The properties of a request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
-    /// True if a stranger, neither a back end nor a trusted source, sent the request.
+    /// True if the sender of the request is neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
     /// True if the request can be parked until the answer arrives.
     pub(crate) may_wait: bool,
 }
 
-/// The kind of a look-up, and the key that is looked up.
 type Subject = (LookupKind, Arc<[u8]>);
 
-/// State of a key that was looked up.
 enum Entry {
     /// The key was queried, with this query id, and the answer has not arrived.
     Open(u64),
-    /// The answer, which is held for a short time.
+    /// The answer has arrived, and is stored for [`HELD_FOR`].
     Held(LookupOutcome),
 }
 
@@ -114,13 +113,13 @@ enum Entry {
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// True if only requests of strangers wait for the answer.
+    /// True if all requests that wait for the answer come from strangers.
     is_strangers: bool,
     /// True if the query was sent.
     is_asked: bool,
 }
 
-/// Queries for the requests of one group of senders: strangers, or all others.
+/// Queries for the requests of one group of senders: strangers, or back ends and trusted sources.
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
@@ -134,7 +133,7 @@ struct QuestionQueue {
 /// The look-ups of a shard: open queries, and answers that are held.
 pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
-    /// Open queries by rising id, and therefore by start time.
+    /// Unanswered queries by id. The order of the ids is the order in which the queries began.
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
@@ -243,7 +242,7 @@ impl Lookups {
         tickets
     }
 
-    /// Discards all held answers, because the stores may have changed.
+    /// Discards all stored answers. Called when the external stores may have changed.
     pub(crate) fn forget(&mut self) {
         while !self.held.is_empty() {
             self.forget_oldest();
@@ -269,7 +268,7 @@ impl Lookups {
         None
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
@@ -291,7 +290,8 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Marks a query as requested by a sender that is not a stranger.
+    /// Moves a query to the group of back ends and trusted sources, because such a sender needs the
+    /// answer too.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

@@ -1,4 +1,4 @@
-//! The inputs and outputs of a shard, as the driver calls them.
+//! The methods of a shard that the driver calls: an implementation of [`Core`].
 
 use tidegate_world::{
     Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding, Timestamp,
@@ -209,8 +209,8 @@ impl Proxy {
     }
 }
 
-/// Returns the decision on a parked request that may continue. The request was admitted before it
-/// was parked.
+/// Returns the decision to serve a parked request that may continue. The gate admitted the request
+/// before it was parked.
 fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };

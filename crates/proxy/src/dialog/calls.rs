@@ -1,16 +1,16 @@
-//! Call table: the back end of each call, and the load for which the call is counted there.
+//! The call table. It stores the back end of each call, and the leases that count the call and its
+//! transactions in the load of the back end.
 //!
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
-//! the last message, so that retransmissions, CANCEL and ACK go to the same back end. If the table
-//! is full, the entries of finished calls are removed earlier. An entry also has leases, so that
-//! the load of the back end includes the call. Each lease is taken for one transaction, so a
-//! retransmission is not counted again. However a transaction or a call ends, its lease is
-//! returned.
+//! its last message, so that retransmissions, CANCEL and ACK go to the same back end. Only if the
+//! table is full is the entry of a finished call removed earlier. A lease is taken once for each
+//! transaction, and not for its retransmissions. The lease is returned whichever way the
+//! transaction or the call ends.
 //!
-//! [`handle_timeout`](Calls::handle_timeout) is the trigger of paper 003, §V, which "updates
-//! Session State and Load Estimates after a session has expired": an entry releases its leases.
-//! [`expired`] is the expired table of that paper.
+//! [`handle_timeout`](Calls::handle_timeout) implements the timer of paper 003, §V, which "updates
+//! Session State and Load Estimates after a session has expired": an expired entry returns its
+//! leases. [`expired`] is the expired table of that paper.
 
 mod call;
 mod dialogs;
@@ -53,7 +53,7 @@ pub(crate) struct CallRef {
 }
 
 impl CallRef {
-    /// Reference to no entry, for requests that belong to no call.
+    /// The reference used for a request that belongs to no call. No entry has it.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
 }
 
@@ -72,12 +72,12 @@ impl From<SlotRef> for CallRef {
 /// A call in the table, with its place in the list of finished calls.
 struct Entry {
     call: Call,
-    /// Neighbours of the entry in the expired table, if the call is over.
+    /// Neighbours of the entry in the [list of finished calls](Expired), if the call is over.
     links: Option<Links>,
 }
 
-/// Maximum size of an entry in bytes. The entries of a million calls without open transactions take
-/// as many megabytes. The assertion shows when a new field costs memory.
+/// Limits an entry to 220 bytes, so that a new field cannot increase the memory use unnoticed. A
+/// million calls without open transactions take 220 MB.
 const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
 
 impl Hashed for Entry {
@@ -107,7 +107,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Creates a table of at most `calls_max` entries. The table removes an established call after
+    /// Creates a table of at most `calls_max` entries. An established call is removed after
     /// `idle_max` without any message, or when its session timer expires.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
@@ -140,14 +140,15 @@ impl Calls {
         self.open
     }
 
-    /// Returns the number of calls that are answered but not acknowledged, and so are not
-    /// established yet. RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives,
-    /// and after 64·T1 ends the call.
+    /// Returns the number of calls whose INVITE was answered by a 2xx that waits for its ACK. RFC
+    /// 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, and after 64·T1 ends
+    /// the call.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.unacknowledged
     }
 
-    /// Returns the number of finished entries that were evicted to make room.
+    /// Returns the number of finished calls whose entries were removed early to make room for new
+    /// calls.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -163,12 +164,12 @@ impl Calls {
         self.abandoned
     }
 
-    /// Returns any call whose Call-ID has that fingerprint.
+    /// Returns any call whose Call-ID has this fingerprint.
     pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
         self.find_where(fingerprint, |_| true)
     }
 
-    /// Returns a call with that fingerprint for which `is_it` is true.
+    /// Returns a call whose Call-ID has this fingerprint and for which `is_it` returns true.
     pub(crate) fn find_where(
         &self,
         fingerprint: u128,
@@ -183,15 +184,15 @@ impl Calls {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
 
-    /// Returns the call with that fingerprint that has this transaction. Prefers a call in which
-    /// the transaction is open.
+    /// Returns a call whose Call-ID has this fingerprint and that has this transaction. Prefers a
+    /// call in which the transaction waits for its final response.
     pub(crate) fn find_of(&self, fingerprint: u128, transaction: Transaction) -> Option<CallRef> {
         self.find_where(fingerprint, |call| call.awaits(transaction))
             .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
     }
 
-    /// Adds an entry for a call that goes to `backend_ref`, in addition to any other entries with
-    /// that fingerprint.
+    /// Adds an entry for a new call that goes to `backend_ref`. Other entries may have the same
+    /// fingerprint.
     ///
     /// # Errors
     /// Returns an error if the table is full of calls that are not over, or if there are already
@@ -243,7 +244,8 @@ impl Calls {
         self.change(call, |entry| entry.tier = tier);
     }
 
-    /// Records the generation of the address at which the call's back end is reached.
+    /// Records which address of its back end the call uses. A back end whose DNS name changes its
+    /// address has several address generations.
     pub(crate) fn set_address_generation(
         &mut self,
         call: CallRef,
@@ -254,9 +256,8 @@ impl Calls {
         }
     }
 
-    /// Records whether an INVITE of this identity that begins a call has priority. A retransmission
-    /// changes nothing: the gate does not decide on it again, so `has_priority` then has no
-    /// meaning.
+    /// Records whether the initial INVITE of a call has priority. Ignores a retransmission, for
+    /// which `has_priority` is meaningless, because the gate does not decide on it again.
     pub(crate) fn record_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         let invite = Transaction { identity, method: Method::Invite };
         if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
@@ -269,13 +270,14 @@ impl Calls {
         self.len() - self.expired.len()
     }
 
-    /// Returns whether the table is so full that each source is limited to its share.
+    /// Returns whether the table is so full that each source of calls may only use a
+    /// [share](Shares) of the table.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.active(), self.calls_max)
     }
 
-    /// Returns whether a source has used up its share of the table.
+    /// Returns whether the sources in a bucket have used up their [share](Shares) of the table.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
@@ -298,14 +300,15 @@ impl Calls {
         }
     }
 
-    /// Records the bytes received and sent back in a call that is served without transactions.
+    /// Records the bytes that were received and sent back in a call that is served without
+    /// transactions.
     pub(crate) fn set_budget(&mut self, call: CallRef, budget: Budget) {
         if let Some(entry) = self.get_mut(call) {
             entry.budget = budget;
         }
     }
 
-    /// Returns whether the table has room for a new call.
+    /// Returns whether the table has room for a new call, if necessary by evicting a finished call.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
@@ -321,8 +324,8 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns the reason why the request of this transaction could not be sent, if we have rejected
-    /// it for such a reason.
+    /// Returns the reason why the request of this transaction could not be sent. Returns `None` if
+    /// the request was not rejected for such a reason.
     pub(crate) fn unsent_reason(
         &self,
         call: CallRef,
@@ -331,12 +334,14 @@ impl Calls {
         self.get(call)?.unsent_reason(transaction)
     }
 
-    /// Returns whether this transaction began without a To-tag, and waits for its final response.
+    /// Returns whether the request of this transaction had no To-tag, and waits for its final
+    /// response.
     pub(crate) fn awaits_outside(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.awaits_outside(transaction))
     }
 
-    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
+    /// Returns the start time of a transaction that waits for its final response. The transaction
+    /// must not be an INVITE.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }
@@ -352,8 +357,8 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.is_pending(now, transaction))
     }
 
-    /// Returns when the request of a transaction was sent to its back end. Returns `None` if the
-    /// call is established or the back end has answered the request.
+    /// Returns the time at which the request of a transaction was sent to its back end. Returns
+    /// `None` if the call is established or the back end has answered the request.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)
     }
@@ -368,14 +373,14 @@ impl Calls {
         self.get(call)?.parties(transaction)
     }
 
-    /// Returns whether a response with this status to the call's INVITE could create another
-    /// dialog.
+    /// Returns whether a response with this status to the call's INVITE could create a dialog that
+    /// the entry has to record.
     pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
         self.get(call).is_some_and(|entry| entry.wants_dialog(status))
     }
 
-    /// Returns whether one more request may pass within a call. If so, counts it. If the `call` is
-    /// not in the table, its fingerprint identifies it.
+    /// Returns whether the rate limit of a call allows one more request. If so, counts the request.
+    /// If `call` is not in the table, the call is identified by its fingerprint.
     pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
         match self.get_mut(call) {
             Some(entry) => entry.take_rate(now),
@@ -383,9 +388,9 @@ impl Calls {
         }
     }
 
-    /// Records a request to `backend_ref`. `picker` counts the request at this back end. `held` is
-    /// a lease that already counts the call there. If there is none and the request begins a call,
-    /// `picker` counts the call too.
+    /// Records a request to `backend_ref`. `picker` counts the transaction at this back end. `held`
+    /// is a lease that already counts the call at this back end. If `held` is `None` and the
+    /// request begins a call, `picker` counts the call too.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,
@@ -422,7 +427,8 @@ impl Calls {
         });
     }
 
-    /// Records a response to `transaction`, from the back end or to it.
+    /// Records a response to `transaction`. The back end of the call has sent or receives the
+    /// response.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -434,7 +440,7 @@ impl Calls {
         self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
     }
 
-    /// Records that the request of a transaction could not be sent, and that we have rejected it.
+    /// Records that the request of a transaction was rejected because it could not be sent.
     pub(crate) fn on_unsent(
         &mut self,
         now: Timestamp,
@@ -446,12 +452,12 @@ impl Calls {
         self.change(call, |entry| entry.on_unsent(now, transaction, reason, idle_max));
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called next.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
-    /// Removes entries past their deadline, and expires transactions of the other entries.
+    /// Removes entries past their deadline. Removes overdue transactions from other entries.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRE_MAX {
             let Some((_, reference)) = self.timers.pop(now) else { return };
@@ -520,8 +526,7 @@ impl Calls {
         self.entries.remove(call.into());
     }
 
-    /// Makes room by evicting the entry of the oldest finished call. Returns `false` if there is
-    /// none.
+    /// Removes the call that finished longest ago. Returns `false` if no call has finished.
     fn evict(&mut self) -> bool {
         let oldest = self.expired.first().and_then(|slot| self.entries.at(slot));
         let Some((oldest, _)) = oldest else { return false };

@@ -1,8 +1,8 @@
-//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding, for our branches,
-//! tags and tokens.
+//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding. Our branches,
+//! tags and tokens are written in it.
 //!
-//! Each forwarded message has one or two such texts, of known length. A loop without checks needs
-//! half as many instructions as a general library.
+//! Each forwarded message contains one or two texts in Base64, whose lengths are known. For them
+//! this code needs half as many instructions as a general library.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
@@ -21,7 +21,7 @@ static VALUES: [[u32; 256]; 4] = {
     values
 };
 
-/// Returns the length of the text for this number of bytes.
+/// Returns the number of characters that encode `bytes` bytes.
 pub(crate) const fn text_len(bytes: usize) -> usize {
     (bytes * 8).div_ceil(6)
 }
@@ -49,8 +49,8 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     length
 }
 
-/// Reads `text` into the beginning of `bytes` and returns the number of bytes. Returns `None` if
-/// the text is invalid or too long.
+/// Decodes `text` into the beginning of `bytes` and returns the number of decoded bytes. Returns
+/// `None` if the text is invalid, or too long for `bytes`.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
 /// zero are added (on the right) to form an integral number of 6-bit groups." A text whose added

@@ -1,4 +1,4 @@
-//! The contacts of a user as a store lists them, and the targets that they name.
+//! Finds the targets of a request to a user by the user's contacts, which a store lists.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::rejection::Rejection;
 use crate::resolution::{self, Located, Resolution, TARGETS_MAX, Ticket, Wanted};
 use crate::target::Target;
 
-/// The largest number of contacts of a user that are tried for a request.
+/// The maximum number of contacts of a user that are used for a request.
 pub const CONTACTS_MAX: usize = 8;
 
-/// A reason why the targets of a request are not known now.
+/// The reason why [`reach`] cannot return the targets of a request.
 pub(crate) enum Unknown {
     /// The request waits for the answer to the query of this ticket. If the request cannot wait, it
     /// is rejected.
     Pending(Ticket, Rejection),
-    /// The targets will not become known, and the request is rejected.
+    /// The request gets this rejection, because waiting would not help.
     Rejected(Rejection),
 }
 
-/// Finds the targets of a request to the user with this address of record: the targets of the first
-/// contact, then the targets of the next.
+/// Finds the targets of a request to the user with the address of record `aor`. The targets are in
+/// the order of the user's contacts.
 ///
 /// The request waits only for the DNS answers that decide on the first target. If the name of a
 /// later contact is not known yet, the name is queried, and the contact is left out.
@@ -79,8 +79,8 @@ pub(crate) fn reach(
     }
 }
 
-/// Returns the URIs in a value of [`LookupKind::User`], each once. Lines that are not contacts are
-/// left out.
+/// Returns the URIs of the contacts in a value of [`LookupKind::User`], which has one contact in
+/// each line. Leaves out repeated URIs and invalid lines.
 ///
 /// RFC 3261 §16.5: "If a target URI is already present in the set (based on the definition of
 /// equality for the URI type), it MUST NOT be added again."

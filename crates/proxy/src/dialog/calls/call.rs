@@ -1,4 +1,5 @@
-//! State of one call: its phase, its open transactions, and its lifetime. [`progress`] changes it.
+//! State of one call: its phase, its open transactions, and its lifetime. The module [`progress`]
+//! changes this state.
 
 mod progress;
 
@@ -21,25 +22,25 @@ use crate::transport::budget::Budget;
 /// Timer C of a forwarded INVITE. RFC 3261 §16.6 item 11: it "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// Time for which a ringing call is kept without any message. A transaction-stateful element behind
-/// us waits for Timer C as well. Then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
-/// that for 64·T1. While the call has an entry, the entry limits how many of these retransmissions
-/// go to an unverified caller.
+/// Time for which a ringing call is kept without any message. A transaction-stateful proxy behind
+/// us answers with 408 after Timer C, and retransmits the 408 for 64·T1 (RFC 3261 §17.2.1). The
+/// call is kept until then, because its entry limits how many of these retransmissions go to an
+/// unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
-/// Time for which an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server
+/// Time for which an answered call is kept if no ACK arrives. RFC 3261 §13.3.1.4: "If the server
 /// retransmits the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is
-/// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE". The BYE has
-/// the same time to be answered.
+/// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE". The second
+/// 64·T1 are for the response to the BYE.
 pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
 /// Minimum session interval. RFC 4028 §4: "The absolute minimum for the Session-Expires header
 /// field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
 
-/// Maximum session interval. A longer interval is cut to this one, which is also the longest idle
-/// time that the configuration allows.
+/// Maximum session interval. Longer intervals are reduced to this value, which is also the longest
+/// idle time that the configuration allows.
 const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
 /// Maximum number of open transactions that a call records. Further ones are not counted.
@@ -61,9 +62,9 @@ fn halves(fingerprint: u128) -> [u64; 2] {
 pub(crate) enum Phase {
     /// A request outside any call (OPTIONS, MESSAGE, REGISTER …).
     Single,
-    /// INVITE forwarded, no final response yet.
+    /// The INVITE was forwarded and has no final response yet.
     Trying,
-    /// INVITE answered by a 2xx.
+    /// The INVITE was answered by a 2xx.
     Established,
     /// The call is over, and its entry is kept for retransmissions.
     Finished,
@@ -82,14 +83,14 @@ pub(crate) struct Call {
     /// to 16 bytes.
     fingerprint: [u64; 2],
     pub(crate) backend_ref: BackendRef,
-    /// Generation of the back end's address when the call came to the back end.
+    /// The address of the back end that the call uses, if the back end has had several addresses.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
     /// True if the back end has sent a response since the last INVITE to it that began the call.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served: with or without transactions.
     pub(crate) tier: Tier,
-    /// True if the last initial request of the call had priority.
+    /// True if the last initial INVITE of the call had priority.
     pub(crate) has_priority: bool,
     /// Source of the first request, as [`caller_of`](crate::network::caller_of) encodes it, or 0 if
     /// unknown.
@@ -98,37 +99,34 @@ pub(crate) struct Call {
     pub(crate) budget: Budget,
     /// The source whose share of the table includes the call, or `None` if no share includes it.
     pub(super) share: Option<Bucket>,
-    /// Time of the driver's clock at which the entry was created, in whole seconds.
+    /// Time at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
     /// Time at which the entry is removed.
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
     /// timer.
     expires: Timestamp,
-    /// Dialogs of the call, which identify in-dialog requests.
     dialogs: Dialogs,
-    /// Keyed hash that the INVITE of the call shares with its copies, or 0 if no INVITE has begun
-    /// the call.
+    /// Keyed hash by which forked copies of the call's INVITE are recognized
+    /// ([`Evidence::copy`](super::Evidence::copy)), or 0 if no INVITE has begun the call.
     copy: u32,
-    /// Rate limit of requests within the call.
     rate: Rate,
-    /// True if both ends have shown that they consider the call established.
+    /// True if an ACK or a session refresh has shown that both ends consider the call established.
     is_acknowledged: bool,
-    /// The last finished transactions: the [mark](Transaction::mark) of each, or the
-    /// [other mark](Transaction::unsent_mark) if its request could not be sent.
+    /// The most recently finished transactions, each as its [`mark`](Transaction::mark), or as its
+    /// [`unsent_mark`](Transaction::unsent_mark) if the request could not be sent.
     closed: ArrayVec<u64, CLOSED_MAX>,
     /// Deadline of the ACK to the 2xx that established the call, or `NEVER` if none is awaited.
     ack_due: Timestamp,
-    /// Lease that counts the call at its back end, with the identity of the INVITE that began the
-    /// call.
+    /// The identity of the INVITE that began the call, and the lease that counts the call at its
+    /// back end.
     counted: Option<(u64, CallLease)>,
-    /// Open transactions, at most [`OPEN_MAX`]. Usually a call has none, so they are stored
-    /// separately.
+    /// Open transactions, at most [`OPEN_MAX`]. A `Vec` takes less memory than an array, because
+    /// most calls have none.
     open: Vec<Open>,
 }
 
 impl Call {
-    /// Creates a call to `backend_ref` without any messages yet.
     pub(super) fn new(now: Timestamp, fingerprint: u128, backend_ref: BackendRef) -> Self {
         Self {
             fingerprint: halves(fingerprint),
@@ -155,7 +153,7 @@ impl Call {
         }
     }
 
-    /// Returns the time when the entry was created, rounded down to a whole second.
+    /// Returns the time at which the entry was created, rounded down to a whole second.
     pub(crate) fn began(&self) -> Timestamp {
         Timestamp::ZERO + Duration::from_secs(self.began_s.into())
     }
@@ -195,7 +193,8 @@ impl Call {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Returns whether the call was answered, and no BYE has ended it or waits to end it.
+    /// Returns whether the call is established and no BYE has been sent for it. If such a call is
+    /// removed, it counts as abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
@@ -214,17 +213,17 @@ impl Call {
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
     }
 
-    /// Returns whether a request with this identity was seen before. The method makes no
-    /// difference, because a CANCEL has the identity of the request that it cancels.
+    /// Returns whether a request with this identity was seen before, with any method: an ACK or a
+    /// CANCEL has the identity of its INVITE.
     pub(crate) fn has_branch(&self, identity: u64) -> bool {
         let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
         self.closed.iter().any(is_closed)
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// Returns whether a request outside a dialog retransmits one that was seen before. An INVITE
-    /// with the branch of an earlier INVITE is a retransmission only if `copy`, the hash of its
-    /// From tag, CSeq number and Request-URI, is equal too. Otherwise it is another request.
+    /// Returns whether a request outside a dialog is a retransmission. An INVITE with the branch of
+    /// an earlier INVITE is a retransmission only if both also have the same `copy`, a hash of From
+    /// tag, CSeq number and Request-URI.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
@@ -235,11 +234,11 @@ impl Call {
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." The copy goes to the back end of the first one. If the UAS there knows the first
-    /// copy, it answers this copy with 482. RFC 6026 §7.1 keeps the transaction of an answered
-    /// INVITE for 64·T1. A later copy is not another call either, since another call would have
-    /// another From-tag (RFC 3261 §19.3). The number of copies is limited to the number of
-    /// transactions that a call distinguishes.
+    /// forking." The copy goes to the back end of the first INVITE. If the UAS there knows the
+    /// first INVITE, it answers the copy with 482. By RFC 6026 §7.1 the UAS knows an answered
+    /// INVITE for 64·T1. A copy that arrives even later does not begin a new call, because a new
+    /// call would have another From-tag (RFC 3261 §19.3). When [`OPEN_MAX`] transactions are open,
+    /// no further copies are recognized.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
@@ -250,18 +249,19 @@ impl Call {
         !self.phase.goes_on() || !self.is_counted()
     }
 
-    /// Returns whether the call has the dialog with this hash.
     pub(crate) fn has_dialog(&self, dialog: u32) -> bool {
         self.dialogs.contains(dialog)
     }
 
-    /// Returns whether a response to an INVITE with this status could create another dialog.
+    /// Returns whether a response with this status to the call's INVITE could create a dialog that
+    /// the entry has to record.
     pub(super) fn wants_dialog(&self, status: u16) -> bool {
         let may_create = status >= 200 || self.phase == Phase::Trying;
         may_create && self.dialogs.want(status)
     }
 
-    /// Returns whether one more request may pass within the call. If so, counts it.
+    /// Returns whether the rate limit of the call allows one more request. If so, counts the
+    /// request.
     pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
         self.rate.take(now)
     }
@@ -277,7 +277,8 @@ impl Call {
         self.open.iter().any(|open| open.transaction == transaction && now < open.until)
     }
 
-    /// Returns whether this transaction began without a To-tag, and waits for its final response.
+    /// Returns whether the request of this transaction had no To-tag, and waits for its final
+    /// response.
     pub(super) fn awaits_outside(&self, transaction: Transaction) -> bool {
         self.open.iter().any(|open| open.transaction == transaction && !open.has_to_tag)
     }
@@ -294,20 +295,21 @@ impl Call {
         self.closed.iter().any(|&closed| transaction.is_marked_by(closed))
     }
 
-    /// Returns the reason why the request of this transaction could not be sent, if we have rejected
-    /// it for such a reason.
+    /// Returns the reason why the request of this transaction could not be sent. Returns `None` if
+    /// the request was not rejected for such a reason.
     pub(super) fn unsent_reason(&self, transaction: Transaction) -> Option<UnsentReason> {
         let is_it = |&reason: &UnsentReason| self.closed.contains(&transaction.unsent_mark(reason));
         UnsentReason::ALL.into_iter().find(is_it)
     }
 
-    /// Returns when a transaction other than an INVITE began, if it waits for its final response.
+    /// Returns the start time of a transaction that waits for its final response. The transaction
+    /// must not be an INVITE.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
-    /// Returns when the request of a transaction was sent to the back end. Returns `None` if the
-    /// call is established or the request has been answered.
+    /// Returns the time at which the request of a transaction was sent to the back end. Returns
+    /// `None` if the call is established or the back end has answered the request.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()

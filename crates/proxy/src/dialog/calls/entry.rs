@@ -1,4 +1,4 @@
-//! Display of call table entries for operators.
+//! Describes entries of the call table for operators.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Calls {
     }
 }
 
-/// Returns the network that [`caller_of`](crate::network::caller_of) has encoded as a number.
+/// Decodes the result of [`caller_of`](crate::network::caller_of) to the network of the caller.
 fn source_of_caller(caller: u64) -> Option<IpNet> {
     let is_ipv4 = caller >> 32 == 0xffff;
     let number = if is_ipv4 { caller.into() } else { u128::from(caller) << 64 };

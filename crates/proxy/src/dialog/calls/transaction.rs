@@ -1,4 +1,4 @@
-//! Transactions of a call, and how their responses change the call table.
+//! The transactions of a call, and the facts about their messages that the call table uses.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::rejection::UnsentReason;
 /// The maximum lifetime of a transaction without a final response: 64·T1 (RFC 3261 §17).
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
-/// Identifier of a message's transaction: the identity of the received branch, and the method. An
-/// ACK to a non-2xx and a CANCEL have the identity of their INVITE and do not count as transactions
-/// here.
+/// Identifier of a message's transaction: a hash of the received branch, and the method. An ACK to
+/// a non-2xx and a CANCEL have the identity of their INVITE. The call table does not count them as
+/// transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
     pub(crate) identity: u64,
@@ -25,13 +25,14 @@ impl Transaction {
     /// identity.
     pub(super) const MARKS: u64 = Self::METHODS * (1 + UnsentReason::ALL.len() as u64);
 
-    /// Number of different [marks](Self::mark) of transactions with one identity: 0, and one more
-    /// than the number of each [`Method`], of which `Other` is the last.
+    /// Number of different [marks](Self::mark) of transactions with one identity: one for an
+    /// INVITE, and one for each number of a [`Method`], of which `Other` is the highest.
     const METHODS: u64 = 2 + Method::Other as u64;
 
-    /// Returns a number that stands for the transaction in the list of finished transactions. RFC
-    /// 3261 §17.2.3 distinguishes requests with one branch by their methods, except for an INVITE
-    /// with its ACK and CANCEL.
+    /// Returns the number that stands for this transaction in a call's list of finished
+    /// transactions: the identity plus a number for the method. RFC 3261 §17.2.3 distinguishes
+    /// requests with the same branch by their methods. Here an INVITE, its ACK and its CANCEL have
+    /// the same mark.
     pub(super) fn mark(self) -> u64 {
         let method = match self.method {
             Method::Invite | Method::Ack | Method::Cancel => 0,
@@ -40,21 +41,22 @@ impl Transaction {
         self.identity.wrapping_add(method)
     }
 
-    /// Returns the number that the list of finished transactions has instead of the
-    /// [mark](Self::mark) if the request could not be sent for this reason. It differs from the
-    /// numbers of all other methods and reasons of this identity.
+    /// Returns the number that replaces the [mark](Self::mark) in the list of finished transactions
+    /// if the request could not be sent. Each method and reason of one identity has a different
+    /// number.
     pub(super) fn unsent_mark(self, reason: UnsentReason) -> u64 {
         self.mark().wrapping_add(Self::METHODS * (1 + reason as u64))
     }
 
-    /// Returns whether a number in the list of finished transactions stands for this transaction,
-    /// whether its request was sent or not.
+    /// Returns whether `closed`, a number in the list of finished transactions, is the
+    /// [mark](Self::mark) or an [`unsent_mark`](Self::unsent_mark) of this transaction.
     pub(super) fn is_marked_by(self, closed: u64) -> bool {
         let difference = closed.wrapping_sub(self.mark());
         difference < Self::MARKS && difference.is_multiple_of(Self::METHODS)
     }
 
-    /// Returns whether the message counts as a transaction of its own. An ACK and a CANCEL do not.
+    /// Returns whether the message counts as a transaction of its own: it is neither an ACK nor a
+    /// CANCEL.
     pub(super) fn stands_alone(self) -> bool {
         !matches!(self.method, Method::Ack | Method::Cancel)
     }
@@ -77,16 +79,16 @@ pub(crate) struct Answer {
 pub(crate) struct Evidence {
     /// Keyed hash of the dialog of the request, or 0 if the call has no such dialog.
     pub(crate) dialog: u32,
-    /// Keyed hash that an INVITE outside a dialog shares with its copies. RFC 3261 §8.2.2.2
-    /// identifies copies by From-tag, Call-ID and CSeq. They must also have the same Request-URI.
-    /// The hash is 0 for any other request.
+    /// Keyed hash by which the forked copies of an INVITE outside a dialog are recognized. Copies
+    /// have the same From-tag, Call-ID and CSeq (RFC 3261 §8.2.2.2), and here also the same
+    /// Request-URI. 0 for any other request.
     pub(crate) copy: u32,
     /// True if the request has a To-tag.
     pub(crate) has_to_tag: bool,
 }
 
 impl Answer {
-    /// Creates the facts of a response that sets no session interval and creates no dialog.
+    /// Creates an `Answer` without a session interval and a dialog.
     pub(crate) const fn new(status: u16, from_backend: bool) -> Self {
         Self { status, from_backend, session: None, dialog: 0 }
     }
@@ -115,10 +117,10 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     /// True if the request has a To-tag.
     pub(super) has_to_tag: bool,
-    /// Keyed hash of the dialog that the request is to end, if it is a BYE within the established
-    /// call. Otherwise 0.
+    /// Keyed hash of the dialog that the request would end, if the request is a BYE within an
+    /// established call. Otherwise 0.
     pub(super) dialog: u32,
-    /// Time at which the transaction is forgotten without a final response.
+    /// Time at which the transaction is removed if it has no final response.
     pub(super) until: Timestamp,
     /// Lease that counts the request as work on the back end, if the back end has to answer it.
     pub(super) lease: Option<TransactionLease>,
@@ -131,9 +133,10 @@ impl Open {
         self.until - TRANSACTION_MAX
     }
 
-    /// Records a response of the back end. For an INVITE, the first response other than 100 shows
-    /// the speed of the back end, because a person decides when a ringing call is answered. For
-    /// other requests, the final response shows the speed. A 5xx is not measured.
+    /// Records a response of the back end, and measures its response time. For an INVITE, the
+    /// response time ends at the first response other than 100, because a person decides when a
+    /// ringing call is answered. For other requests, it ends at the final response. A 5xx gives no
+    /// response time.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,
