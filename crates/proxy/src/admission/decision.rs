@@ -9,8 +9,8 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// The decision on a message. Packets in it are boxed, because it is moved from function to
-/// function.
+/// The decision on a message. Packets in a decision are boxed, because decisions are moved between
+/// functions.
 pub(crate) enum Decision {
     Queued,
     Serve(Box<Received>, Admitted),

@@ -1,5 +1,5 @@
-//! Checks, when a new call arrives, whether back ends have headroom for it: calls that they can
-//! still take within their limits.
+//! Checks, when a new call arrives, whether back ends can still take it within their limits
+//! (headroom).
 //!
 //! The destination of a call is known only when the call is routed. If no back end at its
 //! destination has headroom, the call is rejected then. But a call of a stranger can reach only

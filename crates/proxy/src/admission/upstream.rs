@@ -140,8 +140,8 @@ impl UpstreamPeers {
             || self.settings.peers.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the overload control algorithms that a peer offers and we accept, and the load
-    /// before any reduction that the peer states, in requests per second.
+    /// Returns the overload control algorithms that a peer offers and we accept, and the original
+    /// load (before any reduction) that the peer states, in requests per second.
     fn offered(&self, via: &[u8]) -> (Option<Algorithms>, Option<f64>) {
         let Some(via) = OverloadControl::in_via(via) else { return (None, None) };
         let common =

@@ -144,7 +144,7 @@ impl View<'_> {
         challenge_of(&self.snapshot.keys, method_name(scan), scan.call_id, source)
     }
 
-    /// Returns whether the request has been served that a CANCEL with these hashes is to cancel.
+    /// Returns whether the request that a CANCEL with these hashes refers to has been served.
     pub(crate) fn has_served(&self, now: Timestamp, cancel: &RequestHashes) -> bool {
         let RequestHashes { identity, call: fingerprint } = *cancel;
         match identity {

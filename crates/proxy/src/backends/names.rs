@@ -45,8 +45,8 @@ const ASKED_MAX: usize = 64;
 
 /// The host names of back ends and the domains that a shard resolves.
 pub(crate) struct Names {
-    /// Type of the address records to query: A or AAAA, as the address of the first listener is
-    /// IPv4 or IPv6.
+    /// Type of the address records to query: A if the address of the first listener is IPv4, AAAA
+    /// if it is IPv6.
     record: RecordType,
     entries: Vec<Entry>,
     /// True if this shard sends queries.

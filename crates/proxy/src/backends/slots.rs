@@ -15,7 +15,7 @@ use tidegate_balance::{AdminState, Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index of a back end that refers to the pool as a whole instead.
+/// Index that refers to a pool as a whole, in place of the index of a back end.
 pub(crate) const ANY: u16 = u16::MAX;
 
 /// Maximum number of slots for pools, and of slots for the back ends of one pool. Slots of removed

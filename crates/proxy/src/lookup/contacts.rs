@@ -92,7 +92,7 @@ fn contacts_of(value: &[u8]) -> impl Iterator<Item = Uri<'_>> {
     uris().enumerate().filter(is_new).map(|(_, uri)| uri)
 }
 
-/// Returns the URI in a line of a value, or `None` if the line is not a contact.
+/// Returns the URI of the contact that a line lists, or `None` if the line lists no contact.
 fn uri_of(line: &[u8]) -> Option<Uri<'_>> {
     NameAddr::parse(line)?.parse_uri().ok()
 }

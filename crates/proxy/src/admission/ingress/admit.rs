@@ -53,14 +53,14 @@ enum RefusalCause {
     Excess,
     /// The gate rejects the request for new work, for this reason.
     Refused(Reason),
-    /// The law also sheds messages of existing calls, and this is one.
+    /// The message belongs to an existing call or transaction, and the law also sheds such
+    /// messages.
     Shed,
 }
 
 impl Ingress {
-    /// Reads a message and decides on it if it requests new work. Passes it to `push`, which queues
-    /// it, unless it is not admitted. `has_room` returns whether the queue for a class can take new
-    /// work.
+    /// Reads a message, and decides on it if it requests new work. If it is admitted, passes it to
+    /// `push`, which queues it. `has_room` returns whether the queue for a class can take new work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,

@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 
 use crate::rejection::UnsentReason;
 
-/// The maximum lifetime of a transaction without a final response: 64·T1 (RFC 3261 §17).
+/// The maximum lifetime of a transaction without any response: 64·T1 (RFC 3261 §17).
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
 /// Identifier of a message's transaction: a hash of the received branch, and the method. An ACK to
