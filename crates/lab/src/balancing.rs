@@ -1,10 +1,11 @@
-//! The balancing at a server: the policy that selects among several targets, and their limits.
+//! The load balancing of a server: the policy that selects a target for each call, and the limits
+//! of the targets.
 
 use tidegate_balance::{Learning, Policy};
 use tidegate_server::config::{Selection, learning_toml, selection_toml};
 
-/// The balancing at a server: the policy that selects the target of a call, and the limits of the
-/// targets.
+/// The load balancing of a server: the policy that selects the target of a call, and the limits of
+/// the targets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balancing {
     /// The policy that selects the target of the next call.
@@ -16,13 +17,13 @@ pub struct Balancing {
     /// targets. If there are more targets than numbers, the list is repeated. An empty list means
     /// no limit.
     pub cps_max: Vec<f64>,
-    /// The limits that the server learns: a rate (from rejections), a maximum number of unanswered
-    /// requests (from delay), or no limit.
+    /// The limits that the server learns for each target: a rate (learned from rejections), a
+    /// maximum number of unanswered requests (learned from delay), or none.
     pub learning: Learning,
 }
 
 impl Default for Balancing {
-    /// Returns round robin without limits.
+    /// Returns round-robin selection without limits.
     fn default() -> Self {
         Self {
             selection: Selection::One(Policy::Rr.into()),
@@ -34,7 +35,8 @@ impl Default for Balancing {
 }
 
 impl Balancing {
-    /// Returns the keys of the table `[[pool]]` in TOML.
+    /// Returns the policy and the learned limits as keys of the configuration table `[[pool]]`, in
+    /// TOML.
     pub fn pool_toml(&self) -> String {
         let mut keys = selection_toml(&self.selection);
         if self.learning != Learning::default() {
@@ -43,7 +45,8 @@ impl Balancing {
         keys
     }
 
-    /// Returns the keys of the table `[[pool.backend]]` for the target at index `place`, in TOML.
+    /// Returns the limits of the target at index `place` as keys of the configuration table
+    /// `[[pool.backend]]`, in TOML.
     pub fn backend_toml(&self, place: usize) -> String {
         let calls_max = in_turn(&self.calls_max, place).map(|n| format!("calls_max = {n}\n"));
         let cps_max = in_turn(&self.cps_max, place).map(|n| format!("cps_max = {n}\n"));

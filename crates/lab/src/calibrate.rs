@@ -1,19 +1,22 @@
-//! Measures the cost of messages on this machine, by class. A simulation uses these numbers to
-//! predict the machine.
+//! Measures the CPU time that a server on this machine needs for a message of each class. A
+//! simulation uses these times to predict the performance of the server.
 //!
 //! A server runs on a real socket in its own thread, between callers and answerers in other
-//! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is spent on sockets. The runs have different proportions of received and sent packets.
-//! From these, the cost of a received and of a sent packet can be computed ([`fit`]). The cost of a
-//! message is its time in the core plus the cost of its packets.
+//! threads. The CPU clock of the server's thread times every input of its core, which is the proxy
+//! without sockets. The remaining CPU time of the thread is spent on sockets. Because the runs have
+//! different proportions of received and sent packets, the socket cost of a received and of a sent
+//! packet can be computed ([`fit`]). The cost of a message is its time in the core plus the cost of
+//! its packets.
 //!
-//! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
+//! The module also measures the number of INVITEs that fit in a listener's receive buffer
+//! ([`room`]).
 //!
 //! There are four kinds of runs: calls, calls that their callers cancel, calls rejected with 503,
-//! and dropped calls. The server's thread runs in slices ([`slices`]). The server is never idle,
-//! because more calls of each kind are offered than it can handle ([`saturation`]). Except for
-//! dropped calls, the number of open calls is limited ([`OPEN_MAX`]). A packet costs less if more
-//! packets are received and sent at once. So these are the costs of a server at its capacity.
+//! and dropped calls. The server's thread pauses in every period ([`slices`]). Except during these
+//! pauses the server is never idle, because more calls are offered than it can handle
+//! ([`saturation`]). Except for dropped calls, the number of open calls is limited ([`OPEN_MAX`]).
+//! A packet costs less if more packets are received and sent at once. So the measured costs are
+//! those of a server at its capacity.
 //!
 //! Reading the clock disturbs the measurement. So each run is made twice, the second time without
 //! reading the clock for each input. The first run gives the proportions of the costs, and the
@@ -47,80 +50,86 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Maximum number of open calls if the server's thread runs for at most 1 ms of CPU time in each
-/// period (its slice, see [`slices`]). For a longer slice, the number is proportionally higher, up
-/// to `OPEN_LIMIT`. With these numbers, the server answers within T1, so INVITEs are not
-/// retransmitted.
+/// Maximum number of open calls if the server's thread may use 1 ms of CPU time in each period
+/// ([`slices`]). For more CPU time, the maximum is proportionally higher, up to `OPEN_LIMIT`. With
+/// at most this many open calls, the server answers within T1 (RFC 3261), so callers do not
+/// retransmit INVITEs.
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
-/// The part of a core above which a thread of the generator may have limited the load.
+/// The CPU use of a load generator's thread, as a part of a core, above which the generator may
+/// have offered too few calls.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// The part of its slices below which the server was idle at times.
+/// The part of its allowed CPU time that the server uses if it is never idle. A server that used
+/// less was idle at times.
 const SERVER_IDLE: f64 = 0.9;
 
-/// Duration of the runs that determine the offered load, in seconds.
+/// Duration of each run that searches for the rate of calls to offer, in seconds.
 const SEEKING_S: f64 = 0.5;
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Mode of the server.
     pub mode: Mode,
     /// Duration of each run, in seconds.
     pub seconds: f64,
-    /// Number of rounds of runs. The median over the rounds is used for each cost.
+    /// Number of rounds. Each round makes all runs, and each resulting cost is the median over the
+    /// rounds.
     pub rounds: u32,
-    /// The quota of the server that the costs will emulate, or `None` if that server has a whole
-    /// core.
+    /// The CPU quota of the server that a simulation will emulate with the measured costs, or
+    /// `None` if that server has a whole core.
     pub quota: Option<Quota>,
-    /// Seed of the first round.
+    /// Seed of the random numbers in the first round. Each further round has the next number as
+    /// seed.
     pub seed: u64,
 }
 
-/// The result of a measurement.
+/// The measured costs of messages on a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// The machine on which the costs were measured.
     pub machine: Machine,
     /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
-    /// The part of its slices that the server used while calls were offered, in the run with the
-    /// smallest part.
+    /// The part of its allowed CPU time that the server used while calls were offered, in the run
+    /// with the smallest part.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,
-    /// CPU time of a call as the sum of the costs of its messages, in µs.
+    /// CPU time of a call, computed as the sum of the costs of its messages, in µs.
     pub call_of_costs_us: f64,
     /// CPU time for a call rejected with 503, in µs.
     pub refusal_us: Spread,
-    /// CPU time of a rejection as the sum of costs, in µs.
+    /// CPU time of a call rejected with 503, computed as the sum of the costs of its messages, in
+    /// µs.
     pub refusal_of_costs_us: f64,
     /// CPU time for an INVITE that is dropped, in µs.
     pub drop_us: Spread,
-    /// CPU time outside the core for a received packet, in µs.
+    /// CPU time that the server spends on sockets for a received packet, in µs.
     pub packet_in_us: Spread,
-    /// CPU time outside the core for a sent packet, in µs.
+    /// CPU time that the server spends on sockets for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// The largest part of a core that a thread of the generator used in a run.
+    /// The largest part of a core that a thread of the load generator used in a run.
     pub generator_load: f64,
     /// Number of datagrams that sockets lost in all runs. Losses at the server's socket in the runs
     /// with dropped calls are not counted.
     pub drops: u64,
-    /// Emulated costs of messages on a whole core, and the quota.
+    /// The configuration table `[emulate]`: the costs of messages on a whole core, and the CPU
+    /// quota.
     #[serde(skip)]
     pub emulate: Emulate,
 }
 
-/// An observer of the progress.
+/// An observer of the progress of [`measure`].
 pub trait Observer {
-    /// Reports the end of a run in the round numbered `round` from 1. `us` is the server's CPU time
-    /// for one call, or for one dropped INVITE, in µs.
+    /// Reports the end of a run in round `round`, counted from 1. `action` names the kind of calls.
+    /// `us` is the server's CPU time for one call, or for one dropped INVITE, in µs.
     fn run(&self, round: u32, action: &str, us: f64);
 }
 
-/// Measures the cost of messages.
+/// Measures the CPU time of messages of each class on this machine.
 ///
 /// # Errors
 /// Returns an error if a socket or a thread cannot be created, or if the runs do not determine the
@@ -168,7 +177,7 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calib
     Ok(summarise(parameters, rate_cps, socket_max, &rounds))
 }
 
-/// The runs of a round.
+/// The runs of one round, and the costs that are computed from them.
 struct Round {
     actions: Vec<Played>,
     packet: PerPacket,
@@ -240,8 +249,8 @@ fn summarise(
 }
 
 impl Calibration {
-    /// Returns the file of costs: a description of the measurement as a comment, then the table
-    /// `[emulate]`.
+    /// Returns the content of a file of costs: a description of the measurement as a comment, then
+    /// the table `[emulate]`.
     pub fn file(&self) -> String {
         costs::file(&self.to_string(), &self.emulate)
     }
@@ -251,8 +260,7 @@ impl Calibration {
         self.emulate.receive.as_secs_f64() * 1e6
     }
 
-    /// Returns the costs of a message of one class, in µs: to examine it, to serve it, to reject
-    /// it.
+    /// Returns the costs of examining, serving and rejecting a message of `class`, in µs.
     pub fn of(&self, class: Class) -> [f64; 3] {
         let Emulate { offer, serve, refuse, .. } = &self.emulate;
         [offer, serve, refuse].map(|costs| costs[class as usize].as_secs_f64() * 1e6)

@@ -1,4 +1,4 @@
-//! Lists the scenarios in a folder, with title and duration.
+//! Lists the scenarios in a folder, with their titles and durations.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use crate::run_spec::runs;
 use crate::scenario::Scenario;
 use crate::worlds::{self, Kind};
 
-/// A file that should be a scenario.
+/// A file in a folder of scenarios.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Path of the file.
     pub path: PathBuf,
-    /// The scenario in it, or all its errors.
+    /// A summary of the scenario in the file, or all errors of the file.
     pub content: Result<Content, String>,
 }
 
@@ -74,7 +74,7 @@ fn content(scenario: Scenario) -> Content {
     }
 }
 
-/// Formats the entries as readable text. The durations assume that `jobs` runs are made at once.
+/// Formats the entries as readable text. The durations assume that `jobs` runs take place at once.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));

@@ -9,29 +9,29 @@ use tidegate_server::config::Emulate;
 
 use crate::topology::Topology;
 
-/// The messages of a call at a server without transactions that sends its calls to answerers:
+/// The messages of a call at a server without transactions that forwards its calls to answerers:
 /// INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// Returns the costs of a server in this mode. In a mode in which the server may keep transactions,
-/// these are the costs with transactions.
+/// Returns the costs of messages at a server in `mode`. If the server may keep transactions in this
+/// mode, these are the costs with transactions.
 fn charged(costs: &Emulate, mode: Mode) -> Emulate {
     let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
     Emulate { serve, ..costs.clone() }
 }
 
-/// Returns s: the cost of a call that consists of these messages.
+/// Returns the cost of a call that consists of `messages` (s in formulas).
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     let message =
         |class: &Class| costs.receive + costs.offer[*class as usize] + costs.serve[*class as usize];
     messages.iter().map(message).sum()
 }
 
-/// Returns r, the cost of shedding a call: of its INVITE and, if it gets a 503, of the ACK. A
-/// caller that gets no 503 retransmits the INVITE. These retransmissions are not counted, so that
-/// no goodput can exceed the [`bound`](Capacity::bound). Shedding by the kernel (`kernel` and
-/// `auto`) costs nothing in the model.
+/// Returns the cost of shedding a call (r in formulas): the cost of its INVITE and, if the server
+/// answers with 503, of the ACK. A caller that gets no 503 retransmits the INVITE. These
+/// retransmissions are not counted, so that no goodput can exceed the [`bound`](Capacity::bound).
+/// Shedding by the kernel (`kernel` and `auto`) costs nothing in the model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -62,21 +62,22 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
     costs
 }
 
-/// The capacity of the servers under test. It is the load at which the first of them is fully busy.
+/// The capacity of the servers under test: the offered load at which the first of these servers is
+/// fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// C: calls/s offered to all servers together at which the first of the servers under test is
-    /// fully busy.
+    /// Calls/s offered to all servers together at which the first of the servers under test is
+    /// fully busy (C in formulas).
     pub cps: f64,
-    /// s: the cost of a whole call at that server.
+    /// Cost of a whole call at the server that is fully busy first (s in formulas).
     pub call: Duration,
-    /// Messages of a call at that server.
+    /// Number of messages of a call at the server that is fully busy first.
     pub messages: usize,
 }
 
 impl Capacity {
-    /// Returns the capacity of `topology` at these costs. If `trying` is true, callees send a 100
-    /// first.
+    /// Returns the capacity of `topology` if messages cost `costs`. If `trying` is true, callees
+    /// send a 100 (Trying) before any other response.
     pub fn of(topology: &Topology, costs: &Emulate, trying: bool) -> Self {
         let flows = topology.flows();
         let nodes = topology.nodes().iter().enumerate();
@@ -92,13 +93,13 @@ impl Capacity {
         tested.min_by(|a, b| a.cps.total_cmp(&b.cps)).expect("a server is under test")
     }
 
-    /// Returns r/s: the cost of shedding a call divided by the cost of a whole call.
+    /// Returns the cost of shedding a call divided by the cost of a whole call.
     pub fn ratio(&self, costs: &Emulate, disposal: Disposal) -> f64 {
         refusal(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
     }
 
-    /// Returns the greatest possible goodput, as a part of the capacity, at `load` times the
-    /// capacity.
+    /// Returns the greatest possible goodput at an offered load of `load` times the capacity, as a
+    /// part of the capacity.
     pub fn bound(&self, costs: &Emulate, disposal: Disposal, load: f64) -> f64 {
         bound::goodput(load, self.ratio(costs, disposal))
     }

@@ -1,14 +1,16 @@
-//! Measures the cost of a message of each kind when it is admitted and when it is rejected, with
-//! and without measurements by the law. This repeats paper 000 §6.1 on this machine.
+//! Measures the CPU time of a message of each kind, when the server admits the message and when it
+//! rejects the message, with and without load measurements by the overload-control law. This
+//! repeats paper 000 §6.1 on this machine.
 //!
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
-//! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the core
-//! alone. In both ways, the thread's CPU clock is read before and after a batch of messages of one
-//! kind, and the time of an empty batch is subtracted. So reading the clock adds nothing, and other
-//! work on the processor does not count.
+//! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the CPU time
+//! in the server's core alone, which is the proxy without sockets. In both ways, the thread's CPU
+//! clock is read before and after a batch of messages of one kind, and the time of an empty batch
+//! is subtracted. So reading the clock adds nothing, and other work on the processor does not
+//! count.
 //!
-//! The server stays in one state during a measurement. It has either no control, or the law
-//! `occupancy`. The law measures either only once a second or at each message, and admits all
+//! The server stays in one state during a measurement. It has either no overload control, or the
+//! law `occupancy`. The law measures either only once a second or at each message, and admits all
 //! messages or none. Messages of all classes are treated in the same way (`classes = "single"`), as
 //! in the paper. The rejected messages are the same as those that an admitting server gets.
 //!
@@ -38,22 +40,24 @@ use crate::spread::Spread;
 use gate::Gate;
 use model::Model;
 
-/// An interval in messages that is never reached. So the law only measures once a second.
+/// A number of messages between two load measurements that no run reaches. With this number, the
+/// law measures the load only once a second.
 const NEVER: u32 = 100_000;
 
-/// Minimum part of a batch that the server must have rejected, or admitted, as intended.
+/// Minimum part of a batch that the server must reject in a measurement of rejected messages, and
+/// must admit in any other measurement.
 const RIGHT: f64 = 0.98;
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Mode of the server.
     pub mode: Mode,
-    /// Number of rounds. Each has a minimum, a median and a mean.
+    /// Number of rounds. Minimum, median and mean of each cost are computed for each round.
     pub rounds: u32,
     /// Minimum number of messages of each kind in a round.
     pub messages: u32,
-    /// Number of messages in a batch.
+    /// Number of messages in a batch. The messages of a batch are timed together.
     pub batch: u32,
 }
 
@@ -63,14 +67,14 @@ pub struct Parameters {
 pub enum Control {
     /// `law = "none"`.
     None,
-    /// `law = "occupancy"`, which measures only once a second.
+    /// `law = "occupancy"`, which measures the load only once a second.
     Idle,
-    /// `law = "occupancy"`, which measures at each message. The processor and the sockets are read
-    /// for each measurement.
+    /// `law = "occupancy"`, which measures the load at each message. Each measurement reads the
+    /// state of the processor and of the sockets.
     Measuring,
 }
 
-/// The result of overload control for a message.
+/// The decision of overload control about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -82,7 +86,7 @@ pub enum Decision {
     Dropped,
 }
 
-/// All states that are measured, in the order of the tables.
+/// All states of the server in which costs are measured, in the order of the rows of the tables.
 const STATES: [(Control, Decision); 7] = [
     (Control::None, Decision::Accepted),
     (Control::Idle, Decision::Accepted),
@@ -93,7 +97,7 @@ const STATES: [(Control, Decision); 7] = [
     (Control::Measuring, Decision::Dropped),
 ];
 
-/// The cost of a message, measured in one way, in µs.
+/// The CPU time of a message in µs, summarised over the rounds of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// The smallest of the rounds' minimums.
@@ -116,15 +120,15 @@ pub struct Row {
     pub good: bool,
     /// Overload control of the server.
     pub control: Control,
-    /// Result of overload control for the messages.
+    /// Decision of overload control about the messages.
     pub fate: Decision,
     /// Cost of the whole cycle, from socket to socket.
     pub cycle: Cost,
-    /// Cost in the core alone.
+    /// Cost in the server's core alone, without sockets.
     pub processing: Cost,
 }
 
-/// The result of a measurement.
+/// The measured costs of messages at a server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
     /// The machine on which the costs were measured.
@@ -137,19 +141,19 @@ pub struct Costs {
     pub messages: u32,
     /// Number of messages in a batch.
     pub batch: u32,
-    /// One row for each kind, destination and state.
+    /// One row for each kind of message, destination and state of the server.
     pub rows: Vec<Row>,
     /// Cost of a datagram that the server drops, and of one that the kernel gate drops.
     pub gate: Gate,
 }
 
-/// An observer of the progress.
+/// An observer of the progress of [`measure`].
 pub trait Observer {
-    /// Reports that a state was measured in a round.
+    /// Reports that the costs in the state `control` and `fate` were measured in round `round`.
     fn measured(&self, round: u32, control: Control, fate: Decision);
 }
 
-/// Measures the cost of messages.
+/// Measures the CPU time of messages by kind of message and state of the server.
 ///
 /// # Errors
 /// Returns an error when a socket or a thread cannot be created, or when a server does not reject
@@ -196,7 +200,8 @@ fn state(mode: Mode, control: Control, fate: Decision) -> State {
     }
 }
 
-/// Passes as many batches of each kind to `server` as the parameters require.
+/// Passes as many batches of each kind of message to `server` as `parameters` require. Returns the
+/// measured times.
 fn play<W: Way>(
     state: &State,
     mut server: W,
@@ -218,7 +223,8 @@ fn play<W: Way>(
     Ok(timed)
 }
 
-/// Checks that the server rejected the batch if `refuses` is true, and otherwise admitted it.
+/// Checks that the server rejected nearly all messages of a batch if `refuses` is true, and
+/// otherwise admitted nearly all.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     // The ACK to the server's own 503 is never rejected. The server takes it and sends nothing.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
@@ -237,7 +243,7 @@ fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     }
 }
 
-/// Adds the results of a round to the rows of this state.
+/// Adds the times measured in one round to the rows of the state `control` and `fate`.
 fn enter(
     rows: &mut Vec<Row>,
     control: Control,
@@ -268,7 +274,7 @@ fn enter(
     }
 }
 
-/// Sorts the rows by kind, then by destination, then by state.
+/// Sorts the rows by kind of message, then by destination, then by state of the server.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     let state = |row: &Row| STATES.iter().position(|state| *state == (row.control, row.fate));
     rows.sort_by_key(|row| (row.kind as u8, !row.good, state(row)));
@@ -295,23 +301,24 @@ impl Cost {
 /// Values that are derived from the costs of the whole cycle, or from the costs in the core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
-    /// s: the cost of all messages of a call, under [`Control::Idle`], in µs.
+    /// The cost of all messages of a call under [`Control::Idle`], in µs (s in formulas).
     pub call_us: f64,
-    /// r: the cost of rejecting a call with 503 and taking its ACK, in µs.
+    /// The cost of rejecting a call with 503 and taking its ACK, in µs (r in formulas).
     pub refusal_us: f64,
     /// The cost of dropping an INVITE, in µs.
     pub drop_us: f64,
-    /// t_a and t_d of the model for a server that drops: the cost of a message of a call, and of a
-    /// dropped message. Each is the mean over the kinds of message.
+    /// The model of a server that drops messages. Its t_a is the mean cost of the messages of a
+    /// call, and its t_d is the mean cost of these messages when they are dropped.
     pub dropping: Model,
-    /// t_a and t_d of the model for a server that rejects. Its t_d is the cost of the INVITE and of
-    /// the ACK, divided by the number of messages of a call.
+    /// The model of a server that rejects calls. Its t_a is the mean cost of the messages of a
+    /// call. Its t_d is the cost of a rejected INVITE and the ACK for its 503, divided by the
+    /// number of messages of a call.
     pub refusing: Model,
 }
 
 impl Costs {
-    /// Derives the values from the medians of the costs that `cost` selects. Returns `None` if the
-    /// cost of a kind of message is missing.
+    /// Derives the cost of calls and the models from the medians of the costs that `cost` selects.
+    /// Returns `None` if the cost of a kind of message is missing.
     pub fn derived(&self, cost: fn(&Row) -> &Cost) -> Option<Derived> {
         let of = |kind, control, fate| -> Option<f64> {
             let is =
@@ -338,12 +345,12 @@ impl Costs {
 }
 
 impl Row {
-    /// Returns the cost from socket to socket.
+    /// Returns the cost of a message from socket to socket.
     pub fn cycle(&self) -> &Cost {
         &self.cycle
     }
 
-    /// Returns the cost in the core.
+    /// Returns the cost of a message in the server's core alone.
     pub fn processing(&self) -> &Cost {
         &self.processing
     }

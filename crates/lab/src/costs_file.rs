@@ -1,4 +1,4 @@
-//! Reads a file of costs, as `tidegate lab calibrate` writes it: it contains only the table
+//! Reads a file of costs, which `tidegate lab calibrate` writes. The file contains only the table
 //! `[emulate]`.
 
 use std::path::Path;

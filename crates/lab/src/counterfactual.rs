@@ -1,4 +1,4 @@
-//! Simulates the calls of a recording under another law.
+//! Simulates the calls of a recording under another overload-control law.
 //!
 //! The calls start at their recorded times, from their recorded sources. Everything else depends on
 //! the law, so it cannot be taken from the recording. Under another law, a call that was rejected
@@ -7,9 +7,9 @@
 //! Callees answer like the recorded callees on average ([`Scene`]). The proxy of the recording runs
 //! on an emulated processor.
 //!
-//! The first row of the result is the recording. The second row is the recorded law, simulated in
-//! the same way as the others. So the difference between these two rows shows the accuracy. All
-//! rows are measured in the same way, by the packets at the proxy.
+//! The first row of the result is the recording. The second row is the recorded law, simulated like
+//! the other laws. So the difference between these two rows shows the accuracy of the simulation.
+//! All rows are measured in the same way, by the packets at the proxy.
 
 mod figures;
 mod observer;
@@ -28,7 +28,7 @@ pub use figures::{Figures, Row, render};
 pub use observer::{Call, Observer};
 pub use scene::Scene;
 
-/// A question about a recording.
+/// The parameters of a simulation of a recording's calls under other laws.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Costs of messages that replace the recorded server's emulated costs, or `None` to keep the
@@ -36,20 +36,21 @@ pub struct Question {
     pub costs: Option<Emulate>,
     /// Maximum set-up delay of a call that counts as set up in time.
     pub deadline: Duration,
-    /// The laws to try, in place of the recorded one.
+    /// The overload-control laws to simulate in place of the recorded law.
     pub laws: Vec<Values>,
 }
 
 /// The simulated calls of a recording: the answer to a [`Question`].
 #[derive(Debug)]
 pub struct Answer {
-    /// Observed callers and callees.
+    /// The callers and callees that the simulation imitates.
     pub scene: Scene,
-    /// A row for the recording, one for the recorded law simulated, then one for each law.
+    /// The outcomes of the calls: as recorded, then simulated under the recorded law, then
+    /// simulated under each law of the question.
     pub rows: Vec<Row>,
 }
 
-/// The reason why a question has no answer.
+/// The reason why a [`Question`] has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// Neither the recording nor the question contains the costs of messages.
@@ -80,10 +81,11 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Answers the question. `recorded` has observed the replay of the recording, which ends at `end`.
+/// Simulates the calls of `recording` under the laws of `question`. `recorded` has observed the
+/// replay of the recording, which ends at `end`.
 ///
 /// # Errors
-/// Returns the reason if the question has no answer.
+/// Returns the reason if the calls cannot be simulated.
 pub fn answer(
     question: &Question,
     recording: &Recording,

@@ -22,7 +22,7 @@ pub use terminal::Screen;
 pub struct Options<'a> {
     /// The server program.
     pub program: &'a Path,
-    /// The schedule.
+    /// The schedule of the loads.
     pub plan: Plan,
     /// Seed of the calls' arrivals.
     pub seed: u64,
@@ -52,7 +52,8 @@ struct Show {
 }
 
 impl Show {
-    /// Plays all loads, one after the other. Returns `false` if the user stopped early.
+    /// Offers all loads to both servers, one after the other. Returns `false` if the user stopped
+    /// early.
     fn play(&mut self, seed: u64, screen: &mut Screen) -> io::Result<bool> {
         let plan = self.story.plan;
         for phase in 0..MULTIPLES.len() {

@@ -18,12 +18,13 @@ const ALIKE: [(Class, Class); 3] = [
     (Class::Other, Class::Invite),
 ];
 
-/// CPU time by class of message, in µs, of one run. [`Prices::median`] combines several runs.
+/// CPU time for a message in one run, by class of message, in µs. [`Prices::median`] combines
+/// several runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
-    /// Time to take a packet from its socket. This is 0 before
-    /// [`receiving_for`](Self::receiving_for), because `offer_us` and `dispose_us` then include the
-    /// time.
+    /// Time to take a packet from its socket. The value is 0 until
+    /// [`receiving_for`](Self::receiving_for) sets it. Until then, `offer_us` and `dispose_us`
+    /// include this time.
     pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
     pub serve_us: [Option<f64>; Work::CLASSES_MAX],
@@ -32,8 +33,8 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    /// Returns the costs of the messages of `tally`, if each packet costs `packet` outside the
-    /// core. The work of the core that belongs to no message is divided among the served messages.
+    /// Returns the costs of the messages of `tally`, if each packet costs `packet` on sockets. The
+    /// time of inputs that are not messages, such as timers, is divided among the served messages.
     pub fn of(tally: &Tally, packet: PerPacket) -> Self {
         let sending = |sum: &Sum| sum.sent_each() * packet.sent_ns;
         let between = tally.rest.ns as f64 / tally.messages_served().max(1) as f64;
@@ -103,7 +104,7 @@ impl Prices {
         }
     }
 
-    /// Returns the median of each price.
+    /// Returns the median of each price over the runs in `of`.
     pub fn median(of: &[Self]) -> Self {
         let median = |price: fn(&Self, usize) -> Option<f64>| -> [Option<f64>; Work::CLASSES_MAX] {
             std::array::from_fn(|class| {
@@ -148,7 +149,7 @@ impl Prices {
     }
 }
 
-/// Formats a file of costs: `head` as a comment, then the table.
+/// Formats a file of costs: `head` as a comment, then the table `[emulate]`.
 pub(super) fn file(head: &str, emulate: &Emulate) -> String {
     let mut text = String::new();
     for line in head.lines() {

@@ -1,7 +1,7 @@
-//! Computes the cost of the sockets: the CPU time outside the core for each received and each sent
-//! packet.
+//! Computes the CPU time that a server spends on sockets for each received and each sent packet.
 
-/// One run: packets received, packets sent, and the CPU time outside the core.
+/// The number of packets received and sent in one run, and the CPU time that the server's thread
+/// spent outside its core, which is the proxy without sockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outside {
     pub received: u64,
@@ -9,7 +9,7 @@ pub(super) struct Outside {
     pub ns: f64,
 }
 
-/// CPU time for a received and for a sent packet, in ns.
+/// CPU time that the server spends on sockets for a received and for a sent packet, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PerPacket {
     pub received_ns: f64,
@@ -17,9 +17,9 @@ pub(super) struct PerPacket {
 }
 
 impl PerPacket {
-    /// Scales both costs by one factor, so that they give exactly the CPU time of `run`. The cost
-    /// of a packet depends on the number of packets that are read together, which differs between
-    /// runs.
+    /// Scales both costs by one factor, so that the costs of all packets of `run` add up to the CPU
+    /// time of `run`. The cost of a packet depends on the number of packets that are read together,
+    /// which differs between runs.
     pub fn at(self, run: Outside) -> Self {
         let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
         let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
@@ -27,11 +27,11 @@ impl PerPacket {
     }
 }
 
-/// Returns the two costs with the least sum of squared relative errors over `runs`. Neither is
-/// negative.
+/// Returns the costs of a received and of a sent packet with the least sum of squared relative
+/// errors over `runs`. Neither cost is negative.
 ///
 /// Returns `None` if the runs do not determine both costs: if fewer than two runs took CPU time, or
-/// if the share of sent packets is nearly the same in all of them.
+/// if sent packets are nearly the same share of all packets in each run.
 pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
     // Each run divided by its time: 1 = received_ns · a + sent_ns · b.
     let scaled = runs

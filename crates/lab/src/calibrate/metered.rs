@@ -1,4 +1,5 @@
-//! Measures the CPU time of a core's work, separately for each kind of work.
+//! Measures the CPU time of a server's core, which is the proxy without sockets, separately for
+//! each kind of work.
 
 use std::collections::VecDeque;
 
@@ -7,18 +8,18 @@ use tidegate_world::{Core, Load, Received, Timestamp, Transmit, Work, delegate};
 use super::slices::{Slice, Slices};
 use crate::measure::{pass_inputs, thread_ns};
 
-/// A sum over all inputs of one kind.
+/// Totals over all inputs of a server's core that are of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     /// Number of inputs.
     pub inputs: u64,
-    /// CPU time in the core, in ns, including the time to take the packets that the core sends.
+    /// CPU time in the core, in ns, including the time to fetch the packets that the core sends.
     pub ns: u64,
     /// Number of packets sent because of these inputs.
     pub sent: u64,
 }
 
-/// The work of a core and its CPU time, by kind of work.
+/// The inputs of a server's core and their CPU time, by kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Messages examined and not rejected, by class.
@@ -54,7 +55,7 @@ impl Tally {
         self.offered.iter().chain(&self.refused).chain(&self.served).chain([&self.rest])
     }
 
-    /// Multiplies all times by `factor`.
+    /// Multiplies the CPU time of each kind of input by `factor`.
     pub fn scale(&mut self, factor: f64) {
         let Self { offered, refused, served, rest, .. } = self;
         let sums = [offered, refused, served].into_iter().flatten().chain([rest]);
@@ -63,37 +64,36 @@ impl Tally {
         }
     }
 
-    /// Returns the CPU time in the core, in ns.
+    /// Returns the CPU time of all inputs in the core, in ns.
     pub fn ns(&self) -> u64 {
         self.sums().map(|sum| sum.ns).sum()
     }
 
-    /// Returns the number of packets sent.
     pub fn sent(&self) -> u64 {
         self.sums().map(|sum| sum.sent).sum()
     }
 
-    /// Returns the number of messages served.
     pub fn messages_served(&self) -> u64 {
         self.served.iter().map(|sum| sum.inputs).sum()
     }
 }
 
-/// The inputs whose time is measured.
+/// The choice of the inputs whose CPU time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metering {
     /// The time of each input is measured.
     Each,
     /// The time of single inputs is not measured, because reading the clock disturbs the
-    /// measurement. The clock is read only every `SELDOM` inputs, for the slices.
+    /// measurement. The clock is read only every `SELDOM` inputs, to pause the thread at the end of
+    /// its slice.
     Hardly,
 }
 
-/// Number of inputs for each reading of the clock, with [`Metering::Hardly`].
+/// Number of inputs from one reading of the clock to the next, with [`Metering::Hardly`].
 const SELDOM: u32 = 16;
 
-/// A core whose work is timed by the CPU clock of its thread. So other work on the processor does
-/// not count. The thread runs in [`Slices`].
+/// A server's core whose inputs are timed by the CPU clock of its thread. This clock does not count
+/// other work on the processor. The thread runs in [`Slices`].
 pub(super) struct Metered<C> {
     core: C,
     metering: Metering,
@@ -102,12 +102,13 @@ pub(super) struct Metered<C> {
     out: VecDeque<Transmit>,
     tally: Tally,
     slices: Slices,
-    /// Time to read the clock twice, and the part of that time between the two readings, in ns.
+    /// CPU time that two readings of the clock take, and the time that they measure for an empty
+    /// input, in ns.
     clock_ns: (u64, u64),
 }
 
 impl<C: Core> Metered<C> {
-    /// Creates the timed core. This must happen on the thread that drives it.
+    /// Creates the timed core. The thread that will drive the core must call this function.
     pub fn new(core: C, metering: Metering, slice: Slice) -> Self {
         let clock_ns = clock_cost();
         let slices = Slices::new(slice, thread_ns());
@@ -119,9 +120,9 @@ impl<C: Core> Metered<C> {
         self.tally
     }
 
-    /// Gives the core an input and takes the packets that it sends. Returns the result of the
-    /// input, its CPU time, and the number of these packets. With [`Metering::Hardly`], it takes no
-    /// packets and the sum is empty.
+    /// Gives the core an input and fetches the packets that the core sends. Returns the result of
+    /// the input, its CPU time, and the number of these packets. With [`Metering::Hardly`], this
+    /// function fetches no packets and returns an empty sum.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;
@@ -157,7 +158,7 @@ impl Sum {
     }
 }
 
-/// Adds `sum` to the sums of `tally` for this kind of work.
+/// Adds `sum` to the totals of `tally` for the kind of `work`.
 fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     let place = match work {
         Work { refused: Some(class), .. } => &mut tally.refused[usize::from(class)],

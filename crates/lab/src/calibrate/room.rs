@@ -1,6 +1,6 @@
-//! Measures the number of datagrams that can wait at a listener. The size of the receive buffer
-//! does not determine this number, because the kernel counts more bytes for a datagram than it
-//! contains.
+//! Measures the number of datagrams that fit in a listener's receive buffer. The size of the buffer
+//! does not determine this number, because the kernel counts more bytes for a datagram than the
+//! datagram contains.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};

@@ -6,23 +6,22 @@
 
 use std::io;
 
-/// Rate of the first estimate, in calls/s.
+/// Rate that the first run of the search offers, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
-/// Offered load as a multiple of the capacity: the smallest load that is enough, and the load to
-/// try next.
+/// Two offered loads as multiples of the estimated capacity: the smallest load at which the search
+/// ends, and the load that the next run of the search offers.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate in calls/s. One thread of callers cannot keep up with a higher rate, unless it
-/// starts hardly any of the offered calls.
+/// The maximum rate to offer, in calls/s. One thread of callers cannot keep up with a higher rate.
 const MAX_CPS: f64 = 60_000.0;
 
-/// Maximum number of estimates.
+/// Maximum number of runs in the search.
 const ESTIMATES_MAX: usize = 6;
 
-/// Returns a rate in calls/s that is at least twice what the server can serve with this share of a
-/// core. If [`MAX_CPS`] is less, or [`ESTIMATES_MAX`] estimates are not enough, the result is
-/// smaller. `each_us` returns the cost in µs of one call at a rate in calls/s.
+/// Returns a rate in calls/s that is at least twice the rate that the server can serve with `share`
+/// of a core. The result is lower if the search reaches [`MAX_CPS`] or ends after [`ESTIMATES_MAX`]
+/// runs. `each_us` returns the cost in µs of one call at a rate in calls/s.
 pub(super) fn saturating_cps(
     share: f64,
     each_us: impl Fn(f64) -> io::Result<f64>,

@@ -1,30 +1,30 @@
-//! Lets a thread run only for a part of each period, like a quota of the kernel.
+//! Lets a thread run only for a part of each period, like a CPU quota of the kernel.
 //!
-//! Packets accumulate during the pauses of the thread. So it reads them in batches, like a server
-//! at its capacity. During the pauses, the generator can use the processor. The cost of a packet
-//! depends on the length of the batches. So the pauses are as long as those of the quota.
+//! Packets accumulate during the pauses of the thread, so the thread reads them in batches, like a
+//! server at its capacity. During the pauses, the load generator can use the processor. Because the
+//! cost of a packet depends on the length of the batches, the pauses are as long as those of a
+//! server with the emulated quota.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_emulate::Quota;
 
-/// The time for which a thread runs in each period.
+/// The CPU time that a thread may use in each period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
-    /// CPU time of the thread in a period.
     runs: Duration,
     period: Duration,
 }
 
 impl Slice {
-    /// The slice of a server without a quota. It must pause, because the generator needs the
-    /// processor.
+    /// The slice of a server without a quota. This server must pause too, because the load
+    /// generator needs the processor.
     const USUAL: Self = Self { runs: Duration::from_millis(1), period: Duration::from_millis(5) };
 
     /// Returns the slice of a busy server with this quota, or the usual slice without a quota.
     /// Linux stops a busy server only at a tick of the kernel, so the server runs at least until a
-    /// tick. It then pauses for longer, so that its share of the core stays the same.
+    /// tick. The server then pauses for longer, so that its share of the core stays the same.
     pub fn of(quota: Option<Quota>) -> Self {
         let Some(Quota { period, runtime, tick }) = quota else { return Self::USUAL };
         let runs = runtime.max(tick);
@@ -36,7 +36,7 @@ impl Slice {
         self.runs.div_duration_f64(self.period)
     }
 
-    /// Returns the length of the slice divided by that of the usual slice.
+    /// Returns the CPU time of this slice divided by the CPU time of the usual slice.
     pub fn length(&self) -> f64 {
         self.runs.div_duration_f64(Self::USUAL.runs)
     }
@@ -56,8 +56,8 @@ impl Slices {
         Self { slice, began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// Pauses until the end of the period and starts the next period, if the thread has used its
-    /// slice. `thread_ns` is the thread's CPU time now.
+    /// If the thread has used its slice, pauses until the end of the period and starts the next
+    /// period. `thread_ns` is the thread's CPU time now.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
         if spent < self.slice.runs {

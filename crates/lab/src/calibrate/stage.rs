@@ -14,7 +14,7 @@ use super::{OPEN_LIMIT, OPEN_MAX, Parameters};
 use crate::measure::{REFUSES, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
-/// Time after the last call, in which packets in flight arrive.
+/// Time that a run waits after the last call for packets that are still in flight.
 const TAIL: Duration = Duration::from_millis(200);
 
 /// The kind of calls in a run.
@@ -31,7 +31,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// All kinds, in the order of their numbers.
+    /// All kinds of calls, in the order of their discriminants.
     pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Refused, Self::Dropped];
 
     pub fn title(self) -> &'static str {
@@ -43,8 +43,9 @@ impl Action {
         }
     }
 
-    /// Returns the table `[overload]`. To make the server reject or drop calls, the law's target is
-    /// so low that any load exceeds it. The law then admits one call in ten thousand.
+    /// Returns the configuration table `[overload]` of the server. To make the server reject or
+    /// drop calls, the law's target is so low that any load exceeds it. The law then admits one
+    /// call in ten thousand.
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
@@ -59,7 +60,8 @@ impl Action {
         }
     }
 
-    /// Returns the maximum number of open calls. In a longer slice the server handles more calls.
+    /// Returns the maximum number of open calls. The maximum is higher for a longer slice, in which
+    /// the server handles more calls.
     fn open_max(self, slice: Slice) -> usize {
         let open_max = ((OPEN_MAX as f64 * slice.length()) as usize).clamp(OPEN_MAX, OPEN_LIMIT);
         match self {
@@ -81,21 +83,21 @@ pub(super) struct Played {
     units: u64,
     /// CPU time of the server's thread without that of the measurement, in ns.
     cpu_ns: f64,
-    /// The part of its slices that the server used while calls were offered.
+    /// The part of its allowed CPU time that the server used while calls were offered.
     pub server_load: f64,
     pub generator_load: f64,
     pub drops: u64,
 }
 
 impl Played {
-    /// Returns the CPU time of the server for one call, in µs.
+    /// Returns the CPU time of the server for one call, or for one dropped INVITE, in µs.
     pub fn each_us(&self) -> f64 {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs the same as in `whole`, the same run with a clock that
-    /// is rarely read. The load of the server is then the smaller one of both runs, the load of the
-    /// generator is the larger one, and the losses are added.
+    /// Scales all CPU times so that a call costs the same as in `whole`, a run that differs only in
+    /// that it rarely reads the clock. Keeps the smaller server load and the larger generator load
+    /// of the two runs, and adds up the datagrams that they lost.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {
@@ -107,7 +109,8 @@ impl Played {
         self.drops += whole.drops;
     }
 
-    /// Returns the packets of the run, and the CPU time that the thread spent outside the core.
+    /// Returns the number of packets of the run, and the CPU time that the server's thread spent
+    /// outside the core.
     pub fn outside(&self) -> Outside {
         Outside {
             received: self.tally.received,
@@ -117,7 +120,7 @@ impl Played {
     }
 }
 
-/// Runs `action` for `seconds`.
+/// Runs a server for `seconds` under calls of the kind `action`.
 pub(super) fn play(
     action: Action,
     metering: Metering,

@@ -1,10 +1,12 @@
-//! Measures how much the kernel gate saves: the cost of a datagram that the gate drops, compared
-//! with the cost of a datagram that the program reads and drops.
+//! Measures the CPU time that the kernel gate saves. The kernel gate drops datagrams before the
+//! program reads them. The cost of such a datagram is compared with the cost of a datagram that the
+//! program reads and drops.
 //!
-//! A thread alternately sends datagrams to itself on the loopback interface and reads them. So the
-//! CPU time of sending and of reading is measured separately. Sending includes all work of the
-//! kernel until the datagram is in a buffer or dropped. Between machines, the receiver does this
-//! work. Datagrams that the gate drops are never read, so reading costs nothing for them.
+//! A thread alternately sends datagrams to itself on the loopback interface and reads them, so that
+//! the CPU time of sending and of reading is measured separately. Sending includes all work of the
+//! kernel until the datagram is in a buffer or dropped. Between two machines, the kernel of the
+//! receiver does this work. Datagrams that the gate drops are never read, so reading costs nothing
+//! for them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -19,10 +21,10 @@ use crate::measure::thread_ns;
 /// Length of a typical INVITE, in bytes.
 const INVITE: usize = 500;
 
-/// Number of batches. Each measured value is the mean over these batches.
+/// Number of batches in a turn. The mean over these batches is one measured value.
 const BATCHES: u32 = 4;
 
-/// The cost of a datagram, in µs, divided into sending and reading.
+/// The CPU time for a datagram in µs, separately for sending and for reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Halves {
     /// Cost of sending a datagram, including all the kernel's work on its arrival.
@@ -31,7 +33,7 @@ pub struct Halves {
     pub reader: Cost,
 }
 
-/// The cost of dropping a datagram, in two ways.
+/// The cost of a datagram that the program drops, and of one that the kernel gate drops.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
     /// Cost if the program reads the datagram, and drops it because of its first bytes.
@@ -41,7 +43,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Measures another round: this many datagrams that are read, and as many that the gate drops.
+    /// Measures another round with `datagrams` datagrams that the program reads, and as many that
+    /// the kernel gate drops.
     ///
     /// # Errors
     /// Returns an error when a socket cannot be created, or when datagrams are lost or dropped
@@ -58,8 +61,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns the CPU time that the gate saves for each datagram, including the kernel's part, in
-    /// µs. It is computed from the medians.
+    /// Returns the CPU time that the kernel gate saves for each datagram, including CPU time in the
+    /// kernel, in µs. The function computes it from the medians.
     pub fn saved_us(&self) -> f64 {
         let both = |halves: &Halves| halves.sender.median_us + halves.reader.median_us;
         both(&self.read) - both(&self.shed)
@@ -82,8 +85,8 @@ impl Way {
         Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.share > 0.0 })
     }
 
-    /// Returns the µs for sending and for reading a datagram. Each value is a mean over [`BATCHES`]
-    /// batches.
+    /// Returns the measured times for sending a datagram, and for reading one, in µs. Each time is
+    /// the mean over [`BATCHES`] batches.
     fn pass(&mut self, datagrams: u32) -> Result<(Vec<f64>, Vec<f64>), String> {
         let told = |error: io::Error| error.to_string();
         let times = datagrams.div_ceil(BATCHES * BATCH as u32);
@@ -133,7 +136,8 @@ impl Way {
         Ok((each(sender), each(reader)))
     }
 
-    /// Reads all waiting datagrams, and drops INVITEs by their first bytes.
+    /// Reads all waiting datagrams and drops those that begin like an INVITE. Returns the number of
+    /// dropped datagrams.
     fn read(&mut self) -> io::Result<usize> {
         let listener = self.group.listener(0);
         let socket = listener.invite().expect("a socket of their own");

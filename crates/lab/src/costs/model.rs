@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-/// The two costs of the model.
+/// The two costs of a message in the model of paper 000, §5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// t_a: the time to process a message, in µs.
@@ -16,29 +16,32 @@ impl Model {
     /// The example in paper 000, §5.2.1.
     pub const PAPER: Self = Self { accepted_us: 70.0, dropped_us: 6.0 };
 
-    /// Returns PP_r: the number of messages that are processed or shed in a second (equation 9).
+    /// Returns the number of messages that are processed or shed in a second if the share
+    /// `fraction` of the arrivals is admitted (PP_r, equation 9).
     pub fn processed(&self, fraction: f64) -> f64 {
         1e6 / (self.accepted_us * fraction + self.dropped_us * (1.0 - fraction))
     }
 
-    /// Returns PP'_r: the number of messages that are accepted in a second (equation 10).
+    /// Returns the number of messages that are accepted in a second if the share `fraction` of the
+    /// arrivals is admitted (PP'_r, equation 10).
     pub fn accepted(&self, fraction: f64) -> f64 {
         fraction * self.processed(fraction)
     }
 
-    /// Returns the share f at which PP'_r is `part` of its maximum, which it reaches at f = 1.
+    /// Returns the share of arrivals to admit at which the server accepts `part` of the messages in
+    /// a second that it accepts if it admits all.
     pub fn fraction_for(&self, part: f64) -> f64 {
         let Self { accepted_us, dropped_us } = *self;
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// Returns the factor by which a full queue moves faster at the share f than at f = 1. The wait
-    /// in the queue is shorter by this factor.
+    /// Returns the factor by which a full queue moves faster if the share `fraction` of the
+    /// arrivals is admitted than if all are. The wait in the queue is shorter by this factor.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }
 
-    /// Returns t_d ÷ t_a.
+    /// Returns the time to shed a message divided by the time to process one (t_d ÷ t_a).
     pub fn ratio(&self) -> f64 {
         self.dropped_us / self.accepted_us
     }

@@ -4,9 +4,9 @@ use super::Derived;
 use super::model::Model;
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws PP'_r over f, relative to PP'_r at f = 1: for this server when it drops messages (the
-/// whole cycle, and the core alone), for this server when it rejects calls (the whole cycle), and
-/// for the paper's example.
+/// Draws the rate of accepted messages over the share f of arrivals that a server admits, as a part
+/// of the rate at f = 1. The lines show this server when it drops messages (the whole cycle, and
+/// the core alone), this server when it rejects calls (the whole cycle), and the paper's example.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
     let drawn =
         [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];

@@ -22,14 +22,15 @@ pub struct Figures {
     pub refused: u64,
     /// Number of retransmitted INVITEs per call started.
     pub retransmission_ratio: f64,
-    /// Median of the set-up delays of the calls that were set up, or `None` if no call was set up.
+    /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
     pub setup_p50_ms: Option<f64>,
-    /// Set-up delay that 1 % of the calls that were set up exceed, or `None` if no call was set up.
+    /// Set-up delay that 1 % of the calls that were set up exceed, in ms, or `None` if no call was
+    /// set up.
     pub setup_p99_ms: Option<f64>,
 }
 
 impl Figures {
-    /// Returns the figures of the observations until `end`.
+    /// Returns the outcomes of the calls that `observer` observed until `end`.
     pub fn of(observer: &Observer, deadline: Duration, end: Timestamp) -> Self {
         let judged: Vec<_> =
             observer.calls().iter().filter(|call| call.arrived + deadline <= end).collect();
@@ -57,7 +58,7 @@ impl Figures {
 /// The outcomes of the calls under one law: a row of the table of results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The law.
+    /// Name of the overload-control law, and its parameters that differ from their defaults.
     pub law: String,
     /// Origin of the figures: `as recorded` or `simulated`.
     pub how: &'static str,
@@ -66,8 +67,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Creates a row for `law`. The text in the row also contains the parameters that differ from
-    /// their defaults.
+    /// Creates a row for `law`.
     pub fn new(how: &'static str, law: &Values, figures: Figures) -> Self {
         let mut name = law.entry().name.to_owned();
         for (param, value) in law.each().filter(|(param, value)| *value != param.default) {

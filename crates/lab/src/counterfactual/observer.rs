@@ -7,39 +7,39 @@ use std::time::Duration;
 use tidegate_sip::{Method, Scan, ScanStart, scan};
 use tidegate_world::{Entry, Flow, Input, Log, Timestamp, Transmit};
 
-/// A call that started.
+/// A call at the proxy, as its packets show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Arrival of its first INVITE.
+    /// Arrival of the call's first INVITE.
     pub arrived: Timestamp,
-    /// Address of its caller.
+    /// Address of the caller.
     pub caller: SocketAddr,
-    /// The proxy's address at which it arrived.
+    /// The proxy's address at which the call arrived.
     pub local: SocketAddr,
-    /// CSeq number of its latest INVITE. It grows if the caller tries again with the same Call-ID,
-    /// for example with credentials after a 401.
+    /// CSeq number of the call's latest INVITE. The number grows if the caller tries again with the
+    /// same Call-ID, for example with credentials after a 401.
     pub cseq: u32,
-    /// Number of retransmissions of its INVITEs.
+    /// Number of retransmissions of the call's INVITEs.
     pub repeated: u32,
-    /// Time at which the proxy first forwarded the latest INVITE, if it did.
+    /// Time at which the proxy first forwarded the latest INVITE, or `None` if it did not forward
+    /// it.
     pub forwarded: Option<Timestamp>,
     /// True if a callee sent a provisional response other than 100.
     pub rang: bool,
-    /// Status and arrival of the first final response that a callee sent to the latest INVITE, if
-    /// any.
+    /// Status and arrival of the first final response that a callee sent to the latest INVITE.
     pub answered: Option<(u16, Timestamp)>,
     /// Status and time of the first final response that the proxy sent to the caller for the latest
-    /// INVITE, if any.
+    /// INVITE.
     pub decided: Option<(u16, Timestamp)>,
-    /// Arrival of the first CANCEL, if any.
+    /// Arrival of the call's first CANCEL.
     pub given_up: Option<Timestamp>,
-    /// Arrival of the first BYE, if any.
+    /// Arrival of the call's first BYE.
     pub ended: Option<Timestamp>,
 }
 
 impl Call {
     /// Returns the time from the arrival of the first INVITE until the proxy sent a 2xx to the
-    /// caller, or `None` if it sent none.
+    /// caller, or `None` if the proxy sent no 2xx.
     pub fn setup(&self) -> Option<Duration> {
         let (status, at) = self.decided?;
         (status < 300).then(|| at.since(self.arrived))
@@ -51,7 +51,7 @@ impl Call {
     }
 }
 
-/// An observer of a proxy's inputs and packets.
+/// An observer of the calls at a proxy, by the packets that the proxy receives and sends.
 #[derive(Debug, Default)]
 pub struct Observer {
     calls: Vec<Call>,
@@ -60,12 +60,12 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Returns the calls, in the order in which they were read.
+    /// Returns the calls, in the order in which the proxy read their first INVITEs.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// Returns the Request-URI of a caller's first call.
+    /// Returns the Request-URI of the first call from the address `caller`.
     pub fn uri(&self, caller: SocketAddr) -> Option<&str> {
         self.uris.get(&caller).map(String::as_str)
     }
@@ -104,7 +104,7 @@ impl Observer {
         }
     }
 
-    /// Records a packet that was sent at `now`.
+    /// Records a packet that the proxy sent at `now`.
     pub fn see_sent(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
         let Ok(scanned) = scan(bytes) else { return };
         let Some(call) = self.call(&scanned).filter(|call| call.cseq == scanned.cseq) else {

@@ -11,7 +11,8 @@ use tidegate_world::Timestamp;
 
 use super::observer::{Call, Observer};
 
-/// Maximum number of callers' addresses. Further callers use the highest of these addresses.
+/// Maximum number of addresses of simulated callers. The calls from all further recorded addresses
+/// come from the highest of these.
 const CALLERS_MAX: usize = 256;
 
 /// The calls from one address.
@@ -23,38 +24,40 @@ pub struct Crowd {
     pub target: SocketAddr,
     /// Request-URI of the calls.
     pub uri: String,
-    /// Times of the calls, from the driver's start.
+    /// Start times of the calls, relative to [`Timestamp::ZERO`].
     pub moments: Trace,
 }
 
-/// Callers and callees.
+/// The callers and callees of a recording, as the simulation imitates them.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// The callers.
+    /// The calls of the callers, by address.
     pub crowds: Vec<Crowd>,
     /// Addresses of the callees.
     pub callees: Vec<SocketAddr>,
-    /// Behaviours of callees when a call reaches them, with the number of observations of each.
+    /// Observed behaviours of callees, with the number of calls for each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Time from the forwarded INVITE to its 2xx: the median of the observed times, or 0 if none
-    /// was observed.
+    /// Time from the INVITE that the proxy forwards to the callee's 2xx: the median of the observed
+    /// times, or 0 if none was observed.
     pub ring: Duration,
-    /// True if callees send a 180: if at least half of the calls with a final response of a
-    /// callee rang.
+    /// True if the simulated callees send a 180. They do if at least half of the recorded calls
+    /// with a final response of a callee rang.
     pub rings: bool,
-    /// Median patience of the callers, or `None` if it could not be estimated.
+    /// Median time after which callers cancel a call, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
-    /// Median holding time of the calls that ended, or `None` if none ended. Then simulated calls
-    /// do not end.
+    /// Median duration of the calls that ended, or `None` if no call ended. With `None`, simulated
+    /// calls do not end.
     pub hold: Option<Duration>,
     /// Addresses of the proxy: its listeners, and each address at which a call arrived.
     pub proxy: Vec<SocketAddr>,
-    /// Number of calls that the scene leaves out because a callee or the proxy itself started them.
+    /// Number of recorded calls that are not simulated because a callee or the proxy itself started
+    /// them.
     pub left_out: usize,
 }
 
 impl Scene {
-    /// Returns the scene observed until `end`, or `None` if no call started.
+    /// Reconstructs the scene from the calls that `observer` observed until `end`. Returns `None`
+    /// if no call started.
     pub fn of(
         observer: &Observer,
         config: &Config,
@@ -96,8 +99,8 @@ impl Scene {
         })
     }
 
-    /// Returns the behaviours towards calls that reach a callee. If none was observed, all calls
-    /// are answered.
+    /// Returns the behaviours of callees with their relative frequencies. If no behaviour was
+    /// observed, callees answer all calls.
     pub fn mix(&self) -> Mix {
         let weight = |&(behaviour, calls): &(Behaviour, usize)| (behaviour, calls as f64);
         let weights: Vec<_> = self.behaviours.iter().map(weight).collect();
@@ -105,7 +108,6 @@ impl Scene {
     }
 }
 
-/// Writes the observations, and the assumptions about the rest.
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -166,10 +168,10 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Returns the behaviour that the final response of the callee of `call` shows, or `None` if it
-/// shows none. A 487 after a CANCEL is caused by the caller (RFC 3261 §9.2). It shows a callee that
-/// lets calls ring only if the call rang for at least `ring`, the time after which other callees
-/// answer.
+/// Returns the behaviour of the callee of `call`, according to its final response, or `None` if
+/// that response does not show a behaviour. A 487 after a CANCEL is caused by the caller (RFC 3261
+/// §9.2). A 487 shows a callee that lets calls ring only if the call rang for at least `ring`, the
+/// time after which other callees answer.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -194,9 +196,9 @@ fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize
     counts
 }
 
-/// Returns the median patience, or `None` if fewer than half of the callers would have cancelled.
-/// If a call got its final response, or was still open at `end`, its caller waited at least until
-/// then. The estimator of Kaplan and Meier (1958) takes this into account.
+/// Returns the median time after which callers cancel, or `None` if fewer than half of the callers
+/// would have cancelled. If a call got its final response, or was still open at `end`, its caller
+/// waited at least until then. The estimator of Kaplan and Meier (1958) takes this into account.
 fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
     let waited = |call: &&Call| {
         let decided = call.decided.map(|(_, at)| at);

@@ -12,7 +12,8 @@ use tidegate_world::{Core, Pool, Recorder, Timestamp};
 use super::observer::Observer;
 use super::scene::Scene;
 
-/// Runs the scene until `end`. Returns the observations at the proxy.
+/// Simulates the proxy, callers and callees of `scene` until `end`. Returns the observations at the
+/// proxy.
 pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -> Observer {
     let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed)
         .within(head.environment.clone());

@@ -17,8 +17,9 @@ pub const BACKENDS: usize = 2;
 /// The shortest duration of a demonstration that still shows a difference, in seconds.
 pub const SECONDS_MIN: u64 = 12;
 
-/// Emulated time to examine a message, in µs. The next two constants are the times to serve it and
-/// to answer it with a 503. Each call has six messages. INVITEs that the kernel drops take no time.
+/// Emulated CPU time to examine a message, in µs. `SERVE_US` is the time to serve a message, and
+/// `REFUSE_US` the time to answer a message with 503. Each call has six messages. INVITEs that the
+/// kernel drops take no time.
 const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
 const REFUSE_US: f64 = 200.0;
@@ -30,8 +31,7 @@ pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
 pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
 
 /// Returns the greatest possible goodput at `multiple` times the capacity, as a fraction of the
-/// capacity: all offered calls, or as many as the processor can carry if it spends no time on the
-/// others.
+/// capacity. This is the offered load, but at most the capacity.
 pub fn bound(multiple: f64) -> f64 {
     multiple.min(1.0)
 }
@@ -104,14 +104,14 @@ impl Side {
 pub struct Plan {
     /// Duration of each load.
     pub load: Duration,
-    /// The first part of each load, which is not measured.
+    /// Duration of the first part of each load, which is not measured.
     pub warm_up: Duration,
-    /// Rest between two loads.
+    /// Duration of the pause between two loads.
     pub pause: Duration,
 }
 
 impl Plan {
-    /// Creates a plan that takes about `seconds`, but at least [`SECONDS_MIN`].
+    /// Creates a plan for a demonstration of about `seconds`, but at least [`SECONDS_MIN`].
     pub fn new(seconds: u64) -> Self {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
@@ -121,7 +121,7 @@ impl Plan {
         Self { load, warm_up: load / 5, pause }
     }
 
-    /// Returns the expected duration, without the start of the servers.
+    /// Returns the expected duration of the demonstration, without the start of the servers.
     pub fn total(&self) -> Duration {
         let phases = MULTIPLES.len() as u32;
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)

@@ -32,7 +32,7 @@ impl Stage {
         Ok(Self { tidegate, answerers, callers: None, _folder: folder })
     }
 
-    /// Starts to offer a load. Both sides get the same calls.
+    /// Starts to offer the load with index `phase`. Both servers get the same calls.
     pub(super) fn call(&mut self, plan: &Plan, phase: usize, seed: u64) -> io::Result<()> {
         let load = Load {
             rate_cps: MULTIPLES[phase] * CAPACITY_CPS,
@@ -52,7 +52,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends the calls of a load, and returns the outcome.
+    /// Ends the calls of the load with index `phase`, and returns the outcome of this load.
     pub(super) fn hang_up(&mut self, plan: &Plan, phase: usize) -> io::Result<Phase> {
         let callers = self.callers.take().expect("a load begins before it ends");
         Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))

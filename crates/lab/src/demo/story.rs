@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side, bound};
 use crate::real::Gauges;
 
-/// Time over which rates are computed.
+/// Time over which rates of calls are averaged.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// All observations of a demonstration.
@@ -24,12 +24,12 @@ pub struct Story {
     pub sides: [Seen; 2],
 }
 
-/// The activity of the demonstration at this time.
+/// The load or pause of a demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The load at this index of [`MULTIPLES`] is offered.
     Load(usize),
-    /// The pause after the load at this index.
+    /// The pause after the load at this index of [`MULTIPLES`].
     Pause(usize),
 }
 
@@ -38,7 +38,7 @@ pub enum Act {
 pub struct Seen {
     /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
     pub goodput: Vec<(f64, f64)>,
-    /// The current state.
+    /// The current state of the server.
     pub now: Now,
     /// The outcome of each finished load.
     pub phases: Vec<Phase>,
@@ -56,11 +56,11 @@ pub struct Now {
     pub refused_cps: f64,
     /// INVITEs retransmitted per second.
     pub repeated_cps: f64,
-    /// Number of messages that wait.
+    /// Number of messages in the server's queues.
     pub waiting: u64,
-    /// Wait that 1 % of new calls exceed, in ms.
+    /// Time in a queue that 1 % of new calls exceed, in ms.
     pub sojourn_p99_ms: f64,
-    /// Occupancy of the processor, 0 to 1.
+    /// Occupancy of the emulated processor, 0 to 1.
     pub occupancy: f64,
     /// Share of the offered calls that the server admitted, 0 to 1. It is 1 if no calls are
     /// offered.
@@ -69,7 +69,7 @@ pub struct Now {
     pub backends_cps: [f64; BACKENDS],
 }
 
-/// The outcome of one load on one side, after its warm-up.
+/// The outcome of one load at one server, measured after the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// Offered load as a multiple of the capacity.
@@ -78,7 +78,7 @@ pub struct Phase {
     pub offered_cps: f64,
     /// Calls/s that were set up in time.
     pub goodput_cps: f64,
-    /// Share of the calls that was rejected with 503.
+    /// Share of the offered calls that was rejected with 503.
     pub refused: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
@@ -116,15 +116,14 @@ pub(super) struct Counted {
     set_up_in_time: u64,
     refused: u64,
     repeated: u64,
-    /// Calls that the server admitted.
     admitted: u64,
     occupied_s: f64,
     assigned: [u64; BACKENDS],
 }
 
 impl Counted {
-    /// Reads the counts of this load's callers and of the server. `gauges` is `None` while no load
-    /// is offered.
+    /// Reads the counts of the server, and of the callers of the current load. `gauges` is `None`
+    /// while no load is offered.
     pub(super) fn read(at: Duration, gauges: Option<&Gauges>, status: &Value) -> Self {
         let mut counted = Self { at, ..Self::default() };
         if let Some(gauges) = gauges {
@@ -145,7 +144,7 @@ impl Counted {
 }
 
 impl Story {
-    /// Creates a story without events.
+    /// Creates a story without observations.
     pub fn new(plan: Plan) -> Self {
         let sides = Default::default();
         Self { plan, elapsed: Duration::ZERO, act: Act::Load(0), sides }
@@ -156,7 +155,7 @@ impl Story {
         &self.sides[side as usize]
     }
 
-    /// Returns the index of the load that is offered, or was offered last.
+    /// Returns the index of the current load, or of the load before the current pause.
     pub fn phase(&self) -> usize {
         match self.act {
             Act::Load(phase) | Act::Pause(phase) => phase,
@@ -180,7 +179,7 @@ impl Story {
 }
 
 impl Seen {
-    /// Adds the counts at one moment.
+    /// Adds the counts of the server and its callers at one moment.
     pub(super) fn add(&mut self, counted: Counted, status: &Value) {
         // With each load, new callers count from 0.
         if self.counted.last().is_some_and(|last| counted.offered < last.offered) {

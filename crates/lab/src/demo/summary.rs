@@ -1,4 +1,5 @@
-//! The result of a demonstration: a table, a picture, and whether the claim holds.
+//! The result of a demonstration: a table, a picture, and a check of the claim that the protected
+//! server keeps its goodput.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
-/// The load at which the claim is checked, as a multiple of the capacity.
+/// The load at which the goodput of the protected server is checked, as a multiple of the capacity.
 pub const PROMISED_AT: f64 = 2.0;
 /// Minimum goodput of the protected server at [`PROMISED_AT`], as a fraction of the greatest
 /// possible goodput.
@@ -21,7 +22,7 @@ pub const PROMISED: f64 = 0.8;
 pub struct Summary {
     /// Seed of the calls' arrivals.
     pub seed: u64,
-    /// Calls/s that keep the emulated processor busy.
+    /// The rate in calls/s that keeps the emulated processor fully busy.
     pub capacity_cps: f64,
     /// Outcomes without protection, one for each load.
     pub unprotected: Vec<Phase>,
@@ -48,7 +49,8 @@ impl Summary {
         Some(phase.goodput_of_bound())
     }
 
-    /// Returns a sentence that says why the claim does not hold, or `None` if it holds.
+    /// Returns a sentence that says why the goodput of the protected server is too low or unknown,
+    /// or `None` if it is high enough.
     pub fn fault(&self) -> Option<String> {
         match self.kept() {
             Some(kept) if kept >= PROMISED => None,
@@ -64,7 +66,8 @@ impl Summary {
         }
     }
 
-    /// Returns reasons to doubt the result. These are faults of the generator, not of the servers.
+    /// Returns reasons to doubt the result. These are faults of the load generator, not of the
+    /// servers.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for phase in self.unprotected.iter().chain(&self.protected) {

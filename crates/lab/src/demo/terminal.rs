@@ -25,8 +25,8 @@ enum Shown {
 }
 
 impl Screen {
-    /// Takes control of the terminal of standard output. Dropping the screen, or a panic, restores
-    /// the terminal.
+    /// Creates a screen that shows pictures on the terminal of standard output. Dropping the
+    /// screen, or a panic, restores the terminal.
     ///
     /// # Errors
     /// Returns an error if standard output is not a terminal, or if signals cannot be caught.
@@ -35,7 +35,7 @@ impl Screen {
         Ok(Self { shown: Shown::Picture(Box::new(ratatui::try_init()?)), signals })
     }
 
-    /// Writes one line a second to standard output.
+    /// Creates a screen that writes one line a second to standard output.
     ///
     /// # Errors
     /// Returns an error when signals cannot be caught.
@@ -93,8 +93,8 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key asks to stop. While the picture is shown, the terminal sends no signal for
-/// Ctrl-C.
+/// Returns whether `event` is a key that stops the demonstration. Ctrl-C is such a key, because the
+/// terminal sends no signal for Ctrl-C while the picture is shown.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

@@ -12,15 +12,15 @@ use ratatui::widgets::{Axis, Block, BorderType, Chart, Dataset, GraphType, Parag
 use super::plan::{CAPACITY_CPS, MULTIPLES, Side};
 use super::story::{Act, Seen, Story};
 
-/// Minimum width of a terminal for the picture.
+/// Minimum width of a terminal for the picture, in columns.
 const WIDTH_MIN: u16 = 80;
 const HEIGHT_MIN: u16 = 24;
 
 /// The top of the charts, as a multiple of the capacity.
 const TOP: f64 = 1.25;
 
-/// Returns the colour of a side, from the palette of Okabe and Ito, which colour-blind people can
-/// distinguish.
+/// Returns the colour for a side of the demonstration, from the palette of Okabe and Ito, which
+/// colour-blind people can distinguish.
 const fn colour(side: Side) -> Color {
     match side {
         Side::Unprotected => Color::Rgb(213, 94, 0),
@@ -178,7 +178,8 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// Returns a line for the greatest possible goodput during each load, from its start to its end.
+/// Returns one line for each load so far: the greatest possible goodput from the start to the end
+/// of the load.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
     let begin = |phase| story.plan.start_of(phase).as_secs_f64();
