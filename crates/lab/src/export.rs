@@ -1,4 +1,4 @@
-//! Results as files for other programs: every run in a row of a CSV, and everything as JSON.
+//! Writes results for other programs: a CSV with a row for each run, and a JSON with everything.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::summary::Row;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
-/// Writes a row for each run.
+/// Returns a CSV with a row for each run.
 ///
 /// # Errors
 /// Returns the errors of the CSV writer. None occurs, because it writes to memory.

@@ -24,7 +24,7 @@ pub struct Way {
     pub from: Option<Endpoint>,
     /// Destination of the packets. `None` means any destination.
     pub to: Option<Endpoint>,
-    /// The link.
+    /// Properties of the link.
     pub link: Link,
 }
 
@@ -46,14 +46,14 @@ impl Tcp {
     }
 }
 
-/// A fault with a duration.
+/// A fault of a server or of the network, with its start and duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
-    /// Start of the fault, after the start of the load.
+    /// Time from the start of the load to the start of the fault.
     pub at: Duration,
-    /// Duration.
+    /// Duration of the fault.
     pub lasts: Duration,
-    /// The fault.
+    /// Kind of the fault.
     pub what: Trouble,
 }
 
@@ -73,14 +73,14 @@ pub enum Trouble {
         /// Index of the server.
         node: usize,
     },
-    /// No packet passes between two ends, in either direction.
+    /// No packet passes between two endpoints, in either direction.
     Partition {
-        /// One end.
+        /// One of the two endpoints.
         a: Endpoint,
-        /// The other end.
+        /// The other endpoint.
         b: Endpoint,
     },
-    /// Packets travel over a worse link.
+    /// Packets travel over a worse link than usual.
     Link(Way),
     /// Name resolution takes time or fails.
     Resolver(Resolution),
@@ -95,7 +95,7 @@ impl Way {
 }
 
 impl Fault {
-    /// Returns the end of the fault, after the start of the load.
+    /// Returns the time from the start of the load to the end of the fault.
     pub fn end(&self) -> Duration {
         self.at + self.lasts
     }
