@@ -1,4 +1,4 @@
-//! Runs a scenario, and writes its files.
+//! Runs a scenario, and writes its results to files.
 
 use std::fs;
 use std::io;
@@ -58,10 +58,10 @@ pub struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// Runs the missing runs of `scenario`, and writes the tables and figures of all runs:
-    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each run. Returns `None` if [`cancelled`](Self::cancelled) became
-    /// true. The results of finished runs are kept.
+    /// Runs those runs of `scenario` that have no result yet, and writes the tables and figures of
+    /// all runs: `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's
+    /// text, the costs, and a folder for each run. Returns `None` if [`cancelled`](Self::cancelled)
+    /// became true. The results of finished runs are kept.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.
@@ -103,9 +103,9 @@ impl Runner<'_> {
         Ok(Some(Experiment { rows, verdicts, done, failed, program, machine }))
     }
 
-    /// Runs the missing runs of `scenario` that belong to `shard`. Returns the failed runs with the
-    /// reason, or `None` if [`cancelled`](Self::cancelled) became true. When all shards have run
-    /// into one folder, [`perform`](Self::perform) finds every run there.
+    /// Runs those runs of `scenario` that belong to `shard` and have no result yet. Returns the
+    /// failed runs with the reason, or `None` if [`cancelled`](Self::cancelled) became true. When
+    /// all shards have run into one folder, [`perform`](Self::perform) finds every run there.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.

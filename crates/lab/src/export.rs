@@ -19,7 +19,7 @@ use crate::worlds::Kind;
 /// Returns a CSV with a row for each run.
 ///
 /// # Errors
-/// Returns the errors of the CSV writer. None occurs, because it writes to memory.
+/// Returns an error of the CSV writer. No error occurs, because the writer writes to memory.
 pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let swept: Vec<&str> = results

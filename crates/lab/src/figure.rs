@@ -1,6 +1,7 @@
-//! Figures: curves over a common horizontal axis, in panels, as SVG and PNG.
+//! Draws figures as SVG and PNG. A figure has panels, and a panel has curves over a horizontal
+//! axis.
 //!
-//! [`overload`] builds the figures of an overload experiment. This module draws any curves.
+//! This module draws any curves. [`overload`] builds the figures of an overload experiment.
 //! [`highlight`] decides which curves get a colour.
 
 mod draw;

@@ -28,12 +28,13 @@ pub struct Way {
     pub link: Link,
 }
 
-/// The buffers of the connections, if all messages travel over TCP.
+/// The buffers of the TCP connections, if all messages travel over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tcp {
     /// Receive window of each connection, in bytes.
     pub window_bytes: usize,
-    /// Send buffer of each connection, in bytes. If `None`, it is as large as the window.
+    /// Send buffer of each connection, in bytes. If this is `None`, the buffer is as large as the
+    /// window.
     pub buffer_bytes: Option<usize>,
 }
 
@@ -65,7 +66,7 @@ pub enum Trouble {
     Crash {
         /// Index of the server.
         node: usize,
-        /// Reports that senders to the server get while it is down.
+        /// ICMP reports that senders get about the server while it is down.
         silence: Silence,
     },
     /// A server gets no processor time.

@@ -16,7 +16,8 @@ pub struct Outcome {
     pub set_up: u64,
     /// Calls answered within the deadline.
     pub set_up_in_time: u64,
-    /// Calls that count as goodput.
+    /// Calls that count as goodput: calls whose 200 reached the caller in time or, with `goodput =
+    /// "acknowledged"`, calls whose ACK reached the answerer in time.
     pub good: u64,
     /// Calls rejected with 503.
     pub refused: u64,
@@ -49,8 +50,8 @@ pub struct Outcome {
     /// the goodput did not reach this level within the measured time.
     #[serde(default)]
     pub settled_s: Option<f64>,
-    /// Number of people whose first call was in the measured time. All other offered calls are
-    /// redials.
+    /// Number of people whose first call was in the measured time. All offered calls that are not
+    /// first calls are redials.
     #[serde(default)]
     pub persons: u64,
     /// Number of people whose first call was in the measured time and who were answered, at any
@@ -136,7 +137,7 @@ pub struct NodeOutcome {
 pub struct CallersOutcome {
     /// Name of the server.
     pub to: String,
-    /// Counts of these callers.
+    /// Counts of the callers of the server.
     pub stats: Value,
 }
 
@@ -145,7 +146,7 @@ pub struct CallersOutcome {
 pub struct MessageCount {
     /// Sender: `callers`, a node, or `answerers`.
     pub from: String,
-    /// Receiver.
+    /// Receiver: `callers`, a node, or `answerers`.
     pub to: String,
     /// A method, or a status with the method that it answers: `180 INVITE`.
     pub message: String,
@@ -158,11 +159,11 @@ pub struct MessageCount {
 /// Quantiles of delays, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Median.
+    /// Median of the delays.
     pub p50_ms: f64,
-    /// 90th percentile.
+    /// 90th percentile of the delays.
     pub p90_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the delays.
     pub p99_ms: f64,
     /// The largest delay.
     pub max_ms: f64,
@@ -228,7 +229,8 @@ impl Outcome {
         self.offered.saturating_sub(self.persons)
     }
 
-    /// Returns the part of the people who were answered.
+    /// Returns the number of people who were answered, as a part of all people whose first call was
+    /// in the measured time.
     pub fn served_part(&self) -> f64 {
         self.persons_served as f64 / self.persons.max(1) as f64
     }

@@ -22,8 +22,7 @@ use super::{Axis, Figure, Line, Panel, Stroke};
 /// a higher number makes positions more exact.
 const DOTS: f64 = 4.0;
 
-/// Width and height of the area of a panel in which curves are drawn. Like all lengths below, they
-/// are in units of the SVG.
+/// Width and height of the area of a panel in which curves are drawn, in units of the SVG.
 const PLOT: (f64, f64) = (400.0, 300.0);
 const MARGIN: f64 = 20.0;
 /// Distance from the left edge of a panel to its vertical axis. `TOP` and `BOTTOM` are the

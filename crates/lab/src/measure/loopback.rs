@@ -20,7 +20,7 @@ use super::subject::{State, Subject};
 use super::{empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
 
-/// The datagram that makes the server's thread stop: a keep-alive, which never reaches the server's
+/// The datagram that makes the server's thread hold: a keep-alive, which never reaches the server's
 /// core.
 const HOLD: &[u8] = b"\r\n\r\n";
 

@@ -180,7 +180,7 @@ impl Script {
         way.rest()
     }
 
-    /// Passes requests outside any call.
+    /// Passes REGISTERs and OPTIONS, which are outside any call.
     fn alone(&mut self, way: &mut impl Way) -> Result<(), String> {
         for (kind, method) in [(Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")] {
             let requests = self.numbered(|parties, call| parties.initial(method, call, true));

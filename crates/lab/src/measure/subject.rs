@@ -42,8 +42,8 @@ pub(crate) struct State {
     /// Number of messages between two readings of the load of the processor and the sockets, or 0
     /// for no readings.
     pub reads_every: u32,
-    /// The disposal of rejected messages if the law rejects everything, or `None` if it admits
-    /// everything.
+    /// The disposal of messages if the law rejects all of them, or `None` if the law admits all of
+    /// them.
     pub refuses: Option<Disposal>,
 }
 
@@ -105,7 +105,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Returns the number of messages that were not admitted since this function last ran.
+    /// Returns the number of messages that the server did not admit since this function last ran.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }

@@ -31,7 +31,7 @@ const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), (
 /// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Mode of the server.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// Number of pairs of batches for each law and interval.
     pub rounds: u32,

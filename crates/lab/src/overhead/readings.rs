@@ -22,8 +22,8 @@ use crate::measure::thread_ns;
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
-/// Resolutions of the clocks: a jiffy of a kernel with 100 jiffies a second, one of a kernel with
-/// 250, and an exact clock.
+/// Resolutions of the clocks: a jiffy of a kernel with 100 jiffies a second, a jiffy of a kernel
+/// with 250 jiffies a second, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
 /// The values of `k` and `measure` for each window, from the first attempt in paper 000 to the
@@ -66,9 +66,9 @@ pub struct Row {
     pub measure: usize,
     /// Number of readings of the occupancy.
     pub readings: usize,
-    /// Share of readings of 0.
+    /// Share of the readings that are 0.
     pub zero: f64,
-    /// Share of readings above 1.01. No thread can have such an occupancy.
+    /// Share of the readings that are above 1.01. No thread can have such an occupancy.
     pub above_one: f64,
     /// The largest reading.
     pub max: f64,
