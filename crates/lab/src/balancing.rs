@@ -10,7 +10,7 @@ use tidegate_server::config::{Selection, learning_toml, selection_toml};
 pub struct Balancing {
     /// The policy that selects the target of the next call.
     pub selection: Selection,
-    /// Maximum number of calls at each target, in the order of the targets. If there are more
+    /// Maximum number of open calls at each target, in the order of the targets. If there are more
     /// targets than numbers, the list is repeated. An empty list means no limit.
     pub calls_max: Vec<u64>,
     /// Maximum number of new calls and single requests a second to each target, in the order of the
@@ -53,7 +53,8 @@ impl Balancing {
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// Returns a text that contains all settings. Different settings have different texts.
+    /// Returns a text that contains all load-balancing settings. Different settings have different
+    /// texts.
     pub fn inputs(&self) -> String {
         let mut inputs = self.pool_toml();
         // The lists as they are. The limits of the existing targets do not show where a list is

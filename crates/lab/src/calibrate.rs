@@ -61,8 +61,7 @@ const OPEN_LIMIT: usize = 1500;
 /// have offered too few calls.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// The part of its allowed CPU time that the server uses if it is never idle. A server that used
-/// less was idle at times.
+/// The smallest part of its allowed CPU time that a server without idle time uses.
 const SERVER_IDLE: f64 = 0.9;
 
 /// Duration of each run that searches for the rate of calls to offer, in seconds.
@@ -71,7 +70,7 @@ const SEEKING_S: f64 = 0.5;
 /// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Mode of the server.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// Duration of each run, in seconds.
     pub seconds: f64,

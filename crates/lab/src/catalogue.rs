@@ -28,7 +28,7 @@ pub struct Entry {
 pub struct Content {
     /// Name of the scenario.
     pub name: String,
-    /// Title, in one line.
+    /// Title of the scenario, in one line.
     pub title: String,
     /// Number of parameter sets: each is one variant with one combination of the swept values.
     pub parameter_sets: usize,
@@ -37,7 +37,7 @@ pub struct Content {
     /// Total duration of all runs on real sockets, one after another, without the time to start
     /// them.
     pub real: Duration,
-    /// Estimated CPU time of all runs in simulated time.
+    /// Estimated CPU time to simulate all runs.
     pub simulated: Duration,
 }
 
@@ -74,7 +74,8 @@ fn content(scenario: Scenario) -> Content {
     }
 }
 
-/// Formats the entries as readable text. The durations assume that `jobs` runs take place at once.
+/// Formats the entries as readable text. The durations assume that `jobs` runs take place at the
+/// same time.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));

@@ -51,7 +51,7 @@ const RIGHT: f64 = 0.98;
 /// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Mode of the server.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// Number of rounds. Minimum, median and mean of each cost are computed for each round.
     pub rounds: u32,
@@ -65,11 +65,11 @@ pub struct Parameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Control {
-    /// `law = "none"`.
+    /// No overload control (`law = "none"`).
     None,
-    /// `law = "occupancy"`, which measures the load only once a second.
+    /// The law `occupancy`, which measures the load only once a second.
     Idle,
-    /// `law = "occupancy"`, which measures the load at each message. Each measurement reads the
+    /// The law `occupancy`, which measures the load at each message. Each measurement reads the
     /// state of the processor and of the sockets.
     Measuring,
 }
@@ -80,7 +80,7 @@ pub enum Control {
 pub enum Decision {
     /// The server admits the message.
     Accepted,
-    /// The server answers the message with 503, if it is a request that can be answered.
+    /// The server answers the message with 503, if the message is a request that can be answered.
     Rejected,
     /// The server does not answer the message.
     Dropped,
@@ -100,13 +100,13 @@ const STATES: [(Control, Decision); 7] = [
 /// The CPU time of a message in µs, summarised over the rounds of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// The smallest of the rounds' minimums.
+    /// The smallest cost: the minimum over all rounds.
     pub min_us: f64,
-    /// The median of the rounds' medians.
+    /// The median over the rounds of the median cost in each round.
     pub median_us: f64,
-    /// The mean of the rounds' means.
+    /// The mean over the rounds of the mean cost in each round.
     pub mean_us: f64,
-    /// Minimum, median and mean of each round.
+    /// Minimum, median and mean cost in each round.
     pub rounds_us: Vec<[f64; 3]>,
 }
 

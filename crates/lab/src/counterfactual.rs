@@ -2,10 +2,10 @@
 //!
 //! The calls start at their recorded times, from their recorded sources. Everything else depends on
 //! the law, so it cannot be taken from the recording. Under another law, a call that was rejected
-//! might have been answered, and a call that was answered might have been retransmitted. So the
-//! rest is simulated. Callers retransmit by RFC 3261 and have the patience of the recorded callers.
-//! Callees answer like the recorded callees on average ([`Scene`]). The proxy of the recording runs
-//! on an emulated processor.
+//! might have been answered, and the INVITE of a call that was answered might have been
+//! retransmitted. So everything but the starts of the calls is simulated. Callers retransmit by RFC
+//! 3261 and have the patience of the recorded callers. Callees answer like the recorded callees on
+//! average ([`Scene`]). The proxy of the recording runs on an emulated processor.
 //!
 //! The first row of the result is the recording. The second row is the recorded law, simulated like
 //! the other laws. So the difference between these two rows shows the accuracy of the simulation.

@@ -10,19 +10,19 @@ use tidegate_world::Seed;
 /// prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Disturbance {
-    /// The distribution of costs around their means.
+    /// The distribution of the costs of messages around their means.
     pub costs: Spread,
-    /// A time after the start of the load, and a factor. From that time on, all costs are
-    /// multiplied by the factor. `None` if costs do not change.
+    /// A rise of the costs of messages: a time after the start of the load, and the factor by which
+    /// all costs are multiplied from that time on. `None` if costs do not change.
     pub dearer: Option<(Duration, f64)>,
-    /// A period, and the time that other processes use at the end of each period. `None` if there
-    /// are no other processes.
+    /// Processor time of other processes: a period, and the time that they use at the end of each
+    /// period. `None` if there are no other processes.
     pub stolen: Option<(Duration, Duration)>,
-    /// The occupancy that the servers read is multiplied by this factor.
+    /// The factor by which the occupancy is multiplied before the servers read it.
     pub misread: f64,
 }
 
-/// The distribution of costs around their means.
+/// The distribution of the costs of messages around their means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
@@ -42,7 +42,8 @@ impl Disturbance {
     pub const NONE: Self =
         Self { costs: Spread::Constant, dearer: None, stolen: None, misread: 1.0 };
 
-    /// Returns the settings of the server numbered `element` under these conditions.
+    /// Returns `settings`, the settings of the server numbered `element`, changed by the
+    /// disturbance.
     pub fn on(&self, settings: &HostSettings, seed: Seed, element: u32) -> HostSettings {
         let distribution = match self.costs {
             Spread::Constant => None,

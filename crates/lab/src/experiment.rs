@@ -1,4 +1,4 @@
-//! Runs a scenario, and writes its files.
+//! Runs a scenario, and writes its results to files.
 
 use std::fs;
 use std::io;
@@ -24,11 +24,12 @@ use crate::{export, plots, repetitions, shares};
 pub struct Experiment {
     /// One row for each parameter set.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations, and on repetitions that do not differ.
+    /// The verdicts on the expectations of the scenario, and on repetitions of a run that do not
+    /// differ.
     pub verdicts: Vec<Verdict>,
     /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,
-    /// The runs that failed, with the reason.
+    /// The runs that failed, with the reason of each failure.
     pub failed: Vec<(RunSpec, String)>,
     /// Hash of the programs that made the runs.
     pub program: String,
@@ -39,28 +40,28 @@ pub struct Experiment {
 
 /// The settings for running scenarios.
 pub struct Runner<'a> {
-    /// Folder of results. The runs are in its folder `points`.
+    /// Folder of results. The runs are in the subfolder `points` of this folder.
     pub folder: &'a Path,
     /// The programs that make the runs.
     pub programs: &'a Programs,
     /// World of the runs: simulated time or real sockets.
     pub world: &'a dyn World,
-    /// Number of runs at once.
+    /// Maximum number of runs at the same time.
     pub jobs: usize,
-    /// The observer that gets the progress.
+    /// The observer of the progress of the runs.
     pub observer: &'a dyn Observer,
-    /// Names of the curves to highlight in the figures and the report. They matter if there are too
-    /// many curves to highlight all.
+    /// Names of the curves to highlight in the figures and the report. The names matter only if
+    /// there are too many curves to highlight all.
     pub highlight: &'a [String],
-    /// Set to true to stop.
+    /// A flag that stops the runs when it becomes true.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Runs the missing runs of `scenario`, and writes the tables and figures of all runs:
-    /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each run. Returns `None` if [`cancelled`](Self::cancelled) became
-    /// true. The results of finished runs are kept.
+    /// Runs those runs of `scenario` that have no result yet, and writes the tables and figures of
+    /// all runs: `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's
+    /// text, the costs, and a folder for each run. Returns `None` if [`cancelled`](Self::cancelled)
+    /// became true. The results of finished runs are kept.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.
@@ -102,9 +103,9 @@ impl Runner<'_> {
         Ok(Some(Experiment { rows, verdicts, done, failed, program, machine }))
     }
 
-    /// Runs the missing runs of `scenario` that belong to `shard`. When all shards have run into
-    /// one folder, [`perform`](Self::perform) finds every run there. Returns the failed runs with
-    /// the reason, or `None` if [`cancelled`](Self::cancelled) became true.
+    /// Runs those runs of `scenario` that belong to `shard` and have no result yet. Returns the
+    /// failed runs with the reason, or `None` if [`cancelled`](Self::cancelled) became true. When
+    /// all shards have run into one folder, [`perform`](Self::perform) finds every run there.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.

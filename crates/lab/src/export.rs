@@ -1,4 +1,4 @@
-//! Results as files for other programs: every run in a row of a CSV, and everything as JSON.
+//! Writes results for other programs: a CSV with a row for each run, and a JSON with everything.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::summary::Row;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
-/// Writes a row for each run.
+/// Returns a CSV with a row for each run.
 ///
 /// # Errors
-/// Returns the errors of the CSV writer. None occurs, because it writes to memory.
+/// Returns an error of the CSV writer. No error occurs, because the writer writes to memory.
 pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let swept: Vec<&str> = results

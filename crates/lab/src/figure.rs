@@ -1,6 +1,7 @@
-//! Figures: curves over a common horizontal axis, in panels, as SVG and PNG.
+//! Draws figures as SVG and PNG. A figure has panels, and a panel has curves over a horizontal
+//! axis.
 //!
-//! [`overload`] builds the figures of an overload experiment. This module draws any curves.
+//! This module draws any curves. [`overload`] builds the figures of an overload experiment.
 //! [`highlight`] decides which curves get a colour.
 
 mod draw;
@@ -21,9 +22,9 @@ use highlight::Highlights;
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The subject: a phrase, which is broken into lines when it is drawn.
+    /// The subject of the figure. The text is broken into lines when the figure is drawn.
     pub title: String,
-    /// The explanation, which is broken into lines in the same way.
+    /// The explanation of the figure. The text is broken into lines when the figure is drawn.
     pub note: String,
     /// The panels, from left to right in rows of up to three.
     pub panels: Vec<Panel>,
@@ -34,7 +35,7 @@ pub struct Figure {
 /// One pair of axes and the curves on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The difference from the other panels, or empty if there is none.
+    /// The title, which distinguishes the panel from the other panels, or empty for the only panel.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -44,34 +45,35 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// One axis.
+/// An axis of a panel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// The quantity and its unit.
+    /// The name of the quantity on the axis, with its unit.
     pub label: String,
-    /// The range of values on the axis. A value outside is drawn at the nearer end of the axis.
+    /// The range of values on the axis. A value outside this range is drawn at the nearer end of
+    /// the axis.
     pub range: RangeInclusive<f64>,
-    /// The mapping of values to lengths.
+    /// The mapping of values to positions on the axis.
     pub scale: Scale,
     /// The labelled values and their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
-/// The mapping of values to lengths.
+/// The mapping of values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// Equal differences have equal lengths.
+    /// Equal differences of values have equal lengths on the axis.
     Linear,
-    /// Equal ratios have equal lengths. The range must be above 0.
+    /// Equal ratios of values have equal lengths on the axis. The range must be above 0.
     Logarithmic,
 }
 
-/// A curve with its name at its end.
+/// A curve, which is labelled with its name at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The name. Curves of one name have the same colour in all panels.
+    /// Name of the curve. Curves of the same name have the same colour in all panels.
     pub name: String,
-    /// The style.
+    /// Style of the curve.
     pub stroke: Stroke,
     /// Points in the order of increasing `x`.
     pub points: Vec<Point>,
@@ -82,8 +84,9 @@ pub struct Line {
 pub enum Stroke {
     /// A measured curve: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// A second curve with the name of another curve in this panel, measured in another way. It is
-    /// dashed and has the same colour, hollow marks and no label.
+    /// A second curve with the same name as another curve in the panel, for values that were
+    /// measured in another way. It is dashed and has the colour of the other curve, hollow marks
+    /// and no label.
     Beside,
     /// A calculated curve: dashed and grey, without marks.
     Reference,
@@ -96,7 +99,7 @@ pub struct Point {
     pub x: f64,
     /// The smallest measurement.
     pub min: f64,
-    /// The median.
+    /// The median of the measurements.
     pub median: f64,
     /// The largest measurement.
     pub max: f64,
@@ -156,7 +159,7 @@ impl Axis {
     }
 }
 
-/// Returns the smallest of 1, 2 and 5 times a power of ten that is not below `step`.
+/// Returns the smallest number that is at least `step` and is 1, 2 or 5 times a power of ten.
 fn nice_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|nice| nice * power >= step * (1.0 - 1e-9));
@@ -164,7 +167,7 @@ fn nice_step(step: f64) -> f64 {
 }
 
 impl Figure {
-    /// Returns a figure whose curves are highlighted in the order in which they appear.
+    /// Creates a figure whose curves get colours in the order in which they appear.
     pub fn new(title: String, note: String, panels: Vec<Panel>) -> Self {
         let lines = panels.iter().flat_map(|panel| &panel.lines);
         let measured = lines.filter(|line| line.stroke != Stroke::Reference);
@@ -180,8 +183,7 @@ impl Figure {
 
     /// Returns the figure as a PNG image, with two pixels for each unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
-        /// Database with no other fonts than those in the program, so that the result is the same
-        /// on every machine.
+        /// The fonts in the program, and no others, so that the image is the same on every machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
             let mut fonts = usvg::fontdb::Database::new();
             fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());
@@ -197,7 +199,8 @@ impl Figure {
         image.encode_png().expect("a vector takes everything")
     }
 
-    /// Writes the figure to two files, whose names end in `.svg` and `.png`.
+    /// Writes the figure to two files in `folder`, which are called `name` with the ending `.svg`
+    /// or `.png`.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.

@@ -1,4 +1,4 @@
-//! Lists the laws and the policies.
+//! Lists the overload-control laws and the load-balancing policies.
 
 use std::fmt::Write;
 
@@ -8,22 +8,22 @@ use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Registry};
 
-/// Returns a list of all laws with their parameters, as readable text.
+/// Returns a list of all overload-control laws with their parameters, as readable text.
 pub fn laws() -> String {
     listed(&LAWS)
 }
 
-/// Returns the laws as JSON.
+/// Returns a list of all overload-control laws with their parameters, as JSON.
 pub fn laws_json() -> Value {
     tidegate_server::laws::all(&LAWS)
 }
 
-/// Returns a list of all policies with their parameters, as readable text.
+/// Returns a list of all load-balancing policies with their parameters, as readable text.
 pub fn policies() -> String {
     listed(&POLICIES)
 }
 
-/// Returns the policies as JSON.
+/// Returns a list of all load-balancing policies with their parameters, as JSON.
 pub fn policies_json() -> Value {
     tidegate_server::laws::all(&POLICIES)
 }

@@ -1,4 +1,4 @@
-//! Describes the machine on which something was measured.
+//! Describes the machine on which measurements were made.
 
 use std::fs;
 use std::thread;
@@ -8,11 +8,11 @@ use serde::Serialize;
 /// The machine on which this process runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// The name that the processor's maker gives it, or empty if unknown.
+    /// Model name of the processor, or empty if unknown.
     pub processor: String,
     /// Number of cores that this process may use.
     pub cores: usize,
-    /// The version of Linux.
+    /// Version of the Linux kernel.
     pub kernel: String,
 }
 

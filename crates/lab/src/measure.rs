@@ -1,10 +1,10 @@
-//! Measures a server's CPU time, for [`costs`](crate::costs), [`overhead`](crate::overhead) and
-//! [`calibrate`](crate::calibrate). Contains the measured servers, the messages that they get
-//! ([`messages`], [`script`]), and the CPU clock of a thread, which other programs on the processor
-//! do not affect.
+//! Measures the CPU time of a server, for [`costs`](crate::costs), [`overhead`](crate::overhead)
+//! and [`calibrate`](crate::calibrate). Contains the measured servers, the messages that these
+//! servers get ([`messages`], [`script`]), and the CPU clock of a thread, which other programs on
+//! the processor do not affect.
 //!
-//! A server is measured without sockets ([`alone`]), or on a socket of loopback ([`loopback`]).
-//! [`subject`] keeps its law in one state.
+//! A server is measured without sockets ([`alone`]), or on a loopback socket ([`loopback`]).
+//! [`subject`] keeps the overload-control law of the server in one state.
 
 pub(crate) mod alone;
 mod clock;
@@ -24,11 +24,12 @@ use tidegate_world::{Pool, Seed};
 use crate::spread::Spread;
 pub(crate) use clock::thread_ns;
 
-/// Parameters of the law `occupancy` that make it admit one message in ten thousand when the
+/// Parameters of the law `occupancy` with which it admits one message in ten thousand when the
 /// processor is busy.
 pub(crate) const REFUSES: &str = "k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
 
-/// Creates a server at `local` in front of one back end, with this table `[overload]`.
+/// Creates a server that listens on `local`, forwards to `backend` and has `overload` as its
+/// configuration table `[overload]`.
 pub(crate) fn server(
     [local, backend]: [SocketAddr; 2],
     mode: Mode,
@@ -48,15 +49,16 @@ pub(crate) fn server(
     Assembly::new(&config, &Secret::of([0; 32]), vec![local], seed).part(0).core(pool)
 }
 
-/// Returns the median time of `times` empty batches, which is the cost of measuring itself.
+/// Returns the median CPU time of `times` empty batches in ns, which is the cost of the measurement
+/// itself.
 fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
     let empty: Result<Vec<f64>, String> = std::iter::repeat_with(batch).take(times).collect();
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
 }
 
-/// Writes the functions of a `Core` that only pass an input to the inner core, through a function
-/// of `self`. The functions `offer`, `serve` and `on_load` are not written. If `Core` gets a new
-/// input, add it to this macro.
+/// Implements the functions of a `Core` that only pass an input to an inner core, through a
+/// function of `self`. The macro does not implement `offer`, `serve` and `on_load`. If `Core` gets
+/// a new input, add it to this macro.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

@@ -24,16 +24,17 @@ pub struct Way {
     pub from: Option<Endpoint>,
     /// Destination of the packets. `None` means any destination.
     pub to: Option<Endpoint>,
-    /// The link.
+    /// Properties of the link.
     pub link: Link,
 }
 
-/// The buffers of the connections, if all messages travel over TCP.
+/// The buffers of the TCP connections, if all messages travel over TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tcp {
     /// Receive window of each connection, in bytes.
     pub window_bytes: usize,
-    /// Send buffer of each connection, in bytes. If `None`, it is as large as the window.
+    /// Send buffer of each connection, in bytes. If this is `None`, the buffer is as large as the
+    /// window.
     pub buffer_bytes: Option<usize>,
 }
 
@@ -46,14 +47,14 @@ impl Tcp {
     }
 }
 
-/// A fault with a duration.
+/// A fault of a server or of the network, with its start and duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
-    /// Start of the fault, after the start of the load.
+    /// Time from the start of the load to the start of the fault.
     pub at: Duration,
-    /// Duration.
+    /// Duration of the fault.
     pub lasts: Duration,
-    /// The fault.
+    /// Kind of the fault.
     pub what: Trouble,
 }
 
@@ -65,7 +66,7 @@ pub enum Trouble {
     Crash {
         /// Index of the server.
         node: usize,
-        /// Reports that senders to the server get while it is down.
+        /// ICMP reports that senders get about the server while it is down.
         silence: Silence,
     },
     /// A server gets no processor time.
@@ -73,14 +74,14 @@ pub enum Trouble {
         /// Index of the server.
         node: usize,
     },
-    /// No packet passes between two ends, in either direction.
+    /// No packet passes between two endpoints, in either direction.
     Partition {
-        /// One end.
+        /// One of the two endpoints.
         a: Endpoint,
-        /// The other end.
+        /// The other endpoint.
         b: Endpoint,
     },
-    /// Packets travel over a worse link.
+    /// Packets travel over a worse link than usual.
     Link(Way),
     /// Name resolution takes time or fails.
     Resolver(Resolution),
@@ -95,7 +96,7 @@ impl Way {
 }
 
 impl Fault {
-    /// Returns the end of the fault, after the start of the load.
+    /// Returns the time from the start of the load to the end of the fault.
     pub fn end(&self) -> Duration {
         self.at + self.lasts
     }

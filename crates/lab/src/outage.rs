@@ -1,5 +1,5 @@
-//! The course of an outage: the work that waits when its trigger ends, and the time until goodput
-//! is back.
+//! The course of an outage: the work that waits when the cause of the overload (the trigger) ends,
+//! and the time until the goodput recovers.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,22 @@ use serde::{Deserialize, Serialize};
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
-    /// Work that waited at the end of the trigger, in seconds of work at full capacity. It includes
+    /// Work that waited when the trigger ended, in seconds of work at full capacity. It includes
     /// the calls of people who wait for an answer, for the end of a cancelled call, or to call
     /// again. It also includes the REGISTERs of devices whose last REGISTER failed or that lost
     /// their registration.
     pub backlog_s: f64,
-    /// Seconds from the end of the trigger until goodput is back. From then on, in every period of
-    /// 5 s, the calls set up in time are at least 95 % of the first attempts or of the capacity,
-    /// whichever is smaller. `None` if goodput is not back at the end of the run.
+    /// Seconds from the end of the trigger until the goodput has recovered, or `None` if it has not
+    /// recovered at the end of the run. The goodput has recovered when, from then on, in every
+    /// period of 5 s, the calls set up in time are at least 95 % of the first attempts or of the
+    /// capacity, whichever is smaller.
     pub recovered_s: Option<f64>,
     /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
     /// `None` without devices, or if fewer devices were registered at the end of the run.
     pub registered_s: Option<f64>,
-    /// Calls set up in time per first attempt, in the last 30 s of the load.
+    /// Number of calls set up in time per first attempt of a call, in the last 30 s of the load.
     pub goodput_end: f64,
-    /// The share of devices that are registered at the end, or `None` without devices.
+    /// The share of devices that are registered at the end of the run, or `None` without devices.
     pub registered_end: Option<f64>,
     /// Emergency calls offered after the warm-up.
     pub emergency: u64,
@@ -31,8 +32,8 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Returns the part of the emergency calls that were set up in time, or `None` if there were
-    /// none.
+    /// Returns the part of the emergency calls that were set up in time, or `None` if no emergency
+    /// calls were offered.
     pub fn emergency_part(&self) -> Option<f64> {
         (self.emergency > 0).then(|| self.emergency_in_time as f64 / self.emergency as f64)
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::outage::Outage;
 
-/// The counts of one run. A call counts if it was due in the measured time.
+/// The counts of one run. Only calls that were due to start in the measured time are counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
@@ -16,13 +16,14 @@ pub struct Outcome {
     pub set_up: u64,
     /// Calls answered within the deadline.
     pub set_up_in_time: u64,
-    /// Calls that count as goodput.
+    /// Calls that count as goodput: calls whose 200 reached the caller in time or, with `goodput =
+    /// "acknowledged"`, calls whose ACK reached the answerer in time.
     pub good: u64,
     /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs retransmitted until the end of the run.
+    /// Number of INVITEs retransmitted until the end of the run.
     pub repeated_invites: u64,
-    /// Seconds measured.
+    /// Duration of the measured time, in seconds.
     pub measured_s: f64,
     /// Set-up delay of the calls that were answered, or `None` if none was.
     pub set_up_delay: Option<Quantiles>,
@@ -49,43 +50,45 @@ pub struct Outcome {
     /// the goodput did not reach this level within the measured time.
     #[serde(default)]
     pub settled_s: Option<f64>,
-    /// Number of people whose first call was in the measured time. All other offered calls are
-    /// redials.
+    /// Number of people whose first call was in the measured time. All offered calls that are not
+    /// first calls are redials.
     #[serde(default)]
     pub persons: u64,
-    /// Number of these people who were answered, at any attempt.
+    /// Number of people whose first call was in the measured time and who were answered, at any
+    /// attempt.
     #[serde(default)]
     pub persons_served: u64,
     /// The course of an outage, or `None` if people do not redial and no device registers.
     #[serde(default)]
     pub outage: Option<Outage>,
-    /// Jain's index of fairness among the sources. It is computed from the fraction of its calls
-    /// that each source set up in time. `None` if fewer than two sources have calls, if a source has
-    /// fewer than 20 calls, or if no call was set up in time.
+    /// Jain's index of fairness among the sources. The index is computed from the fraction of calls
+    /// that each source set up in time. `None` if fewer than two sources have calls, if a source
+    /// has fewer than 20 calls, or if no call was set up in time.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a
     /// trunk.
     #[serde(default)]
     pub trunk_in_time: Option<f64>,
-    /// The same of all other sources together, or `None` if no calls come from a trunk.
+    /// The fraction of the calls from all sources other than the trunk that were set up in time, or
+    /// `None` if no calls come from a trunk.
     #[serde(default)]
     pub others_in_time: Option<f64>,
-    /// Measurements of the generator.
+    /// Measurements of the load generator.
     pub generator: Generator,
-    /// CPU time of the servers in seconds, of the whole run.
+    /// CPU time of all servers over the whole run, in seconds.
     pub tidegate_cpu_s: f64,
-    /// Number of attempts, including this one. A run is repeated if the generator was too slow or
-    /// lost datagrams.
+    /// Number of attempts at this run, including the last one. A run is repeated if the load
+    /// generator was too slow or lost datagrams.
     pub attempts: u32,
-    /// The servers, over the whole run.
+    /// The counts of each server, over the whole run.
     pub nodes: Vec<NodeOutcome>,
-    /// The callers of each server, over the whole run.
+    /// The counts of the callers of each server, over the whole run.
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between callers, nodes and answerers, over the whole run. They are counted only in
-    /// simulated time.
+    /// Messages between callers, nodes and answerers, over the whole run. The messages are counted
+    /// only in simulated time.
     pub flows: Vec<MessageCount>,
 }
 
@@ -94,9 +97,10 @@ pub struct Outcome {
 pub struct NodeOutcome {
     /// Name of the server.
     pub node: String,
-    /// Number of starts.
+    /// Number of times that the server was started.
     pub starts: u32,
-    /// Messages read, by class. Messages that were lost before are not included.
+    /// Messages that the server read, by class. Messages that were lost before the server could
+    /// read them are not included.
     pub received: BTreeMap<String, u64>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
@@ -120,10 +124,10 @@ pub struct NodeOutcome {
     pub retransmissions: u64,
     /// Transactions that timed out.
     pub timeouts: u64,
-    /// Datagrams lost at its receive buffers, real and emulated.
+    /// Datagrams lost at the server's receive buffers, real and emulated.
     pub socket_drops: u64,
-    /// Datagrams that were dropped on request of the server before its receive buffers, real and
-    /// emulated. Each packet sent to the server is received, lost or counted here.
+    /// Datagrams that were dropped at the server's request before they reached its receive buffers,
+    /// real and emulated. Each packet sent to the server is received, lost or counted here.
     #[serde(default)]
     pub filtered: u64,
 }
@@ -133,7 +137,7 @@ pub struct NodeOutcome {
 pub struct CallersOutcome {
     /// Name of the server.
     pub to: String,
-    /// Counts of these callers.
+    /// Counts of the callers of the server.
     pub stats: Value,
 }
 
@@ -142,7 +146,7 @@ pub struct CallersOutcome {
 pub struct MessageCount {
     /// Sender: `callers`, a node, or `answerers`.
     pub from: String,
-    /// Receiver.
+    /// Receiver: `callers`, a node, or `answerers`.
     pub to: String,
     /// A method, or a status with the method that it answers: `180 INVITE`.
     pub message: String,
@@ -155,26 +159,26 @@ pub struct MessageCount {
 /// Quantiles of delays, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Median.
+    /// Median of the delays.
     pub p50_ms: f64,
-    /// 90th percentile.
+    /// 90th percentile of the delays.
     pub p90_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the delays.
     pub p99_ms: f64,
     /// The largest delay.
     pub max_ms: f64,
 }
 
-/// Measurements of the generator, callers and answerers together. In simulated time only
-/// [`too_slow`](Self::too_slow) is measured.
+/// Measurements of the load generator, which consists of the callers and the answerers. In
+/// simulated time only [`too_slow`](Self::too_slow) is measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
     /// Use of a core by the busiest thread of callers, 0 to 1.
     pub caller_load: f64,
-    /// Use of a core by the busiest answerer, 0 to 1. It is the largest use between two samples
+    /// Use of a core by the busiest answerer, 0 to 1. This is its largest use between two samples
     /// that are at least a second apart.
     pub answerer_load: f64,
-    /// Datagrams lost at its sockets, and datagrams that it could not send.
+    /// Datagrams that were lost at the generator's sockets, or that the generator could not send.
     pub drops: u64,
     /// The reason why the generator could not offer its load, or `None` if it could.
     pub too_slow: Option<String>,
@@ -187,7 +191,8 @@ impl Generator {
         self.doubt().is_none()
     }
 
-    /// Returns the reason why the outcome may not describe the server, or `None` if there is none.
+    /// Returns the reason why the outcome may not describe the server, or `None` if there is no
+    /// reason.
     pub fn doubt(&self) -> Option<String> {
         match (&self.too_slow, self.drops) {
             (Some(reason), _) => Some(format!("the generator was too slow: {reason}")),
@@ -208,7 +213,8 @@ impl Outcome {
         self.good as f64 / self.measured_s
     }
 
-    /// Returns the sum of a count of all callers, over the whole run, or NaN if callers lack it.
+    /// Returns the sum of the count `key` over all callers, for the whole run, or NaN if callers
+    /// lack this count.
     pub fn counted(&self, key: &str) -> f64 {
         self.callers.iter().map(|callers| callers.stats[key].as_f64().unwrap_or(f64::NAN)).sum()
     }
@@ -223,12 +229,13 @@ impl Outcome {
         self.offered.saturating_sub(self.persons)
     }
 
-    /// Returns the part of the people who were answered.
+    /// Returns the number of people who were answered, as a part of all people whose first call was
+    /// in the measured time.
     pub fn served_part(&self) -> f64 {
         self.persons_served as f64 / self.persons.max(1) as f64
     }
 
-    /// Returns the part of the requests that was handled.
+    /// Returns the part of the requests that were answered with 2xx within the deadline.
     pub fn handled_part(&self) -> f64 {
         self.requests_handled as f64 / self.requests.max(1) as f64
     }

@@ -1,10 +1,10 @@
-//! Measures the cost and the accuracy of a law's measurements: paper 000 §6.2, §4.1.1 and §3.4 on
-//! this machine.
+//! Measures the cost and the accuracy of the load measurements of an overload-control law. This
+//! repeats paper 000 §6.2, §4.1.1 and §3.4 on this machine.
 //!
-//! [`packets`] measures the CPU time of a message for each interval of measurements. [`readings`]
-//! measures the error of the occupancy that a law sees, for each window and each resolution of the
-//! clock. [`droppers`] measures how far two throttles deviate from the share that they should
-//! admit.
+//! [`packets`] measures the CPU time of a message for each interval between measurements.
+//! [`readings`] measures the error of the occupancy that a law sees, for each window and each
+//! resolution of the clock. [`droppers`] measures the deviation of two throttles from the share of
+//! requests that they should admit.
 
 pub mod droppers;
 pub mod packets;
@@ -15,31 +15,31 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// The cost of measuring.
+    /// Parameters for the CPU time that measurements of the load take.
     pub packets: packets::Parameters,
-    /// The accuracy of measurements.
+    /// Parameters for the accuracy of measurements of the load.
     pub readings: readings::Parameters,
-    /// The throttles.
+    /// Parameters for the throttles.
     pub droppers: droppers::Parameters,
 }
 
-/// The result of a measurement.
+/// The measured cost and accuracy of load measurements, and the accuracy of throttles.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overhead {
     /// The machine on which the overhead was measured.
     pub machine: Machine,
-    /// One row for each law, interval of measurements, and way to read.
+    /// One row for each law, interval between measurements, and way to read the load.
     pub packets: Vec<packets::Row>,
     /// The occupancy of a thread, and one row for each clock and window.
     pub readings: readings::Readings,
-    /// One row for each throttle and share.
+    /// One row for each throttle and each share of requests to admit.
     pub droppers: Vec<droppers::Row>,
 }
 
-/// Makes all three measurements.
+/// Makes the measurements of [`packets`], [`readings`] and [`droppers`].
 ///
 /// # Errors
 /// Returns an error when a server does not pass the calls, or when a thread cannot be created.

@@ -11,7 +11,8 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Classes that may have no messages in the runs, each with the class whose costs are used instead.
+/// Classes whose messages may not occur in the runs, each with the class whose costs are used
+/// instead.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
     (Class::Register, Class::Invite),
@@ -121,8 +122,8 @@ impl Prices {
         }
     }
 
-    /// Returns the table `[emulate]` with a receive buffer for `socket_max` datagrams. Classes
-    /// without messages get the price of the class that [`ALIKE`] names.
+    /// Returns the configuration table `[emulate]` with a receive buffer for `socket_max`
+    /// datagrams. Classes without messages get the price of the class that [`ALIKE`] names.
     pub fn emulate(&self, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {

@@ -78,10 +78,10 @@ impl Action {
 /// The counts and CPU times of one run.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Number of calls that were started. For dropped calls, number of INVITEs that the server
+    /// Number of calls that were started or, for dropped calls, number of INVITEs that the server
     /// received.
     units: u64,
-    /// CPU time of the server's thread without that of the measurement, in ns.
+    /// CPU time of the server's thread, without the CPU time of the measurement itself, in ns.
     cpu_ns: f64,
     /// The part of its allowed CPU time that the server used while calls were offered.
     pub server_load: f64,

@@ -1,4 +1,4 @@
-//! Summarises the outcomes of the calls, as figures and as a table.
+//! Summarises the outcomes of calls, as numbers and as a table.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl Figures {
 pub struct Row {
     /// Name of the overload-control law, and its parameters that differ from their defaults.
     pub law: String,
-    /// Origin of the figures: `as recorded` or `simulated`.
+    /// Origin of the outcomes: `as recorded` or `simulated`.
     pub how: &'static str,
     /// Outcomes of the calls.
     pub figures: Figures,

@@ -1,4 +1,4 @@
-//! Reconstructs the callers and callees of a recording, as far as the recording contains them.
+//! Reconstructs the callers and callees of a recording, as far as the recording shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use tidegate_world::Timestamp;
 use super::observer::{Call, Observer};
 
 /// Maximum number of addresses of simulated callers. The calls from all further recorded addresses
-/// come from the highest of these.
+/// come from the highest of these addresses.
 const CALLERS_MAX: usize = 256;
 
 /// The calls from one address.

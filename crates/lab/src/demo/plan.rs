@@ -11,7 +11,7 @@ pub const MULTIPLES: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 /// Longest set-up delay of a call that counts as set up in time.
 pub const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Number of back ends on each side.
+/// Number of back ends of each server.
 pub const BACKENDS: usize = 2;
 
 /// The shortest duration of a demonstration that still shows a difference, in seconds.
@@ -24,7 +24,7 @@ const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
 const REFUSE_US: f64 = 200.0;
 
-/// Emulated cost of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
+/// Emulated CPU time of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
 
 /// The rate in calls/s that keeps the emulated processor fully busy.
@@ -39,14 +39,14 @@ pub fn bound(multiple: f64) -> f64 {
 /// One of the two servers that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Without protection, like the servers in the papers and most current ones.
+    /// A server without overload control, like the servers in the papers and most current servers.
     Unprotected,
-    /// With protection, as Tidegate should be configured.
+    /// A server with overload control, as Tidegate should be configured.
     Protected,
 }
 
 impl Side {
-    /// Both sides, from left to right.
+    /// Both servers, in the order of display from left to right.
     pub const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
 
     /// Returns the name of the side.

@@ -36,7 +36,8 @@ pub enum Act {
 /// The observations of one server.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
+    /// Goodput over time. Each pair is a time in seconds since the start, and the goodput at this
+    /// time as a part of the capacity.
     pub goodput: Vec<(f64, f64)>,
     /// The current state of the server.
     pub now: Now,
@@ -62,7 +63,7 @@ pub struct Now {
     pub sojourn_p99_ms: f64,
     /// Occupancy of the emulated processor, 0 to 1.
     pub occupancy: f64,
-    /// Share of the offered calls that the server admitted, 0 to 1. It is 1 if no calls are
+    /// Share of the offered calls that the server admitted, 0 to 1. The share is 1 if no calls are
     /// offered.
     pub admitted: f64,
     /// Calls a second that each back end gets.
@@ -162,7 +163,7 @@ impl Story {
         }
     }
 
-    /// Returns a sentence about the current state.
+    /// Returns a sentence about the current state of the demonstration.
     pub fn comment(&self) -> String {
         let phase = self.phase();
         if matches!(self.act, Act::Pause(_)) {

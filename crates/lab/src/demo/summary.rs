@@ -17,7 +17,7 @@ pub const PROMISED_AT: f64 = 2.0;
 /// possible goodput.
 pub const PROMISED: f64 = 0.8;
 
-/// The outcomes of every load on both sides.
+/// The outcomes of every load at both servers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Seed of the calls' arrivals.

@@ -19,19 +19,18 @@ use super::labels::spread;
 use super::{Axis, Figure, Line, Panel, Stroke};
 
 /// Number of drawn dots per unit of the SVG. The library can place elements only on whole dots, so
-/// more dots are more exact.
+/// a higher number makes positions more exact.
 const DOTS: f64 = 4.0;
 
-/// Width and height of the area of a panel in which curves are drawn. Lengths are in units of the
-/// SVG.
+/// Width and height of the area of a panel in which curves are drawn, in units of the SVG.
 const PLOT: (f64, f64) = (400.0, 300.0);
 const MARGIN: f64 = 20.0;
 /// Distance from the left edge of a panel to its vertical axis. `TOP` and `BOTTOM` are the
-/// distances from the upper and the lower edge to the curves.
+/// distances from the upper and the lower edge of the panel to the area of the curves.
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
-/// Distance from the right edge of the curves to a label.
+/// Distance from the right edge of the area of the curves to the curves' labels.
 const LED: f64 = 19.0;
 /// Maximum number of panels in a row.
 const COLUMNS: usize = 3;
@@ -40,7 +39,7 @@ const TITLE: f64 = 21.0;
 const BODY: f64 = 15.0;
 const TITLE_STEP: f64 = 26.0;
 const BODY_STEP: f64 = 20.0;
-/// Distance between the middles of two labels.
+/// Minimum vertical distance between the centres of two labels.
 const LABEL_STEP: f64 = 17.0;
 /// Assumed mean width of a letter, as a part of the font size.
 const LETTER: f64 = 0.55;
@@ -48,8 +47,8 @@ const LETTER: f64 = 0.55;
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 
-/// Names of fonts, in the order of preference. The PNG uses the first one. The letters of the other
-/// fonts are not wider.
+/// Names of fonts, in the order of preference. The PNG uses the first font. The letters of the
+/// other fonts are not wider than those of the first, so all texts fit.
 const FONTS: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 const BLACK: RGBColor = RGBColor(34, 34, 34);
@@ -86,7 +85,7 @@ struct Layout {
     note: Vec<String>,
     rows: usize,
     columns: usize,
-    /// The width of the longest label.
+    /// The width of the widest label of a curve.
     labels: f64,
 }
 
@@ -134,8 +133,8 @@ fn width(text: &str, size: f64, bold: bool) -> f64 {
     text.chars().count() as f64 * size * LETTER * if bold { 1.08 } else { 1.0 }
 }
 
-/// Breaks `text` into lines no wider than `room`: as few as possible, and at least one. A word that
-/// is wider than `room` is not broken.
+/// Breaks `text` into the fewest lines no wider than `room`, at least one. A word that is wider
+/// than `room` is not broken.
 fn broken(text: &str, room: f64, size: f64, bold: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

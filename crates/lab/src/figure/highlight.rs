@@ -1,4 +1,4 @@
-//! Chooses the curves that are drawn in colour: at most eight. The others are grey.
+//! Chooses the curves that are drawn in colour: at most eight. The other curves are grey.
 
 /// The maximum number of curves in colour.
 pub const MAX: usize = 8;
@@ -6,12 +6,12 @@ pub const MAX: usize = 8;
 /// A colour as red, green and blue.
 pub type Colour = (u8, u8, u8);
 
-/// The colour of the unprotected server. Nothing else has it.
+/// The colour of the curve of an unprotected server. No other curve has this colour.
 pub const DANGER: Colour = (213, 94, 0);
 
-/// The colours of the highlighted curves, except that of the unprotected server ([`DANGER`]).
-/// People with any kind of colour blindness can distinguish them (Okabe and Ito, "Color Universal
-/// Design", 2008; the last is a yellow dark enough for a line).
+/// The colours of all other highlighted curves. People with any kind of colour blindness can
+/// distinguish these colours (Okabe and Ito, "Color Universal Design", 2008; the last colour is a
+/// yellow dark enough for a line).
 pub const COLOURS: [Colour; MAX - 1] = [
     (0, 114, 178),
     (0, 158, 115),
@@ -22,7 +22,7 @@ pub const COLOURS: [Colour; MAX - 1] = [
     (153, 153, 51),
 ];
 
-/// Names of curves without overload control.
+/// Names of curves of servers without overload control.
 const UNPROTECTED: [&str; 2] = ["none", "unprotected"];
 
 /// The highlighted curves. Each has a slot, the index of its colour in the palette.
@@ -32,11 +32,11 @@ pub struct Highlights {
 }
 
 impl Highlights {
-    /// Chooses the highlighted curves: at most [`MAX`], or one less if no curve is unprotected. If
-    /// `samples` has more curves, these are the `asked` curves, the unprotected one, and those with
-    /// the best mean goodput at loads above the capacity. A sample is a curve's name, an offered
-    /// load as a multiple of the capacity, and the goodput at this load as a part of the greatest
-    /// possible goodput.
+    /// Chooses the curves to highlight: at most [`MAX`], or one less if no curve is unprotected. If
+    /// `samples` has more curves, this function prefers the curves named in `asked`, then the
+    /// unprotected curve, then the curves with the best mean goodput at loads above the capacity. A
+    /// sample is a curve's name, an offered load as a multiple of the capacity, and the goodput at
+    /// this load as a part of the greatest possible goodput.
     pub fn choose(samples: &[(&str, f64, f64)], asked: &[String]) -> Self {
         let mut names: Vec<&str> = Vec::new();
         for (name, ..) in samples {
@@ -71,7 +71,8 @@ impl Highlights {
         Self { slots }
     }
 
-    /// Returns the highlighted curves with their slots, in the order in which they appeared.
+    /// Returns the names of the highlighted curves with their slots, in the order in which the
+    /// curves appeared in the samples.
     pub fn slots(&self) -> &[(String, usize)] {
         &self.slots
     }
@@ -88,7 +89,7 @@ impl Highlights {
     }
 }
 
-/// Returns all colours by slot.
+/// Returns the colour of each slot, in the order of the slots.
 pub fn palette() -> impl Iterator<Item = Colour> {
     std::iter::once(DANGER).chain(COLOURS)
 }

@@ -1,8 +1,8 @@
-//! Names at the ends of lines, moved apart if they would overlap.
+//! Places names at the ends of curves, and moves names apart if they would overlap.
 
-/// Returns vertical positions for labels. The positions are in the same order as the `wanted`
-/// positions, at least `gap` apart, and within `low..=high` if there is room. They are as near to
-/// the wanted positions as possible (least squares).
+/// Returns a vertical position for each label, in the order of the `wanted` positions. The returned
+/// positions are at least `gap` apart, and within `low..=high` if there is room. They are as near
+/// to the wanted positions as possible (least squares).
 pub(super) fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));

@@ -18,23 +18,25 @@ pub struct Heading {
 /// The measurements of one variant, such as one law.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// Name of the variant. A name has the same colour in all panels.
+    /// Name of the variant. Series of the same name have the same colour in all panels.
     pub name: String,
-    /// Points in the order of increasing load. `x` is the multiple of the capacity.
+    /// Points in the order of increasing load. `x` is the offered load as a multiple of the
+    /// capacity.
     pub points: Vec<Point>,
 }
 
 /// The curves of one panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facet {
-    /// The difference from the other panels, or empty if there is none.
+    /// The title, which distinguishes the panel from the other panels, or empty for the only panel.
     pub title: String,
     /// The curves, in the order in which they get colours.
     pub series: Vec<Series>,
 }
 
 /// Returns the figure of goodput as a fraction of the capacity. The figure also shows the greatest
-/// possible goodput: `bound` returns it for the index of a facet and a multiple of the capacity.
+/// possible goodput, which `bound` returns for the index of a facet and an offered load as a
+/// multiple of the capacity.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;
@@ -50,8 +52,8 @@ pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) ->
     figure(heading, facets, &y, |facet| Some(bound(facet)))
 }
 
-/// Returns the figure of a set-up delay in seconds, on a logarithmic axis. It also shows
-/// `deadlines_s`, one for each facet.
+/// Returns the figure of set-up delays in seconds, on a logarithmic axis. The figure also shows the
+/// deadline of each facet from `deadlines_s`.
 pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> Figure {
     let values = facets.iter().flat_map(|facet| &facet.series).flat_map(|series| &series.points);
     let values = values.flat_map(|p| [p.min, p.max]).filter(|value| *value > 0.0);
@@ -69,14 +71,14 @@ pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> 
     figure(heading, facets, &y, deadline)
 }
 
-/// Returns the figure of the INVITEs retransmitted per INVITE.
+/// Returns the figure of the number of INVITEs retransmitted per INVITE first sent.
 pub fn retransmissions(heading: Heading, facets: &[Facet]) -> Figure {
     let y = Axis::linear("INVITEs sent again ÷ INVITEs sent first", highest(facets).max(0.1));
     figure(heading, facets, &y, |_| None)
 }
 
-/// Builds a panel for each facet. `reference` returns the reference line for the index of a facet,
-/// or `None` for no such line.
+/// Returns a figure with one panel for each facet. `reference` returns the reference line for the
+/// index of a facet, or `None` if the facet has no reference line.
 fn figure(
     heading: Heading,
     facets: &[Facet],
@@ -112,7 +114,7 @@ fn figure(
     Figure { title, note, panels, highlights }
 }
 
-/// Returns all loads in increasing order.
+/// Returns the offered loads of all points in increasing order, each load once.
 fn loads(facets: &[Facet]) -> Vec<f64> {
     let series = facets.iter().flat_map(|facet| &facet.series);
     let mut loads: Vec<f64> = series.flat_map(|s| &s.points).map(|point| point.x).collect();

@@ -1,4 +1,5 @@
-//! Measures the core alone, without sockets. The thread's clock is read before and after a batch.
+//! Measures the CPU time of a server's core alone, without sockets. The CPU clock of the thread is
+//! read before and after each batch of messages.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,19 +11,19 @@ use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
 use super::{empty_ns, thread_ns};
 
-/// Time between two messages, in the core's time: 50,000 messages/s.
+/// Interval between the arrivals of two messages, in the core's time: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Number of empty batches. Their median time is the time to read the clock.
+/// Number of empty batches whose median CPU time is taken as the time to read the clock.
 const EMPTY: usize = 201;
 
-/// A server without sockets.
+/// A server that is measured without sockets.
 pub(crate) struct Alone {
     subject: Subject,
     parties: Parties,
     pool: Pool,
     now: Timestamp,
-    /// Time of an empty batch.
+    /// CPU time of an empty batch, in ns.
     empty_ns: f64,
 }
 
@@ -35,8 +36,8 @@ impl Alone {
         Ok(alone)
     }
 
-    /// Gives the core the messages one after the other, and lets it serve each. Returns the CPU
-    /// time in ns, and the packets that the core sends.
+    /// Gives the core the messages in `received` one after the other, and lets the core serve each
+    /// message. Returns the CPU time in ns, and the packets that the core sends.
     fn turn(&mut self, received: Vec<Received>) -> (f64, Vec<Transmit>) {
         let mut sent = Vec::with_capacity(2 * received.len());
         let begun = thread_ns();
@@ -80,9 +81,10 @@ impl Way for Alone {
     }
 }
 
-/// Two servers that get the same messages. One rejects the messages that the other admits. The
-/// peers continue with the answers of the admitting server. Otherwise INVITEs would be the only
-/// messages to reject.
+/// Two servers that get the same messages: one rejects them and is measured, the other admits them.
+/// Callers and back ends continue the calls with the responses of the admitting server. With those
+/// of the rejecting server, no call would go on after its INVITE, so only INVITEs could be
+/// rejected.
 pub(crate) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,

@@ -1,10 +1,10 @@
-//! Measures the whole cycle: from the socket through the core to the socket, driven as `tidegate
-//! run` drives it.
+//! Measures the CPU time of the whole cycle of a message: from a socket through the server's core
+//! to a socket. The core is driven as `tidegate run` drives it.
 //!
-//! The server's thread is held while a batch arrives, so the whole batch waits in the receive
-//! buffer, as it would at an overloaded server. Then the thread is released until it has handled
-//! the batch. The cost of the batch is the CPU time that the thread has used meanwhile, minus that
-//! of an empty batch.
+//! The server's thread is held while a batch of messages arrives, so the whole batch waits in the
+//! receive buffer, as it would at an overloaded server. Then the thread is released until it has
+//! handled the batch. The cost of the batch is the CPU time of the thread from its release on,
+//! minus the CPU time for an empty batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,28 +20,28 @@ use super::subject::{State, Subject};
 use super::{empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
 
-/// The datagram that makes the server's thread stop: a keep-alive, which never reaches the server's
+/// The datagram that makes the server's thread hold: a keep-alive, which never reaches the server's
 /// core.
 const HOLD: &[u8] = b"\r\n\r\n";
 
 /// Time limit for a batch. If a batch takes longer, datagrams were lost or the server has ended.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Number of empty batches. Their median time is subtracted.
+/// Number of empty batches whose median CPU time is subtracted from the time of each batch.
 const EMPTY: usize = 21;
 
-/// A command to a held server.
+/// A command to a server whose thread is held.
 enum Command {
-    /// Let about a minute pass in the core's time.
+    /// Let about a minute pass in the time of the server's core.
     Rest,
-    /// Process this number of messages.
+    /// Release the thread until the server has processed this number of messages.
     Go(usize),
 }
 
-/// A report of a server.
+/// A report of the server's thread to the measurement.
 enum Told {
-    /// The server is held. Contains its CPU time since its release, and the number of messages that
-    /// it did not admit.
+    /// The thread is held. `ns` is its CPU time since its last release, and `refused` is the number
+    /// of messages that the server has not admitted since then.
     Held { ns: f64, refused: u64 },
     /// The server has handled the whole batch.
     Done,
@@ -97,7 +97,7 @@ impl Core for Held {
     delegate!(self.core, but offer, serve);
 }
 
-/// A peer's socket.
+/// The socket of the callers or of the back end.
 struct Peer {
     group: Group,
 }
@@ -122,10 +122,10 @@ impl Peer {
     }
 }
 
-/// A server on sockets of loopback.
+/// A server on a loopback socket, with the sockets of its peers.
 pub(crate) struct Loopback {
-    /// The channel to the thread. It is dropped before the thread, because the thread waits until
-    /// the channel is closed.
+    /// The channel to the server's thread. This field is dropped before `_server`, because the
+    /// thread waits until the channel is closed.
     commands: Sender<Command>,
     told: Receiver<Told>,
     caller: Peer,
@@ -178,8 +178,8 @@ impl Loopback {
         Ok(loopback)
     }
 
-    /// Holds the server. Returns its CPU time since its release, and the number of messages that it
-    /// did not admit.
+    /// Holds the thread of the server. Returns its CPU time in ns since its last release, and the
+    /// number of messages that the server has not admitted since then.
     fn hold(&self) -> Result<(f64, u64), String> {
         self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
         match self.hear()? {

@@ -1,11 +1,11 @@
-//! Writes the messages of callers and back ends: requests as user agents write them, and their
-//! answers.
+//! Writes the messages of callers and back ends: requests and responses as user agents write them.
 //!
-//! Each call has a number. The number and the received messages determine all texts of the call.
+//! Each call has a number. This number and the received messages determine the text of each message
+//! of the call.
 
 use std::net::SocketAddr;
 
-/// The addresses of a measurement.
+/// The addresses of a measured server and of its peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parties {
     /// The server that is measured.
@@ -16,13 +16,13 @@ pub(crate) struct Parties {
     pub backend: SocketAddr,
 }
 
-/// An address of TEST-NET-1 (RFC 5737). The server does not relay to it.
+/// An address to which the server does not relay, from TEST-NET-1 (RFC 5737).
 const NOBODY: &str = "192.0.2.1:5060";
 
 const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\n\
     c=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
-/// The tag of callees.
+/// The To tag in responses of callees.
 const CALLEE: &str = ";tag=callee";
 
 /// The parts of a caller's request before it is written.
@@ -31,16 +31,16 @@ struct Request<'a> {
     uri: String,
     call: u64,
     cseq: u32,
-    /// The value of To, with its parameters.
+    /// Value of the To header field, with its parameters.
     to: String,
-    /// Values of Route, in the order in which they are visited.
+    /// Values of the Route header fields, in the order in which the request visits them.
     routes: Vec<&'a str>,
     body: &'a str,
 }
 
 impl Parties {
-    /// Returns a request outside a dialog: if `good`, to a target that the server's rules select,
-    /// otherwise to an address to which the server does not relay.
+    /// Returns a request outside a dialog. If `good` is true, the request goes to a target that the
+    /// server's rules select, otherwise to an address to which the server does not relay.
     pub fn initial(&self, method: &str, call: u64, good: bool) -> Vec<u8> {
         let body = if method == "INVITE" { BODY } else { "" };
         self.write(&Request { body, ..self.request(method, call, self.uri(good)) })
@@ -72,7 +72,7 @@ impl Parties {
         self.write(&Request { cseq, to, routes, ..self.request(method, number(&text), uri) })
     }
 
-    /// Returns a request within an unknown call.
+    /// Returns a request within a call that the server does not know.
     pub fn astray(&self, method: &str, call: u64) -> Vec<u8> {
         let cseq = if method == "CANCEL" { 1 } else { 2 };
         let request = self.request(method, call, self.uri(true));
@@ -80,8 +80,8 @@ impl Parties {
         self.write(&Request { cseq, to: request.to.clone() + tag, ..request })
     }
 
-    /// Returns the answer of a back end to a request. It copies the lines that RFC 3261 §8.2.6.2
-    /// requires.
+    /// Returns the response of a back end to `request`. The response copies the header fields that
+    /// RFC 3261 §8.2.6.2 requires.
     pub fn response(&self, request: &[u8], status: &str) -> Vec<u8> {
         let text = text(request);
         let copied = ["Via", "From", "Call-ID", "CSeq", "Record-Route"];
@@ -151,7 +151,7 @@ fn values<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Returns the value of a header that every message has.
+/// Returns the first value of the header field `name`, or an empty text if there is none.
 fn value<'a>(text: &'a str, name: &'a str) -> &'a str {
     values(text, name).next().unwrap_or("")
 }

@@ -1,4 +1,5 @@
-//! Plays messages to a server in batches of one kind, so that each kind can be timed.
+//! Passes messages to a server in batches of one kind of message, so that the CPU time of each kind
+//! can be measured.
 
 use super::messages::Parties;
 
@@ -8,15 +9,15 @@ use super::messages::Parties;
 pub enum Kind {
     /// An INVITE that starts a call.
     Invite,
-    /// The 180 to the INVITE.
+    /// The 180 (Ringing) to an INVITE.
     Ringing,
-    /// The 200 to the INVITE.
+    /// The 200 to an INVITE.
     Answer,
-    /// The ACK of the 200 to the INVITE.
+    /// The ACK of the 200 to an INVITE.
     Ack,
-    /// The BYE.
+    /// The BYE of a call.
     Bye,
-    /// The 200 to the BYE.
+    /// The 200 to a BYE.
     ByeAnswer,
     /// The CANCEL of a ringing call.
     Cancel,
@@ -24,12 +25,12 @@ pub enum Kind {
     Register,
     /// An OPTIONS, as an example of a request outside calls.
     Options,
-    /// The ACK of a rejected INVITE.
+    /// The ACK of the 503 to an INVITE.
     AckOfRefusal,
 }
 
 impl Kind {
-    /// The kinds of messages of a call.
+    /// The kinds of messages of a call, in their order.
     pub const CALL: [Self; 6] =
         [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
 
@@ -62,14 +63,15 @@ pub(crate) enum Side {
 pub(crate) struct Passed {
     /// CPU time of the server, in ns.
     pub ns: f64,
-    /// Number of messages that were not admitted.
+    /// Number of messages that the server did not admit.
     pub refused: u64,
-    /// The packets sent, in no particular order. Each packet occurs once.
+    /// The packets that the server sent, each with its destination, in no particular order. Each
+    /// packet occurs once.
     pub sent: Vec<(Side, Vec<u8>)>,
 }
 
 impl Passed {
-    /// Returns the packets to one side that begin with `beginning`.
+    /// Returns the packets to `side` that begin with `beginning`.
     fn to(&self, side: Side, beginning: &str) -> impl Iterator<Item = &[u8]> {
         let begins = move |(to, bytes): &&(Side, Vec<u8>)| {
             *to == side && bytes.starts_with(beginning.as_bytes())
@@ -80,15 +82,15 @@ impl Passed {
 
 /// A way to pass messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side. Returns the CPU time of the server, and the packets that it
-    /// sends because of the batch.
+    /// Passes a batch of messages from one side to the server. Returns the CPU time of the server,
+    /// and the packets that the server sends because of the batch.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
     /// Lets about a minute pass in the server's time, so that no state of finished calls is left.
     fn rest(&mut self) -> Result<(), String>;
 }
 
-/// A batch that was passed.
+/// A measurement of one batch of messages that was passed to a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub kind: Kind,
@@ -101,7 +103,7 @@ pub(crate) struct Timed {
     pub ns: f64,
 }
 
-/// A player of batches of every kind.
+/// A generator of batches of every kind of message.
 pub(crate) struct Script {
     parties: Parties,
     /// Number of messages in a batch.
@@ -115,8 +117,8 @@ impl Script {
         Self { parties, batch, calls: 0, timed: Vec::new() }
     }
 
-    /// Plays one batch of each kind, batches of messages that the server cannot forward, and the
-    /// ACKs of the calls rejected with 503.
+    /// Passes to the server one batch of each kind of message, batches of messages that it cannot
+    /// forward, and the ACKs of the calls that it rejected with 503.
     pub fn play(&mut self, way: &mut impl Way) -> Result<Vec<Timed>, String> {
         self.calls(way)?;
         self.cancelled(way)?;
@@ -125,7 +127,8 @@ impl Script {
         Ok(std::mem::take(&mut self.timed))
     }
 
-    /// Plays whole calls only.
+    /// Passes one batch of each kind of message of whole calls to the server, and the ACKs of the
+    /// calls that it rejected with 503.
     pub fn calls(&mut self, way: &mut impl Way) -> Result<(), String> {
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
         let passed = self.pass(way, Side::Caller, Kind::Invite, true, &invites)?;
@@ -152,12 +155,12 @@ impl Script {
         way.rest()
     }
 
-    /// Returns the batches that were passed since this function last ran.
+    /// Returns the measurements of the batches that were passed since this function last ran.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }
 
-    /// Plays calls that are cancelled while they ring.
+    /// Passes the messages of calls that are cancelled while they ring.
     fn cancelled(&mut self, way: &mut impl Way) -> Result<(), String> {
         let first = self.calls;
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
@@ -177,7 +180,7 @@ impl Script {
         way.rest()
     }
 
-    /// Plays requests outside any call.
+    /// Passes REGISTERs and OPTIONS, which are outside any call.
     fn alone(&mut self, way: &mut impl Way) -> Result<(), String> {
         for (kind, method) in [(Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")] {
             let requests = self.numbered(|parties, call| parties.initial(method, call, true));
@@ -189,7 +192,7 @@ impl Script {
         way.rest()
     }
 
-    /// Plays messages that belong to no known call, or go to a destination that the server's rules
+    /// Passes messages that belong to no known call, or go to a destination that the server's rules
     /// do not select.
     fn astray(&mut self, way: &mut impl Way) -> Result<(), String> {
         let initial =
@@ -229,7 +232,7 @@ impl Script {
         Ok(passed)
     }
 
-    /// Returns one message for each of the next calls.
+    /// Returns a batch with one message for each of the next call numbers.
     fn numbered(&mut self, message: impl Fn(&Parties, u64) -> Vec<u8>) -> Vec<Vec<u8>> {
         let first = self.calls;
         self.calls += self.batch as u64;
@@ -244,7 +247,7 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// Returns `packets`. Returns an error if their number is not the number of messages in a
+    /// Collects `packets`. Returns an error if their number is not the number of messages in a
     /// batch, because the cost of fewer messages would be wrong. `what` names the packets in the
     /// error.
     fn all<'a>(

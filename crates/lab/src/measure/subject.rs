@@ -1,7 +1,7 @@
-//! The measured server. Its overload control is kept in one state.
+//! The measured server, whose overload control is kept in one state.
 //!
-//! The law does not see the real load of the server. It gets a signal that makes it admit
-//! everything or nothing. The law itself and its cost are real.
+//! The overload-control law does not see the real load of the server. It gets a load that makes it
+//! admit all messages or none. The law itself and its CPU time are real.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -20,34 +20,35 @@ const REST: Duration = Duration::from_secs(64);
 /// Number of sockets of a shard: one for INVITEs, one for all other messages.
 const SOCKETS: usize = 2;
 
-/// A law that counts the messages between measurements, as `[overload]` configures it.
+/// An overload-control law with its parameters. The law measures the load after a number of
+/// messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Law {
     /// The name of the law, as in `law = …`.
     pub name: &'static str,
-    /// Number of messages between two measurements.
+    /// Number of messages between two measurements of the law.
     pub measure: u32,
-    /// The other parameters as `name = value`, separated by commas.
+    /// The parameters of the law other than `measure`, as `name = value`, separated by commas.
     pub params: &'static str,
 }
 
-/// The configuration of a server that determines its state.
+/// The configuration of a measured server, which determines the state of its overload control.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
-    /// The law, or `None` for a server without control.
+    /// The overload-control law, or `None` for a server without overload control.
     pub law: Option<Law>,
-    /// Number of messages between two readings of the processor and the sockets, or 0 for no
-    /// readings.
+    /// Number of messages between two readings of the load of the processor and the sockets, or 0
+    /// for no readings.
     pub reads_every: u32,
-    /// The disposal of rejected messages if the law rejects everything, or `None` if it admits
-    /// everything.
+    /// The disposal of messages if the law rejects all of them, or `None` if the law admits all of
+    /// them.
     pub refuses: Option<Disposal>,
 }
 
 impl State {
-    /// Returns the table `[overload]`.
+    /// Returns the configuration table `[overload]`.
     fn overload(&self) -> String {
         let Some(Law { name, measure, params }) = &self.law else {
             return "law = \"none\"\n".to_owned();
@@ -64,24 +65,24 @@ impl State {
     }
 }
 
-/// A server in a fixed state.
+/// A server whose overload control is kept in one state.
 pub(crate) struct Subject {
     core: Server,
-    /// The time by which the core's clock is ahead of the driver's.
+    /// The time by which the core's clock is ahead of the driver's clock.
     ahead: Duration,
     last: Timestamp,
-    /// True if the core is told that the processor is busy, so that the law rejects.
+    /// True if a busy processor is reported to the core, so that the law rejects messages.
     busy: bool,
     reads_every: u32,
     unread: u32,
     refused: u64,
-    /// Sockets whose state is read at each reading, as many as a real shard has.
+    /// Sockets whose state is read whenever the load is read, as many as a real shard has.
     sockets: Vec<UdpSocket>,
 }
 
 impl Subject {
-    /// Creates a server with the addresses in `parties`. This must happen on the thread that drives
-    /// the server.
+    /// Creates a server with the addresses in `parties`. The thread that will drive the server must
+    /// call this function.
     ///
     /// # Errors
     /// Returns an error when a socket cannot be created.
@@ -104,7 +105,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Returns the number of messages that were not admitted since this function last ran.
+    /// Returns the number of messages that the server did not admit since this function last ran.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
@@ -119,9 +120,9 @@ impl Subject {
         while self.poll_transmit().is_some() {}
     }
 
-    /// Reports a processor load in eight steps of 2 s, after which the law behaves as intended. The
-    /// law measures each second, whatever the number of messages. The messages are keep-alives,
-    /// which no server answers.
+    /// Brings the law into the intended state. Eight times, 2 s of the core's time pass and a
+    /// processor load is reported to the core. The law measures the load each second, whatever the
+    /// number of messages. Each time the core gets a keep-alive, which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);
@@ -140,8 +141,8 @@ impl Subject {
         self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
     }
 
-    /// Reads the load of the processor and the sockets as a driver does, and reports chosen values
-    /// to the core. It discards the values that it has read.
+    /// Reads the load of the processor and the sockets as a driver does, discards the values, and
+    /// reports chosen values to the core.
     fn read(&mut self) {
         std::hint::black_box(thread_ns());
         for socket in &self.sockets {
@@ -152,13 +153,14 @@ impl Subject {
         self.tell(self.last + Duration::from_nanos(1));
     }
 
-    /// Passes an input to the core at the core's time for `now`.
+    /// Passes an input to the core at the core's time that corresponds to `now`, a time of the
+    /// driver.
     fn pass(&mut self, now: Timestamp, input: impl FnOnce(&mut Server, Timestamp)) {
         let now = self.at(now);
         input(&mut self.core, now);
     }
 
-    /// Returns the core's time for a time of the driver.
+    /// Returns the core's time that corresponds to `now`, a time of the driver.
     fn at(&mut self, now: Timestamp) -> Timestamp {
         self.last = self.last.max(now + self.ahead);
         self.last

@@ -1,50 +1,50 @@
-//! Measures how far the deterministic and the random throttle deviate from the share that they
-//! should admit, and how long runs of rejections are. The exact values are shown beside the
-//! measured ones.
+//! Measures the deviation of the deterministic and of the random throttle from the share of
+//! requests that they should admit, and the length of runs of rejections. The exact values are
+//! shown beside the measured ones.
 //!
-//! The throttles are those of the gate (paper 000 §3.4, paper 002 §2.4). For n consecutive pieces
-//! of work at a share f:
+//! The throttles are those of the gate (paper 000 §3.4, paper 002 §2.4). For n consecutive requests
+//! at a share f:
 //!
-//! - The deterministic throttle admits ⌊n·f⌋ or ⌈n·f⌉, depending on its state. The standard
-//!   deviation is √(φ(1−φ)), where φ is the fractional part of n·f. The distance between two
-//!   admitted pieces is ⌊1/f⌋ or ⌈1/f⌉.
-//! - The random throttle has a standard deviation of √(n·f·(1−f)). A run of rejections is longer
-//!   than j with the probability (1−f)^j. So its mean is 1/f, and the expected length of the
-//!   longest of R runs is Σ 1 − (1 − (1−f)^j)^R.
+//! - The deterministic throttle admits ⌊n·f⌋ or ⌈n·f⌉ requests, depending on its state. The
+//!   standard deviation of this number is √(φ(1−φ)), where φ is the fractional part of n·f. The
+//!   distance between two admitted requests is ⌊1/f⌋ or ⌈1/f⌉.
+//! - For the random throttle, the standard deviation is √(n·f·(1−f)). A run of rejections is longer
+//!   than j with the probability (1−f)^j. So the mean length of a run is 1/f, and the expected
+//!   length of the longest of R runs is Σ 1 − (1 − (1−f)^j)^R.
 
 use serde::Serialize;
 use tidegate_control::{Allowance, Throttle, ThrottleKind};
 use tidegate_world::{Purpose, Seed, Timestamp};
 
-/// The shares to admit.
+/// The shares of requests that the throttles should admit.
 pub const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
 
-/// Number of consecutive pieces among which the admitted ones are counted.
+/// Number of consecutive requests among which the admitted ones are counted.
 pub const WINDOW: u32 = 100;
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Number of pieces of work for each share.
+    /// Number of requests for each share.
     pub pieces: u32,
-    /// Seed of the draws.
+    /// Seed of the random numbers of the random throttle.
     pub seed: u64,
 }
 
-/// The measured and the exact values of a throttle.
+/// The measured and the exact values of a throttle at one share of requests to admit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the throttle.
     pub dropper: &'static str,
-    /// The share that it should admit.
+    /// The share of requests that the throttle should admit.
     pub fraction: f64,
-    /// The share that it admitted.
+    /// The share of requests that the throttle admitted.
     pub admitted: f64,
-    /// Standard deviation of the number of admitted pieces among [`WINDOW`] consecutive ones.
+    /// Standard deviation of the number of admitted requests among [`WINDOW`] consecutive ones.
     pub deviation: Pair,
-    /// Mean length of a run of rejections between two admitted pieces.
+    /// Mean length of a run of rejections between two admitted requests.
     pub run_mean: Pair,
-    /// Length of the longest run of rejections between two admitted pieces.
+    /// Length of the longest run of rejections between two admitted requests.
     pub run_longest: Pair,
 }
 
@@ -57,7 +57,7 @@ pub struct Pair {
     pub exact: f64,
 }
 
-/// Measures both throttles at each share.
+/// Measures both throttles at each share of [`FRACTIONS`].
 pub fn measure(parameters: &Parameters) -> Vec<Row> {
     let kinds = [ThrottleKind::Deterministic, ThrottleKind::Random];
     let rows = kinds.iter().flat_map(|kind| FRACTIONS.map(|fraction| (*kind, fraction)));
@@ -88,12 +88,13 @@ fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
 struct Seen {
     pieces: u32,
     admitted: u32,
-    /// Number of pieces admitted in the current window.
+    /// Number of requests admitted in the current window.
     in_window: u32,
     windows: Vec<u32>,
-    /// Number of rejections since the last admitted piece, or `None` before the first.
+    /// Number of rejections since the last admitted request, or `None` before the first admitted
+    /// request.
     run: Option<u32>,
-    /// Lengths of the runs of rejections between two admitted pieces.
+    /// Lengths of the runs of rejections between two admitted requests.
     runs: Vec<u32>,
 }
 
@@ -114,15 +115,15 @@ impl Seen {
     }
 }
 
-/// Returns the exact standard deviation, the exact mean length of a run of rejections, and the
-/// exact expected length of the longest of `runs` runs.
+/// Returns the exact standard deviation of the number of admitted requests, the exact mean length
+/// of a run of rejections, and the exact expected length of the longest of `runs` runs.
 fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
     let n = f64::from(WINDOW);
     match kind {
         ThrottleKind::Deterministic => {
             let part = (n * fraction).fract();
             let gap = 1.0 / fraction;
-            // If more than half of the pieces are admitted, each run has only one piece.
+            // If more than half of the requests are admitted, each run has only one rejection.
             let mean = if gap < 2.0 { 1.0 } else { gap - 1.0 };
             [(part * (1.0 - part)).sqrt(), mean, (gap.ceil() - 1.0).max(1.0)]
         }

@@ -1,9 +1,9 @@
-//! Measures the additional cost of a message under a law that measures at intervals, while it
-//! admits everything (f = 1).
+//! Measures the additional CPU time of a message under an overload-control law that measures the
+//! load at intervals and admits everything (f = 1).
 //!
-//! Calls of six messages alternately pass through two servers, one without control and one under
-//! the law. Each pair of batches gives one difference. So changes of the machine's speed affect
-//! both servers in the same way. Only the core is timed, as in [`costs`](crate::costs).
+//! Calls of six messages alternately pass through two servers, one without overload control and one
+//! under the law. Each pair of batches gives one difference, so changes of the machine's speed
+//! affect both servers in the same way. Only the core is timed, as in [`costs`](crate::costs).
 //!
 //! The papers' server reads the load of the processor at each measurement. In Tidegate the driver
 //! reads the load every 2 ms, under any law. Both cases are measured: in [`Reading::AtMeasurement`]
@@ -18,20 +18,20 @@ use crate::measure::script::Script;
 use crate::measure::subject::{Law, State};
 use crate::spread::Spread;
 
-/// Numbers of messages between measurements, as in paper 000 §6.2.
+/// Numbers of messages between two measurements of the law, as in paper 000 §6.2.
 pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 
-/// Number of messages between two readings when the driver reads: 2 ms at 50,000 messages/s.
+/// Number of messages between two readings of the load by the driver: 2 ms at 50,000 messages/s.
 const READ_EVERY: u32 = 100;
 
 /// The laws of paper 000, with the parameters that make them admit everything. Without its
 /// parameter, `aro` would treat complete acceptance as an overload.
 const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), ("sired", "")];
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Mode of the server.
+    /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
     /// Number of pairs of batches for each law and interval.
     pub rounds: u32,
@@ -53,7 +53,7 @@ impl Reading {
     /// Both kinds of reading.
     pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
 
-    /// Returns the title for reports.
+    /// Returns the name of the kind of reading in reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::AtMeasurement => "at each measurement",
@@ -62,29 +62,30 @@ impl Reading {
     }
 }
 
-/// The cost of a law.
+/// The CPU time that the measurements of a law add to each message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Name of the law.
     pub law: &'static str,
-    /// Number of messages between measurements.
+    /// Number of messages between two measurements of the law.
     pub measure: u32,
     /// The times at which the load of the processor and of the sockets is read.
     pub reading: Reading,
-    /// CPU time of a message without control, in ns.
+    /// CPU time of a message without overload control, in ns.
     pub none_ns: Spread,
     /// Additional CPU time of a message under the law, in ns. Each pair of batches gives one value.
     pub more_ns: Spread,
 }
 
 impl Row {
-    /// Returns the additional cost relative to the cost without control, from the medians.
+    /// Returns the additional CPU time as a part of the CPU time without overload control. The
+    /// function uses the medians.
     pub fn part(&self) -> f64 {
         self.more_ns.median / self.none_ns.median
     }
 }
 
-/// A server and its callers.
+/// A server and the generator of its messages.
 struct Bench {
     server: Alone,
     script: Script,
@@ -99,7 +100,7 @@ impl Bench {
         Ok(Self { server: Alone::new(&state, parties)?, script })
     }
 
-    /// Plays one batch. Returns the CPU time of a message, in ns.
+    /// Passes one batch of calls through the server. Returns the CPU time of a message, in ns.
     fn play(&mut self) -> Result<f64, String> {
         self.script.calls(&mut self.server)?;
         let timed = self.script.take_timed();
@@ -111,7 +112,7 @@ impl Bench {
     }
 }
 
-/// Measures every law.
+/// Measures the CPU time of a message under every law and without a law.
 ///
 /// # Errors
 /// Returns an error when a server does not pass the calls.

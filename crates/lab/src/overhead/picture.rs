@@ -1,4 +1,4 @@
-//! Figures of the cost and accuracy of measuring, and of the two throttles.
+//! Draws the figures of the cost and accuracy of load measurements, and of the two throttles.
 
 use super::packets::{EVERY, Reading};
 use super::{Overhead, droppers, packets, readings};

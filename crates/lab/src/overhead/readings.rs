@@ -17,20 +17,20 @@ use tidegate_world::{Purpose, Seed};
 use crate::measure::thread_ns;
 
 /// CPU time of a packet. With [`INTERVAL`] as the mean interval between packets, the occupancy is
-/// 0.7 at 3,333 packets/s. A clock in jiffies of 10 ms counts a whole jiffy in one interval, or
-/// nothing: then the reading is 3,333 % or 0.
+/// 0.7 at 3,333 packets/s. A clock in jiffies of 10 ms counts either nothing or a whole jiffy in
+/// one interval. So the reading is 0 or 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
-/// Resolutions of the clocks: a jiffy of a kernel with 100 jiffies a second, one of a kernel with
-/// 250, and an exact clock.
+/// Resolutions of the clocks: a jiffy of a kernel with 100 jiffies a second, a jiffy of a kernel
+/// with 250 jiffies a second, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// The values of `k` and `measure` for each window, from the paper's first attempt to its
-/// experiments.
+/// The values of `k` and `measure` for each window, from the first attempt in paper 000 to the
+/// experiments in it.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
-/// The parameters of a measurement.
+/// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Number of packets.
@@ -39,12 +39,13 @@ pub struct Parameters {
     pub seed: u64,
 }
 
-/// The readings of a thread by several clocks.
+/// The occupancy of a thread, as several clocks show it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
     /// Occupancy of the thread over the whole time, by the exact clock.
     pub occupancy: f64,
-    /// The CPU time of a packet divided by the mean interval between packets.
+    /// The intended occupancy: the CPU time of a packet divided by the mean interval between
+    /// packets.
     pub intended: f64,
     /// Number of packets.
     pub packets: usize,
@@ -54,20 +55,20 @@ pub struct Readings {
     pub rows: Vec<Row>,
 }
 
-/// The readings of one clock in windows of one length.
+/// The occupancies that one clock shows in windows of one length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Resolution of the clock.
     pub clock: &'static str,
     /// Number of measurements in the window.
     pub k: usize,
-    /// Number of packets between measurements.
+    /// Number of packets between two measurements.
     pub measure: usize,
-    /// Number of readings.
+    /// Number of readings of the occupancy.
     pub readings: usize,
-    /// Share of readings of 0.
+    /// Share of the readings that are 0.
     pub zero: f64,
-    /// Share of readings above 1.01. No thread can have such an occupancy.
+    /// Share of the readings that are above 1.01. No thread can have such an occupancy.
     pub above_one: f64,
     /// The largest reading.
     pub max: f64,
@@ -76,19 +77,19 @@ pub struct Row {
     /// Root mean square of the differences between the readings and the occupancy over the whole
     /// run. The load itself varies during the run, so an exact clock has such an error too.
     pub error: f64,
-    /// Root mean square of the differences between the readings and those of the exact clock in
-    /// the same windows. It shows the effect of the clock's resolution alone.
+    /// Root mean square of the differences between the readings and those of the exact clock in the
+    /// same windows. This value shows the effect of the clock's resolution alone.
     pub of_grain: f64,
 }
 
-/// Both clocks at the end of a packet, in ns since the start of the measurement.
+/// The readings of both clocks at the end of a packet, in ns since the start of the measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     wall: u64,
     cpu: u64,
 }
 
-/// Runs the thread, and returns the readings of its clocks.
+/// Runs the thread that serves packets, and returns the readings of its clocks.
 ///
 /// # Errors
 /// Returns an error when the thread cannot be created.
@@ -140,7 +141,8 @@ fn of(moments: &[Moment]) -> Readings {
     }
 }
 
-/// Returns the occupancy by paper 000 §3.1, equation 1, at each measurement.
+/// Returns the occupancy at each measurement (paper 000 §3.1, equation 1) by a clock that counts
+/// CPU time in units of `grain` ns.
 fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
     let window = (k - 1) * measure;
     let ends = (window..moments.len()).step_by(measure);
