@@ -86,9 +86,8 @@ impl Limits {
         self.sources.overflowed()
     }
 
-    /// Returns whether a piece of new work from `source` passes the limit at the index `limit`. A
-    /// piece that passes counts against the limit. The caller must use the same limit for a source
-    /// every time.
+    /// Returns whether the limit at the index `limit` allows a new request from `source`. An allowed
+    /// request counts against the limit. The caller must use the same limit for a source every time.
     ///
     /// # Panics
     /// Panics if there is no limit at this index.

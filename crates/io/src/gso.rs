@@ -13,8 +13,8 @@ use tidegate_world::Batching;
 
 use crate::BATCH;
 
-/// The longest datagram in a batch, in bytes: the UDP payload of an Ethernet frame over IPv6. The
-/// kernel cuts a batch into segments but does not fragment the segments.
+/// The longest datagram in a batch, in bytes: 1,500 bytes of an Ethernet frame, without the IPv6 and
+/// UDP headers. The kernel cuts a batch into segments but does not fragment the segments.
 const SEGMENT_MAX: usize = 1452;
 
 /// The maximum size of a batch: the maximum payload of a UDP datagram over IPv4.

@@ -334,8 +334,8 @@ impl<'a> Message<'a> {
         lines.iter().filter(move |line| line.name == name)
     }
 
-    /// Returns whether a line has this name. For a name that shares its [bit](HeaderName::bit), a
-    /// line with another such name counts too.
+    /// Returns whether a header line has this name, or another name with the same
+    /// [bit](HeaderName::bit).
     #[inline]
     fn has(&self, name: HeaderName) -> bool {
         self.seen & name.bit() != 0

@@ -175,12 +175,25 @@ mod tests {
 
     #[test]
     fn arrivals_for_each_message_that_is_read_follow_a_step_within_some_periods() {
-        let steady = recorded([(3_000.0, 1_000.0); 40]).arrived_per_read();
-        assert!((steady - 4.0).abs() < 1e-3, "{steady}");
+        for (overflow_cps, expected) in [(3_000.0, 4.0), (500.0, 1.5)] {
+            let steady = recorded([(overflow_cps, 1_000.0); 40]).arrived_per_read();
+            assert!((steady - expected).abs() < 1e-3, "{steady}");
+        }
         // Each period has the weight 0.3: 1 - 0.7² = 0.51 of three for each one.
         let begins = [vec![(0.0, 1_000.0); 40], vec![(3_000.0, 1_000.0); 2]].concat();
         let after_two = recorded(begins).arrived_per_read();
         assert!((after_two - 2.53).abs() < 1e-2, "{after_two}");
+    }
+
+    #[test]
+    fn the_smaller_estimate_of_arrivals_counts() {
+        // The server stood still for a period. Then it reads what its buffers held.
+        let stall = recorded([(9_000.0, 0.0), (0.0, 9_000.0)]).arrived_per_read();
+        assert!((stall - 1.7).abs() < 1e-3, "{stall}");
+        // A flood has ended two periods ago, and few messages are read.
+        let ended = [vec![(3_000.0, 1_000.0); 40], vec![(0.0, 10.0); 2]].concat();
+        let after = recorded(ended).arrived_per_read();
+        assert!((after - 2.47).abs() < 1e-2, "{after}");
     }
 
     #[test]

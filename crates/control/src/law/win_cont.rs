@@ -73,7 +73,8 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Time between two computations of the window while nothing is served.
+/// Time between two computations of the window (the number of calls that may wait) while nothing is
+/// served.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -4,9 +4,10 @@ use super::Derived;
 use super::model::Model;
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
-/// Draws the rate of accepted messages over the share f of arrivals that a server admits, as a part
-/// of the rate at f = 1. The lines show this server when it drops messages (the whole cycle, and
-/// the core alone), this server when it rejects calls (the whole cycle), and the paper's example.
+/// Draws the rate of accepted messages against the share f of the arriving messages that a server
+/// admits. The rate is relative to the rate at f = 1. There are four lines: the example of paper
+/// 000, and this program when it drops messages without sockets, drops messages with sockets, and
+/// rejects calls with sockets.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
     let drawn =
         [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];

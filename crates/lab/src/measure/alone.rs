@@ -11,7 +11,7 @@ use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
 use super::{empty_ns, thread_ns};
 
-/// Interval between the arrivals of two messages, in the core's time: 50,000 messages/s.
+/// Time between the arrivals of two messages, as the server under test sees it: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
 /// Number of empty batches whose median CPU time is taken as the time to read the clock.

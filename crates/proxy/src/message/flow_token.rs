@@ -34,8 +34,8 @@ const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + END_MAX + MAC;
 const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// Bit of the byte `kind` of a token: the address of the phone is an IPv6 address. The upper half
-/// of this byte is the transport.
+/// The bit of the byte `kind` of a flow token that is set if the phone has an IPv6 address. The upper
+/// half of `kind` is the transport.
 const IS_V6: u8 = 1;
 const TRANSPORT: u32 = 4;
 

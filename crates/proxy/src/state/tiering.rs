@@ -12,8 +12,8 @@ pub(crate) struct Tiering {
     settings: TierSettings,
     /// The division of calls among the tiers, or `None` if no pool has the mode `adaptive`.
     tiers: Option<Tiers>,
-    /// The tier of the message in service or, between two messages, of the last one. `None` if that
-    /// message was not forwarded.
+    /// The tier (with or without transactions) of the message in service or, between two messages,
+    /// of the last message. `None` if that message was not forwarded.
     served: Option<Tier>,
 }
 

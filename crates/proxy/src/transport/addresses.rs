@@ -171,8 +171,8 @@ impl Addresses {
         }
     }
 
-    /// Returns whether the dialogs of a back end that is no longer configured continue at
-    /// `address`.
+    /// Returns whether `address` belongs to a back end that was removed from the configuration and
+    /// may still have dialogs.
     pub(crate) fn was_removed(&self, now: Timestamp, address: SocketAddr) -> bool {
         self.removed.get(&canonical(address)).is_some_and(|until| now < *until)
     }

@@ -131,7 +131,8 @@ impl KeyRing {
     }
 
     /// Returns whether a new key is due: the newest key is at least `every` old, or its creation
-    /// time is so far ahead that a wrong clock gave it. Returns false if `now` is before 2026.
+    /// time is so far in the future that the clock must have been wrong. Returns false if `now` is
+    /// before 2026.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
         let newest = &self.keys[0];
         now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))

@@ -32,8 +32,8 @@ pub const NAME: &str = "shares";
 /// two limits, a single address gets at most half.
 pub const SHARE: f64 = 0.6;
 
-/// Minimum number of entries of a transaction table for which the checker asserts the share of an
-/// address. A proxy does not divide smaller tables among sources.
+/// The checker limits the entries of one address only in transaction tables with room for at least
+/// this number of entries. A proxy does not divide smaller tables among source addresses.
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which a proxy keeps the transaction of an INVITE after its final response: until Timer
