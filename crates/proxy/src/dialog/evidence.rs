@@ -1,10 +1,10 @@
-//! Evidence that a request belongs to a call, and to which call.
+//! Decides whether a request belongs to a call in the call table, and to which one.
 //!
 //! A Call-ID is not secret, so it alone proves nothing. A request is within a dialog if the call
-//! table knows the dialog by both tags, or if its route token is valid. It is a retransmission if
-//! its transaction is known. Any other request with a known Call-ID is not part of the call. An ACK
-//! or a CANCEL still goes to the back end of its Call-ID. A request without a To-tag may go there
-//! too, but counts as new.
+//! table has a dialog with both its tags, or if its route token is valid. It is a retransmission if
+//! its transaction is in the call table. Any other request with a known Call-ID is not part of the
+//! call. If it is an ACK or a CANCEL, it still goes to the back end of the call with this Call-ID.
+//! If it has no To-tag, it may go to this back end too, but counts as a new request.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -17,33 +17,36 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The call that the request belongs to, or that it may begin again.
+    /// The call that the request belongs to. Without such a call, a call with the same Call-ID to
+    /// whose back end the request may go.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
     /// ACK nor a CANCEL.
     pub(crate) is_new: bool,
     /// True if the request is an INVITE with a To-tag, and there are calls with its Call-ID, but
-    /// none of them has its dialog. An element may treat it as a new call: RFC 3261 §12.2.2, "Based
-    /// on the To tag, the UAS MAY either accept or reject the request."
+    /// none of them has its dialog. The UAS may accept the INVITE as a new call: RFC 3261 §12.2.2,
+    /// "Based on the To tag, the UAS MAY either accept or reject the request."
     pub(crate) is_invented: bool,
-    /// True if the request is an ACK or a CANCEL that has only the Call-ID in common with the call.
+    /// True if the request is an ACK or a CANCEL that shares only the Call-ID with `call`, and
+    /// neither a dialog nor a transaction.
     pub(crate) is_stray: bool,
 }
 
-/// Returns the hash of the dialog with these tags. It is the same from both ends, and never 0.
+/// Returns the hash of the dialog with these two tags. The order of the tags makes no difference.
+/// The hash is never 0.
 pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     let tags = if one <= other { [one, other] } else { [other, one] };
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// Returns the hash of the parts that all copies of an INVITE have in common. It is never 0.
+/// Returns the hash by which forked copies of an INVITE are recognized. The hash is never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }
 
 impl Calls {
-    /// Looks a request up in the call table. `from_backend` is true if a back end sent it.
+    /// Looks a request up in the call table. `from_backend` is true if a back end sent the request.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;
@@ -107,7 +110,8 @@ impl Calls {
         known
     }
 
-    /// Returns whether a scanned request outside any dialog repeats a request that was served.
+    /// Returns whether a request outside any dialog is a retransmission of a request that was
+    /// served. `scan` is the result of scanning its `bytes`.
     pub(crate) fn is_repetition(
         &self,
         keys: &Keys,
@@ -131,8 +135,9 @@ impl Calls {
         self.find_where(fingerprint, is_repetition).is_some()
     }
 
-    /// Returns whether a scanned request is within a dialog of a call with this fingerprint, or
-    /// `None` if no such call can have dialogs or the request has no readable tags.
+    /// Returns whether the request in `bytes` is within a dialog of a call with this fingerprint.
+    /// Returns `None` if no call with this fingerprint can have dialogs, or if the tags of the
+    /// request cannot be read.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
         // The entry of a request outside any call has no dialogs.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
@@ -142,7 +147,8 @@ impl Calls {
         Some(self.find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
     }
 
-    /// Reads a response for the call table.
+    /// Reads the facts of a response that the call table uses, including the hash of the dialog
+    /// that the response creates.
     pub(crate) fn read_answer(
         &self,
         keys: &Keys,

@@ -1,32 +1,35 @@
-//! Rate limit of requests within one call, so that one verified call cannot bypass the limits on
-//! new work.
+//! Limits the rate of requests within one call. Without this limit, a peer could flood the proxy
+//! within one verified call, because the limits on new requests do not apply there.
 //!
-//! [`BURST`] requests at once and ten per second after that are more than any phone sends. Digits
-//! sent by INFO have the highest rate: at most ten per second and a few dozen in a row. Re-INVITE,
-//! UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1 the limit bounds
-//! the open transactions of one call to 60 + 320.
+//! The limit is [`BURST`] requests at once and then ten per second, which is more than any phone
+//! sends. Digits sent by INFO have the highest rate: at most ten per second and a few dozen in a
+//! row. Re-INVITE, UPDATE and REFER are seconds apart. Retransmissions do not count. As a
+//! transaction lasts at most 64·T1 = 32 s, one call has at most 60 + 320 open transactions.
 
 use tidegate_world::Timestamp;
 
-/// Maximum number of requests of a call that pass at once.
+/// Maximum number of requests within a call that may pass at the same time.
 const BURST: u32 = 60;
 
-/// Long-term interval between two requests, in units of 2^24 ns: ten per second.
+/// Minimum mean interval between requests within a call, in units of 2^24 ns (16.8 ms): ten
+/// requests per second.
 const INTERVAL: u32 = 6;
 
-/// Maximum lead of a call over its rate, in units of 2^24 ns.
+/// Maximum time by which [`Rate`] may be ahead of the clock, in units of 2^24 ns: [`BURST`]
+/// requests.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
-/// Number of buckets that are shared by the calls for which only the route token is known.
+/// Number of token buckets in [`Rates`], which the calls without an entry in the call table share.
 const PLACES: usize = 4096;
 
-/// Token bucket in four bytes: the time up to which the counted requests use up the rate, in units
-/// of 2^24 ns. The time wraps after two years (the generic cell rate algorithm, ITU-T I.371).
+/// Token bucket in four bytes, by the generic cell rate algorithm (ITU-T I.371). The value is a
+/// time in units of 2^24 ns, to which each counted request adds [`INTERVAL`]. It wraps after two
+/// years.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);
 
 impl Rate {
-    /// Returns whether one more request may pass now. If so, counts it.
+    /// Returns whether one more request may pass now. If so, counts the request.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
         // A value further ahead comes from long ago.
@@ -40,8 +43,9 @@ impl Rate {
     }
 }
 
-/// Buckets of calls that are not in the table, such as calls from before a restart. Several calls
-/// share a bucket. Peers cannot predict which calls share one, because the fingerprint is keyed.
+/// Token buckets of calls without an entry in the call table, such as calls from before a restart.
+/// Several calls share a bucket. Peers cannot predict which calls share one, because the
+/// fingerprint is a keyed hash.
 #[derive(Debug)]
 pub(super) struct Rates(Box<[Rate]>);
 
@@ -50,7 +54,8 @@ impl Rates {
         Self(vec![Rate::default(); PLACES].into())
     }
 
-    /// Returns whether one more request of the call with this fingerprint may pass now.
+    /// Returns whether one more request of the call with this fingerprint may pass now. If so,
+    /// counts the request.
     pub(super) fn take(&mut self, now: Timestamp, fingerprint: u128) -> bool {
         self.0[fingerprint as usize % PLACES].take(now)
     }
