@@ -1,10 +1,10 @@
-//! Evidence that a request belongs to a call, and to which call.
+//! Decides whether a request belongs to a call in the call table, and to which one.
 //!
 //! A Call-ID is not secret, so it alone proves nothing. A request is within a dialog if the call
-//! table knows the dialog by both tags, or if its route token is valid. It is a retransmission if
-//! its transaction is known. Any other request with a known Call-ID is not part of the call. An ACK
-//! or a CANCEL still goes to the back end of its Call-ID. A request without a To-tag may go there
-//! too, but counts as new.
+//! table has a dialog with both its tags, or if its route token is valid. It is a retransmission if
+//! its transaction is in the call table. Any other request with a known Call-ID is not part of the
+//! call. If it is an ACK or a CANCEL, it still goes to the back end of the call with this Call-ID.
+//! If it has no To-tag, it may go to this back end too, but counts as a new request.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -25,10 +25,11 @@ pub(crate) struct Known {
     /// ACK nor a CANCEL.
     pub(crate) is_new: bool,
     /// True if the request is an INVITE with a To-tag, and there are calls with its Call-ID, but
-    /// none of them has its dialog. An element may treat it as a new call: RFC 3261 §12.2.2, "Based
-    /// on the To tag, the UAS MAY either accept or reject the request."
+    /// none of them has its dialog. The UAS may accept the INVITE as a new call: RFC 3261 §12.2.2,
+    /// "Based on the To tag, the UAS MAY either accept or reject the request."
     pub(crate) is_invented: bool,
-    /// True if the request is an ACK or a CANCEL that has only the Call-ID in common with the call.
+    /// True if the request is an ACK or a CANCEL that shares only the Call-ID with `call`, and
+    /// neither a dialog nor a transaction.
     pub(crate) is_stray: bool,
 }
 
@@ -109,7 +110,8 @@ impl Calls {
         known
     }
 
-    /// Returns whether a scanned request outside any dialog repeats a request that was served.
+    /// Returns whether a request outside any dialog is a retransmission of a request that was
+    /// served. `scan` is the result of scanning its `bytes`.
     pub(crate) fn is_repetition(
         &self,
         keys: &Keys,
@@ -133,8 +135,9 @@ impl Calls {
         self.find_where(fingerprint, is_repetition).is_some()
     }
 
-    /// Returns whether a scanned request is within a dialog of a call with this fingerprint, or
-    /// `None` if no such call can have dialogs or the request has no readable tags.
+    /// Returns whether the request in `bytes` is within a dialog of a call with this fingerprint.
+    /// Returns `None` if no call with this fingerprint can have dialogs, or if the tags of the
+    /// request cannot be read.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
         // The entry of a request outside any call has no dialogs.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;

@@ -193,7 +193,7 @@ impl Call {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Returns whether the call is established and no BYE has been sent for it. If such a call is
+    /// Returns whether the call is established and no pending BYE will end it. If such a call is
     /// removed, it counts as abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()

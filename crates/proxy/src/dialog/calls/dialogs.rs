@@ -1,11 +1,12 @@
-//! Dialogs of a call: evidence that a request belongs to it.
+//! The dialogs of a call. A request belongs to the call if it is within one of them.
 //!
 //! RFC 3261 §12: "A dialog is identified at each UA with a dialog ID, which consists of a Call-ID
 //! value, a local tag and a remote tag." The Call-ID alone proves nothing, because everybody who
 //! has seen one message of the call knows it.
 
-/// Maximum number of dialogs of one call that are distinguished. A caller keeps only one of the
-/// dialogs that a fork sets up. Requests within other dialogs are verified by their route token.
+/// Maximum number of dialogs that are recorded for one call. Usually this is enough, because a
+/// caller keeps only one of the dialogs that a forked INVITE creates. Requests within further
+/// dialogs are verified by their route token.
 const DIALOGS_MAX: usize = 2;
 
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
@@ -14,23 +15,23 @@ const DIALOGS_MAX: usize = 2;
 pub(super) struct Dialogs {
     /// The hash of each dialog, or 0 where there is no dialog.
     hashes: [u32; DIALOGS_MAX],
-    /// Bit set of the dialogs that a 2xx has created and no BYE has ended. A bit stays set while a
-    /// BYE is pending.
+    /// Bit set of the dialogs that a 2xx has confirmed and no BYE has ended. The bit of a dialog
+    /// with a pending BYE is still set.
     confirmed: u8,
-    /// Bit set of the dialogs with a pending BYE. A BYE without a response stays pending, even after
-    /// its transaction has ended.
+    /// Bit set of the dialogs with a pending BYE. A BYE without a response stays pending, even
+    /// after its transaction has timed out.
     leaving: u8,
     /// Bit set of the dialogs that a BYE has ended.
     ended: u8,
 }
 
 impl Dialogs {
-    /// Returns whether the call has the dialog with this hash.
     pub(super) fn contains(&self, dialog: u32) -> bool {
         dialog != 0 && self.hashes.contains(&dialog)
     }
 
-    /// Returns whether a response with this status could create another dialog. RFC 3261 §12.1:
+    /// Returns whether a response with this status could create a dialog that has to be recorded.
+    /// RFC 3261 §12.1:
     /// "Dialogs are created through the generation of non-failure responses to requests with
     /// specific methods. Within this specification, only 2xx and 101-199 responses with a To tag,
     /// where the request was INVITE, will establish a dialog."
@@ -43,13 +44,15 @@ impl Dialogs {
         }
     }
 
-    /// Records the dialog with this hash, 0 for none, which a response to the INVITE creates. If
-    /// the call already has [`DIALOGS_MAX`] dialogs, only the dialog of a 2xx is recorded. It
-    /// replaces a dialog that no 2xx has confirmed or that a BYE has ended.
+    /// Records the dialog that a response to the INVITE creates. `dialog` is its hash, or 0 if
+    /// there is no dialog. `is_confirmed` is true if the response is a 2xx. If [`DIALOGS_MAX`]
+    /// dialogs are already recorded, only the dialog of a 2xx is recorded. It replaces a dialog
+    /// that no 2xx has confirmed or that a BYE has ended.
     ///
-    /// RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, so a copy may pass
-    /// after the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
-    /// terminated". A copy does not create the dialog again. If it did, no BYE would end the call.
+    /// A retransmitted 2xx does not confirm again a dialog that a BYE has ended, because then no
+    /// BYE would end the call. RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK
+    /// arrives, so a 2xx may pass after the BYE was answered. §15.1.1: after this answer "the UAC
+    /// MUST consider the session and the dialog terminated".
     pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
         if dialog == 0 {
             return;
@@ -66,7 +69,6 @@ impl Dialogs {
         self.confirmed |= (u8::from(is_confirmed) << i) & !self.ended;
     }
 
-    /// Records a BYE within the dialog with this hash.
     pub(super) fn on_bye(&mut self, dialog: u32) {
         self.leaving |= self.bit(dialog);
     }
@@ -76,14 +78,14 @@ impl Dialogs {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
 
-    /// Records that a BYE has not ended the dialog with this hash, and that no other BYE within it
-    /// is pending.
+    /// Records that the dialog with this hash has no pending BYE any more, because its last pending
+    /// BYE was rejected.
     pub(super) fn on_bye_failed(&mut self, dialog: u32) {
         self.leaving &= !self.bit(dialog);
     }
 
-    /// Records that a BYE has ended the dialog with this hash. Returns whether no confirmed dialog
-    /// is left. `is_open` returns whether a BYE within the dialog with a hash still waits for its
+    /// Records that a BYE has ended the dialog with this hash. Returns true if no confirmed dialog
+    /// is left. `is_open` tells for the hash of a dialog whether a BYE in it still waits for its
     /// final response.
     ///
     /// RFC 3261 §15.1.1: if "no response at all is received for the BYE", "the UAC MUST consider

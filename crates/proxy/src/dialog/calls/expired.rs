@@ -1,9 +1,10 @@
-//! The expired table: finished calls that are kept for their retransmissions, the oldest first.
+//! The list of finished calls whose entries are kept for retransmissions, in the order in which the
+//! calls finished.
 //!
 //! In paper 003, fig. 4, line 27, the 200 to a BYE makes a proxy "move entry to expired table",
-//! which is separate from the active one. Here an entry stays in its slot, so that late messages of
-//! its call find it by the same look-up. While only retransmissions are expected, the entry is
-//! linked into this list. When there is no room for a new call, the first entry of the list is
+//! which is separate from the table of active calls. Here the entry of a finished call stays in its
+//! slot of the call table, so that one look-up finds active and finished calls. The list links
+//! these slots. When the call table has no room for a new call, the first entry of the list is
 //! evicted.
 
 use tidegate_world::SlotTable;
@@ -13,7 +14,7 @@ use super::Entry;
 /// The value of a link that leads to no entry, at both ends of the list.
 const END: u32 = u32::MAX;
 
-/// The slots of the two neighbours of an entry in the list.
+/// The slots of an entry's neighbours in the list of finished calls, or [`END`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     before: u32,
@@ -42,7 +43,7 @@ impl Expired {
         (self.first != END).then_some(self.first)
     }
 
-    /// Appends a slot that is not in the list.
+    /// Appends a slot to the list. The slot must not be in the list yet.
     pub(super) fn push(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
         let Some(entry) = entries.at_mut(slot) else { return };
         debug_assert!(entry.links.is_none(), "the slot is already in the list");
@@ -55,7 +56,7 @@ impl Expired {
         self.length += 1;
     }
 
-    /// Removes a slot, if it is in the list.
+    /// Removes a slot from the list, if the slot is in it.
     pub(super) fn take(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
         let links = entries.at_mut(slot).and_then(|entry| entry.links.take());
         let Some(Links { before, after }) = links else { return };

@@ -1,14 +1,14 @@
-//! Rate limit of requests within one call, so that one verified call cannot bypass the limits on
-//! new work.
+//! Limits the rate of requests within one call. Without this limit, a peer could flood the proxy
+//! within one verified call, because the limits on new requests do not apply there.
 //!
-//! [`BURST`] requests at once and ten per second after that are more than any phone sends. Digits
-//! sent by INFO have the highest rate: at most ten per second and a few dozen in a row. Re-INVITE,
-//! UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1 the limit bounds
-//! the open transactions of one call to 60 + 320.
+//! The limit is [`BURST`] requests at once and then ten per second, which is more than any phone
+//! sends. Digits sent by INFO have the highest rate: at most ten per second and a few dozen in a
+//! row. Re-INVITE, UPDATE and REFER are seconds apart. Retransmissions do not count. As a
+//! transaction lasts at most 64·T1 = 32 s, one call has at most 60 + 320 open transactions.
 
 use tidegate_world::Timestamp;
 
-/// Maximum number of requests of a call that pass at once.
+/// Maximum number of requests within a call that may pass at the same time.
 const BURST: u32 = 60;
 
 /// Interval between two requests at the long-term rate of ten per second, in units of 2^24 ns.
@@ -21,8 +21,9 @@ const AHEAD_MAX: u32 = BURST * INTERVAL;
 /// Number of token buckets that are shared by the calls that are not in the call table.
 const PLACES: usize = 4096;
 
-/// Token bucket in four bytes: the time up to which the counted requests use up the rate, in units
-/// of 2^24 ns. The time wraps after two years (the generic cell rate algorithm, ITU-T I.371).
+/// Token bucket in four bytes, by the generic cell rate algorithm (ITU-T I.371). The value is a
+/// time in units of 2^24 ns, to which each counted request adds [`INTERVAL`]. It wraps after two
+/// years.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);
 
@@ -52,7 +53,8 @@ impl Rates {
         Self(vec![Rate::default(); PLACES].into())
     }
 
-    /// Returns whether one more request of the call with this fingerprint may pass now.
+    /// Returns whether one more request of the call with this fingerprint may pass now. If so,
+    /// counts the request.
     pub(super) fn take(&mut self, now: Timestamp, fingerprint: u128) -> bool {
         self.0[fingerprint as usize % PLACES].take(now)
     }

@@ -1,7 +1,7 @@
 //! Progress of a call: how requests, responses and timers change its state.
 //!
-//! Two rules correct errors in the counts of the session automaton in paper 003 (fig. 4). A
-//! transaction is identified by its branch, and a finished transaction stays finished.
+//! Two rules correct counting errors of the session automaton in paper 003 (fig. 4): a transaction
+//! is identified by its branch, and a finished transaction does not begin again.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 
 impl Call {
-    /// Moves the call to another back end, with its transaction of this identity, and releases the
-    /// leases of this transaction and of the call. Returns `false` if the call stays, because it is
-    /// already at that back end or is established.
+    /// Moves the call to another back end, with the transaction that has this identity. Returns the
+    /// leases of this transaction and of the call. Returns `false` if the call does not move,
+    /// because it is already at that back end or is established.
     pub(in crate::dialog::calls) fn move_to(
         &mut self,
         identity: u64,
@@ -88,7 +88,8 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Returns whether a request that is not a repetition begins to set up the call.
+    /// Returns whether a request is an INVITE that begins to set up the call. The request must not
+    /// be a retransmission.
     fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
         transaction.method == Method::Invite
             && evidence.dialog == 0
@@ -183,7 +184,7 @@ impl Call {
         }
     }
 
-    /// Records that the request of a transaction could not be sent, and that we have rejected it.
+    /// Records that the request of a transaction was rejected because it could not be sent.
     pub(in crate::dialog::calls) fn on_unsent(
         &mut self,
         now: Timestamp,
@@ -247,7 +248,7 @@ impl Call {
         }
     }
 
-    /// Forgets the open transactions whose time is over, and the deadline of the ACK if it has
+    /// Removes open transactions that have timed out. Stops waiting for the ACK if its deadline has
     /// passed.
     pub(in crate::dialog::calls) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
@@ -257,8 +258,8 @@ impl Call {
         }
     }
 
-    /// Extends the lifetime of the call after a request. If the call is established, also records
-    /// an ACK or a BYE.
+    /// Extends the lifetime of the call after a request. Also records an ACK or a BYE of an
+    /// established call.
     fn touch(
         &mut self,
         now: Timestamp,
@@ -308,9 +309,9 @@ impl Call {
     ///
     /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a session,
     /// the proxy MAY remove associated call state, and MAY free any resources associated with the
-    /// call." We do so 64·T1 later, because the answer to a refresh may take that long. §10: "only
-    /// a 2xx response to a session refresh request extends the session expiration". So nothing else
-    /// prolongs the call.
+    /// call." We do so 64·T1 later, because the response to a refresh may take that long. Other
+    /// messages do not extend the lifetime of a call with a session timer. §10: "only a 2xx
+    /// response to a session refresh request extends the session expiration".
     fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
         match self.expires {
             Timestamp::NEVER => now + idle_max,
@@ -345,7 +346,7 @@ impl Call {
         self.remember(transaction.mark());
     }
 
-    /// Frees the memory of the list of open transactions when it is empty.
+    /// Frees the memory of the list of open transactions, if the list is empty.
     fn free_open(&mut self) {
         if self.open.is_empty() {
             self.open = Vec::new();
