@@ -7,6 +7,10 @@ export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 # long as two at a time.
 export RUST_TEST_THREADS ?= 4
 
+# A link in a comment must name an item that exists.
+DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+	$(CARGO) doc --workspace --no-deps --document-private-items --quiet
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build install deb programs demo run test check python requirements swarm reproduce bench release
 
@@ -55,6 +59,7 @@ test: python ## formatting, lints and all tests, the end-to-end ones with real p
 	@scripts/language --check
 	@scripts/requirements --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(DOC)
 	tests/sipp/pairs
 	$(CARGO) test --workspace --lib --bins --tests
 	$(CARGO) test --workspace --doc
@@ -67,6 +72,7 @@ check: python ## the fast part of `make test`, for every commit
 	@scripts/requirements --check
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(DOC)
 	$(CARGO) test --workspace --lib
 
 requirements: ## print which MUST and SHOULD of the RFCs are quoted above code and a test

@@ -69,7 +69,7 @@ impl Namer {
     ///
     /// RFC 7118 §B.1: "A SIP WebSocket Client running in such an environment can construct a domain
     /// name consisting of a random token followed by the ".invalid" top-level domain name, as
-    /// stated in [RFC2606], and uses it within its Via and Contact headers."
+    /// stated in \[RFC2606\], and uses it within its Via and Contact headers."
     pub fn host(&self, transport: Transport, local: SocketAddr) -> String {
         match transport.is_websocket() {
             false => local.to_string(),

@@ -1,7 +1,7 @@
 //! The gate in the kernel, which drops datagrams before any process reads them.
 //!
 //! The BPF program that distributes the datagrams of a listening address over its sockets
-//! ([`steer`](crate::steer)) sends the datagrams to shed to a separate socket of their shard, the
+//! ([`crate::steer`]) sends the datagrams to shed to a separate socket of their shard, the
 //! *sink*. The sink is never read, and its own filter keeps nothing. So the drops of a sink are
 //! exactly the shed datagrams, and the drops of every other socket are exactly its overflow.
 //! Therefore

@@ -42,7 +42,7 @@ impl<'a> Outline<'a> {
     /// Reads all headers of a request.
     ///
     /// Returns `None` if the message is a response, if the first Via is malformed, if there are
-    /// more than [`FIELDS_MAX`](crate::FIELDS_MAX) header lines, or if the lines to copy form more
+    /// more than [`FIELDS_MAX`] header lines, or if the lines to copy form more
     /// than [`PIECES_MAX`] pieces. Also returns `None` if [`scan`](crate::scan()) or
     /// [`Message::parse_head`](crate::Message::parse_head) fails. These functions return the exact
     /// error.

@@ -81,7 +81,7 @@ pub enum HandoffInput {
 ///
 /// The inputs are few on purpose. A core knows nothing except its inputs, so a record of the inputs
 /// ([`Recorder`](crate::Recorder)) is enough to repeat a run. A core that wraps another core, or is
-/// an enum of several cores, passes the inputs on by [`delegate`](crate::delegate).
+/// an enum of several cores, passes the inputs on by [`delegate!`](crate::delegate!).
 pub trait Core {
     /// Takes a packet that has arrived. The core classifies the packet, and then queues, drops or
     /// rejects it, or hands it off to another shard. The work is bounded and cheap.
@@ -117,7 +117,7 @@ pub trait Core {
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
     /// Executes an operator's command. `command` is text of at most
-    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes. The code that built the core defines the language
+    /// [`COMMAND_MAX`] bytes. The code that built the core defines the language
     /// of the commands, validates each command, and sends it. An invalid command changes nothing.
     fn on_command(&mut self, _now: Timestamp, _command: &[u8]) {}
 

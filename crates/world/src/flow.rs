@@ -31,7 +31,7 @@ impl Transport {
     ///
     /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5: "Thus, client
     /// and server transactions using WebSocket for transport MUST follow the procedures and timer values for
-    /// reliable transports as defined in [RFC3261]."
+    /// reliable transports as defined in \[RFC3261\]."
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Udp)
     }

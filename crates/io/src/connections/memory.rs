@@ -184,7 +184,7 @@ fn holds(connection: &Connection, small: usize) -> bool {
     waits && connection.held() > small
 }
 
-/// Returns whether a connection [holds](holds) more than `small` bytes of a message or a handshake
+/// Returns whether a connection [`holds`] more than `small` bytes of a message or a handshake
 /// that has been incomplete since `since`.
 fn is_holder(
     connections: &HashMap<ConnectionId, Connection>,
