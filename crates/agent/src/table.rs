@@ -6,8 +6,8 @@
 //!
 //! The alarm of a call is the time at which its owner must handle it. Each alarm has one current
 //! timer. Moving an alarm to a later time costs nothing: the timer stays, and is set again when it
-//! fires too early. Moving an alarm to an earlier time leaves a stale timer. If there are more
-//! stale timers than calls, some are dropped whenever a timer is set.
+//! fires too early. Moving an alarm to an earlier time leaves a stale timer. If stale timers
+//! outnumber calls by more than [`STALE_MIN`], some are dropped whenever a timer is set.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
@@ -102,7 +102,8 @@ impl<T> Table<T> {
         None
     }
 
-    /// Returns a time before which no alarm is due, or `None` if there is no alarm.
+    /// Returns a time before which no alarm is due, or `None` if no alarm is set. The time may be
+    /// that of a stale timer.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.alarms.next()
     }

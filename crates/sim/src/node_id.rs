@@ -47,7 +47,7 @@ pub enum Silence {
 mod tests {
     use super::*;
 
-    /// 65,534 nodes are allowed, one more panics.
+    /// The index of the 65,535th node, 65,534, is allowed. The next one panics.
     #[test]
     #[should_panic(expected = "at most 65,535 nodes")]
     fn a_network_has_at_most_65_535_nodes() {

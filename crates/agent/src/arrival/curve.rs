@@ -1,4 +1,13 @@
 //! The expected number of calls until a time, Λ(t), and the inverse: the time of a call.
+//!
+//! Λ(t) = ∫₀ᵗ λ(s) ds, where λ is the rate. If the eᵢ are exponentially distributed with mean 1,
+//! the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of rate λ(t) (time rescaling:
+//! Çinlar, *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile, a call needs
+//! one random number, and none is discarded, as it would be by rejection sampling.
+//!
+//! λ consists of pieces. A piece is either a straight line or an exponential decay to a floor. For
+//! a line, Λ⁻¹ is the root of a quadratic equation. For a decay, Λ is concave, and Newton's method
+//! converges from below.
 
 use super::profile::Profile;
 

@@ -1,5 +1,40 @@
 //! A window learned from the slope of the delay: the maximum number of requests without a response
 //! at a back end.
+//!
+//! # Signal
+//!
+//! The shortest time R in an interval from a request to the first response of the back end, and its
+//! average R̄ over about the last [`LONG`] intervals, both in seconds. As in
+//! [`delay`](super::delay), the shortest time does not depend on one slow destination or one
+//! caller.
+//!
+//! # Decision
+//!
+//! There is no window until R exceeds 2·R̄. The first window is the number of requests that the back
+//! end held at that time (responses a second times R). From then on, in each interval:
+//!
+//! ```text
+//! g = clamp(½, R̄/R, 1)
+//! W ← 0.8·W + 0.2·(g·W + 4),   growth only while the window is used up
+//! ```
+//!
+//! W counts requests. If R̄ exceeds 2·R, R̄ falls by a tenth, because its value still comes from an
+//! overload.
+//!
+//! # Bias
+//!
+//! The law has no threshold in seconds. If a back end normally responds in 1 ms, responses after
+//! 3 ms cause a window, although this is no overload. In a long overload the average follows the
+//! delay, so the window grows by 0.8 in each interval until the delay rises faster than its
+//! average. Loss is not a signal, so a back end with a short receive buffer is not protected.
+//!
+//! # Source
+//!
+//! Netflix concurrency-limits, `Gradient2Limit.java`, with one step in each interval instead of one
+//! for each response, and with the minimum of the interval instead of each response time. The
+//! original starts with a window of 20. Here the window starts only when R first exceeds 2·R̄,
+//! because with a window of 20, a back end that responds after 200 ms would get only 100 requests a
+//! second.
 
 use super::window_learning::{FEW, Responses, WINDOW_MIN};
 

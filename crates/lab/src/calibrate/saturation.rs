@@ -13,7 +13,8 @@ const LIGHT_CPS: f64 = 500.0;
 /// ends, and the load that the next run of the search offers.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate to offer, in calls/s. One thread of callers cannot keep up with a higher rate.
+/// The maximum rate to offer, in calls/s. One thread of callers can keep up with a higher rate only
+/// if it starts hardly any of the offered calls.
 const MAX_CPS: f64 = 60_000.0;
 
 /// Maximum number of runs in the search.

@@ -26,7 +26,8 @@ const REGISTERED: f64 = 0.99;
 const LAST: Duration = Duration::from_secs(30);
 
 /// Returns the values that describe the outage in `run`. Returns `None` if neither people redial
-/// nor devices register. Also returns `None` if no trigger of an outage ends before the load.
+/// nor devices register. Also returns `None` if the run has no trigger of an outage, or
+/// if a trigger lasts to the end of the load.
 pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> Option<Outage> {
     let conditions = &run.conditions;
     if conditions.redial.is_none() && conditions.devices.is_none() {

@@ -281,8 +281,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     }
 }
 
-/// Reports limits of back ends in a pool that forks: it sends each call to all back ends, whatever
-/// their limits. Also reports a `cps_max` below the `rate_min_cps` of the pool.
+/// Reports configured and learned limits in a pool that forks: it sends each call to all back ends,
+/// whatever their limits. Also reports a `cps_max` below the `rate_min_cps` of the pool.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let learned =

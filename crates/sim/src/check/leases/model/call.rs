@@ -135,8 +135,8 @@ impl Call {
         last
     }
 
-    /// Ends `dialog`, and every other dialog whose BYE was forwarded and no longer waits for a
-    /// response. Ends the call if no dialog is left.
+    /// Ends `dialog`, and every other dialog whose BYE was forwarded, was not rejected, and no longer
+    /// waits for a response. Ends the call if no dialog is left.
     pub(super) fn end_dialog(&mut self, at: Timestamp, dialog: Option<Dialog>) {
         let is_unanswered = |dialog: &Dialog| !self.has_open_bye(*dialog);
         let unanswered = self.leaving.iter().copied().filter(is_unanswered);
