@@ -193,7 +193,7 @@ impl Call {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Returns whether the call is established and no BYE has been sent for it. If such a call is
+    /// Returns whether the call is established and no BYE waits to end it. If such a call is
     /// removed, it counts as abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
@@ -302,8 +302,8 @@ impl Call {
         UnsentReason::ALL.into_iter().find(is_it)
     }
 
-    /// Returns the start time of a transaction that waits for its final response. The transaction
-    /// must not be an INVITE.
+    /// Returns the start time of a transaction, or `None` if it does not wait for its final
+    /// response. The transaction must not be an INVITE.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
