@@ -156,9 +156,9 @@ impl Ingress {
         self.watchman.banned(now, banned);
     }
 
-    /// Writes the heavy sources, which send several times their fair share, into `shedding`. The
-    /// share of drops then applies only to heavy sources. Also writes the sources that flood with
-    /// emergency calls. Publishes both lists in `counters`.
+    /// Writes the heavy sources, which cause the overload, into `shedding`. The share of drops then
+    /// applies only to heavy sources. Also writes the sources that flood with emergency calls.
+    /// Publishes both lists in `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
