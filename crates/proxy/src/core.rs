@@ -213,7 +213,7 @@ impl Proxy {
         is_reloaded
     }
 
-    /// Replaces the keys that create and verify route tokens.
+    /// Replaces the keys that create and verify route and flow tokens.
     pub fn rekey(&mut self, keys: &TokenKeys) {
         self.forget_looks();
         self.snapshot.keys.rekey(keys);

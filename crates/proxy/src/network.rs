@@ -12,8 +12,8 @@ use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
 /// Prefix lengths of the IPv6 networks that flood detection distinguishes, the narrowest network
-/// first. A network of such a length is banned only above the rate limit of a single source times
-/// the number beside the length.
+/// first. The messages of a network of such a length are a flood only above the rate that is a
+/// flood from a single source, times the number beside the length.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns the numbers of the source at an address and of the wider networks around it, the

@@ -113,7 +113,8 @@ pub enum Senders {
 /// Destination of the requests that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleTarget {
-    /// The pool at this index of [`Settings::pools`].
+    /// The pool at this index in the list of pools that comes with the rule, such as
+    /// [`Settings::pools`].
     Pool(usize),
     /// The address in the Request-URI, for trusted sources and back ends only.
     RequestUri,
@@ -144,11 +145,11 @@ pub enum Disposal {
     Reject,
     /// Sends no response, so that the sender retransmits the request.
     Drop,
-    /// Rejects with a 503, and changes to cheaper methods when rejecting would take more of the
-    /// processor than [`Overload::refusing_max`]. The second method is to pad the 503s to a few
-    /// lengths, so that the kernel sends them in batches. The third method is that the kernel also
-    /// drops as many INVITEs and REGISTERs as needed. Under a law that rejects nothing, only the
-    /// first method is used.
+    /// Rejects with a 503, and changes to cheaper methods as needed to keep rejecting within
+    /// [`Overload::refusing_max`]. The second method is to pad the 503s to a few lengths, so that
+    /// the kernel sends them in batches. The third method is that the kernel also drops as many
+    /// INVITEs and REGISTERs as needed. Under a law that rejects nothing, only the first method is
+    /// used.
     Auto,
     /// Rejects with a 503, while the kernel drops as many INVITEs and REGISTERs as needed to keep
     /// rejecting within [`Overload::refusing_max`].

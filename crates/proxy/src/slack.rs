@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The slack of the timers of a shard: the minimum time between two firings.
+/// The slack of the timers of a shard: the time by which a timer may be delayed so that several
+/// fire together.
 pub(crate) struct Slack {
     most: Duration,
     /// Time at which timers last fired.

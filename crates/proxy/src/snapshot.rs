@@ -248,7 +248,7 @@ impl Snapshot {
     }
 
     /// Returns whether there is a back end whose name has not been resolved yet, or a domain whose
-    /// servers have not been looked up yet.
+    /// servers are not back ends yet.
     pub(crate) fn has_unresolved(&self) -> bool {
         let is_unresolved = |backend: &Backend| {
             backend.admin_state() != AdminState::Removed
@@ -260,8 +260,8 @@ impl Snapshot {
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
-    /// `recorded` is the listener that the Record-Route of the dialog names on the side of the
-    /// target.
+    /// `recorded` is the listener toward the target that the dialog or the registration of the
+    /// target has recorded, or `None` if neither has.
     pub(crate) fn egress(
         &self,
         ingress: usize,

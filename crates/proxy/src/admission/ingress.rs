@@ -156,9 +156,9 @@ impl Ingress {
         self.watchman.banned(now, banned);
     }
 
-    /// Writes the heavy sources, which send several times their fair share, into `shedding`. The
-    /// share of drops then applies only to heavy sources. Also writes the sources that flood with
-    /// emergency calls. Publishes both lists in `counters`.
+    /// Writes the heavy sources, which cause the overload, into `shedding`. The share of drops then
+    /// applies only to heavy sources. Also writes the sources that flood with emergency calls.
+    /// Publishes both lists in `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -293,8 +293,9 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the length of the queue to which the law applies: the new INVITEs, and with
-    /// [`Queueing::Fifo`] all messages of the single queue, unless the law paces new sessions.
+    /// Returns the length of the queue to which the law applies: the new INVITEs without priority,
+    /// and with [`Queueing::Fifo`] all messages of the single queue, unless the law paces new
+    /// sessions.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {

@@ -17,7 +17,7 @@ pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
     counts: Counts,
-    /// True if the kernel can drop datagrams that arrive at our listeners.
+    /// True if the kernel can drop datagrams at all our listeners.
     can_drop: bool,
     /// True if the ladder is inactive while the law is `none`, which rejects nothing.
     needs_law: bool,
@@ -28,17 +28,18 @@ pub(crate) struct KernelShed {
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies, and of which no earlier
-    /// copy was dropped recently.
+    /// Messages to which the [share](Shedding::share) of drops applies, and with whose mark no
+    /// message was dropped recently. While the ladder uses no marks, all these messages are fresh.
     fresh: Counter,
-    /// Messages to which the share of drops applies, and of which the kernel has probably dropped
-    /// earlier copies.
+    /// Messages to which the share of drops applies, and with whose mark a message was dropped
+    /// recently: probably an earlier copy.
     late: Counter,
     /// Messages to which the share of drops applies, and that repeat a request on which the gate
     /// has decided. If such a message comes from a heavy source, it counts as fresh or late
     /// instead.
     repeated: Counter,
-    /// Messages to which the share of drops can never apply, such as those of back ends.
+    /// Messages to which the share of drops would not apply even if it applied to all sources, such
+    /// as those of back ends.
     spared: Counter,
 }
 
@@ -48,13 +49,13 @@ pub(crate) struct Droppable {
     is_datagram: bool,
     /// True if the message may be dropped by the [share](Shedding::share) of drops.
     is_subject: bool,
-    /// True if the share of drops can never apply to the message, for example because a back end
-    /// sent it.
+    /// True if the share of drops would not apply to the message even if it applied to all sources,
+    /// for example because a back end sent the message.
     is_spared: bool,
     /// The mark: a hash by which the kernel decides whether to drop the message. `None` if the
-    /// ladder does not use marks now.
+    /// ladder does not use marks now, or if `is_spared` is true.
     mark: Option<u32>,
-    /// True if no message with this `mark` was dropped recently.
+    /// True if no message with this `mark` was dropped recently, or if there is no mark.
     is_fresh: bool,
     /// True if the kernel has probably dropped earlier copies of the message. False for a message
     /// on a stream, where requests are not retransmitted.

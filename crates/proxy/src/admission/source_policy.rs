@@ -178,9 +178,10 @@ impl SourcePolicy {
     /// then applies only to them. Writes none if nothing is dropped, or if dropping only messages
     /// of heavy sources has not helped. Also writes the heavy sources that flood with emergency
     /// calls, even if nothing is dropped yet: the share does not apply to emergency calls of other
-    /// sources. If the last lists are recent, they stay the same. Publishes new lists in
-    /// `counters`. The gate counts the messages of the sources only while `ladder` is alert:
-    /// messages are dropped, or will probably be dropped soon.
+    /// sources, so without this list the ladder would not begin to drop these calls. If the last
+    /// lists are recent, they stay the same. Publishes new lists in `counters`. The gate counts the
+    /// messages of the sources only while `ladder` is alert: messages are dropped, or will probably
+    /// be dropped soon.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -330,9 +331,9 @@ impl SourcePolicy {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
-    /// Returns the weight of the sender of a message in fair shares. If the operator has configured
-    /// no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`]. It is known to the
-    /// operator and stands for many users, so a few strangers must not displace it.
+    /// Returns the weight of the sender of a message in fair shares. If shares are fair and the
+    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`]. It
+    /// is known to the operator and stands for many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);

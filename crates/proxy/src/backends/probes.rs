@@ -1,8 +1,8 @@
 //! Probes: OPTIONS requests that check whether a back end is alive.
 //!
 //! Each probe is a client transaction of this proxy (RFC 3261 §11.1, §17.1.2). A back end gets one
-//! probe at a time. A hash of the back end's address selects the shard that probes the back end,
-//! and all shards see the result.
+//! probe at a time. A hash of the back end's address selects the shard that probes the back end
+//! regularly, and all shards see the result.
 //!
 //! A back end that becomes suspect is probed at once by the shard that suspects it, even in pools
 //! without probes. `failure` and `transaction::teach` decide when a back end becomes suspect.

@@ -340,8 +340,8 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.awaits_outside(transaction))
     }
 
-    /// Returns the start time of a transaction that waits for its final response. The transaction
-    /// must not be an INVITE.
+    /// Returns the start time of a transaction, or `None` if it does not wait for its final
+    /// response. The transaction must not be an INVITE.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }

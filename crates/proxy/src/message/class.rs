@@ -71,8 +71,8 @@ impl Class {
         matches!(self, Self::Invite | Self::Register)
     }
 
-    /// Returns the bucket in which the gate admits a message of this class, or `None` if the
-    /// message asks for no new work.
+    /// Returns the bucket of the new work that a message of this class asks for without priority,
+    /// or `None` if the message asks for no new work.
     pub(crate) fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Invite => Some(Bucket::Session),

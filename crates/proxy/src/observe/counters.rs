@@ -131,11 +131,11 @@ pub struct Counters {
     pub lookups: Arc<LookupCounters>,
     /// The upstream peers that take part in overload feedback.
     pub upstream: Views<UpstreamView>,
-    /// The sources that cause the overload. If there are any, messages of other sources are not
-    /// dropped before they are read.
+    /// The sources that cause the overload. If there are any, the share of drops applies only to
+    /// their messages.
     pub heavy: Views<HeavySource>,
-    /// The heavy sources that flood with emergency calls, each with the rate of these calls.
-    /// Emergency calls of other sources are not dropped before they are read.
+    /// The heavy sources that flood with emergency calls, each with the rate of these calls. The
+    /// share of drops applies to these calls, but not to emergency calls of other sources.
     pub emergency_floods: Views<HeavySource>,
 }
 

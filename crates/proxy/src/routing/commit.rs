@@ -324,8 +324,8 @@ fn send_to_user(
 }
 
 /// Returns the call entry of a request to a target outside the pools, or [`CallRef::NONE`]. An
-/// INVITE from a back end gets a new entry, so that its dialog is known even if the callee ignores
-/// Record-Route.
+/// INVITE from a back end gets a new entry if its call is not known, so that its dialog is known
+/// even if the callee ignores Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -392,8 +392,8 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Records the source of a request in its call entry if the request starts a call there. The entry
-/// of an ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources
+/// Records the source of a request in its call entry, unless a call is ongoing there. The entry of
+/// an ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources
 /// may use it, and a call that leads through a back end has two legs with one entry.
 fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     let calls = &step.routing.calls;

@@ -41,8 +41,8 @@ pub(crate) struct NextHop {
     pub(crate) is_strict: bool,
     /// The tier of service: with or without transactions.
     pub(crate) tier: Tier,
-    /// The pool in which the request may fail over, and the key by which the policy of the pool
-    /// selects a back end. `None` if the request does not fail over within a pool.
+    /// The pool in which the request may fork or fail over, and the key by which the policy of the
+    /// pool selects a back end. `None` if the request does neither within a pool.
     pub(crate) choice: Option<(u16, u64)>,
     /// The targets to try after `target`, in order: further addresses of the host name or further
     /// contacts of the user in the request.

@@ -22,7 +22,8 @@ pub(crate) struct RouteSet<'a> {
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
     /// The flow to a registered phone, if the last Route value that names us is the Path of that
-    /// phone and the phone is not the sender. Route values after that Path are ignored.
+    /// phone and the phone is not the sender. The request leaves on this flow, and Route values
+    /// after that Path are not read.
     pub(crate) flow: Option<RegisteredFlow>,
     /// The index of the listener toward the next hop: the one that the last of several Route values
     /// naming us names, or `None` if only one value names us.

@@ -14,7 +14,8 @@ pub struct Sources {
     pub priority: Option<Priority>,
     /// Limits on the new work of sources. The first limit that matches a source applies.
     pub limits: Vec<SourceLimit>,
-    /// Weights of sources in fair shares. The first weight that matches a source applies.
+    /// Weights of sources in fair shares, in overload feedback and in the detection of floods. The
+    /// first weight that matches a source applies.
     pub weights: Vec<SourceWeight>,
     /// The definition of a flood, and the ban of its source. If `None`, floods do not cause bans.
     pub flood: Option<Flood>,

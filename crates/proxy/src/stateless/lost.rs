@@ -192,7 +192,7 @@ pub(crate) fn forward_lost(
 }
 
 /// Returns the branch parameter that a CANCEL or ACK to `hop` shares with its INVITE, if it is
-/// certain that the previous process sent the INVITE.
+/// certain that this process did not send the INVITE.
 pub(crate) fn lost_branch(
     step: &Step<'_>,
     lost: &Lost,

@@ -166,7 +166,7 @@ pub(crate) struct Pending {
     /// The time of the next check whether the connection of the branch has ended, or `None` over
     /// UDP.
     pub(crate) check: Option<Timestamp>,
-    /// True if another target has replaced the branch, or Timer C has fired. The responses of the
+    /// True if another branch has replaced this branch, or Timer C has fired. The responses of the
     /// branch no longer count.
     pub(crate) is_abandoned: bool,
     /// True if a failure of the request may still be recorded against its target: the request is

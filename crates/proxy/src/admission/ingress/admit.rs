@@ -1,7 +1,7 @@
 //! Reads an arriving message, decides on it if it requests new work, and queues it.
 //!
-//! The functions that [`admit`](Ingress::admit) calls are always inlined. As function calls they
-//! would cost up to 97 instructions a message.
+//! The parts of [`admit`](Ingress::admit) for each message are functions that are always inlined.
+//! As function calls they would cost up to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};

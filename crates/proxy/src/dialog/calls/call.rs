@@ -302,8 +302,8 @@ impl Call {
         UnsentReason::ALL.into_iter().find(is_it)
     }
 
-    /// Returns the start time of a transaction that waits for its final response. The transaction
-    /// must not be an INVITE.
+    /// Returns the start time of a transaction, or `None` if it does not wait for its final
+    /// response. The transaction must not be an INVITE.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
