@@ -28,8 +28,8 @@ pub struct Tally {
     /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
     /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
     pub repeated: u64,
-    /// The messages in `asked` that are always exempt from drops: those of spared networks, and
-    /// emergency calls.
+    /// The messages in `asked` that are exempt from drops even if messages of all sources are dropped:
+    /// those of spared networks, and emergency calls that do not belong to a flood of them.
     pub spared: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
     pub refused: u64,
@@ -111,7 +111,8 @@ impl Period {
         (self.asked - self.fresh - self.late).max(0.0)
     }
 
-    /// Returns the messages a second that are exempt from drops.
+    /// Returns the messages a second that are exempt from drops, because they come from sources that
+    /// are not heavy or are spared.
     pub(super) fn others(&self) -> f64 {
         (self.exempt() - self.repeated).max(0.0)
     }

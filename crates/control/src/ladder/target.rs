@@ -77,8 +77,8 @@ impl Target {
     /// that are not heavy were too many in several periods in a row. They are too many if they
     /// exceed the part of `can_pass` that spared messages leave, or if buffers overflow and they are
     /// more than those of heavy sources. `can_pass` is the number of messages a second that can be
-    /// served or rejected. Messages of spared networks and emergency calls are not judged, because
-    /// they are never dropped.
+    /// served or rejected. [Spared](super::Tally::spared) messages are not judged, because they are
+    /// never dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
