@@ -67,8 +67,9 @@ const EMERGENCY_MAX_CPS: f64 = 50.0;
 /// are read, because they leave room for other messages.
 const EMERGENCY_MAX_PART: f64 = 0.25;
 
-/// No source is heavy if the server could serve at least this part of all first messages that
-/// arrive, and no buffer overflows. The missing part may be an estimate of a flood that has ended.
+/// No source is heavy because of its first messages if the server could serve at least this part of
+/// all first messages that arrive, and no buffer overflows. The missing part may be an estimate of
+/// a flood that has ended. A source that floods with copies ([`COPIES_MAX`]) is heavy nevertheless.
 const ENOUGH: f64 = 0.9;
 
 /// Replaces [`ENOUGH`] if receive buffers overflow ([`LOST`]).
@@ -107,7 +108,7 @@ const DEVIATIONS: f64 = 2.0;
 /// value.
 const FORGOTTEN: f64 = 0.05;
 
-/// A source that causes the overload, because it sends far more messages than its fair share.
+/// A source that causes the overload, because it sends more messages than its fair share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeavySource {
     /// The number of the source, for example its address.

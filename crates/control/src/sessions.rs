@@ -94,6 +94,7 @@ pub struct Sessions {
     /// Average number of sessions in an interval, over the intervals in which service times were
     /// known.
     priced: Ewma,
+    /// Average sum of the service times in an interval, in seconds, over the same intervals.
     cost_s: Ewma,
 }
 

@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Maximum number of routes examined in each of the routing tables for IPv4 and IPv6. It suffices
-/// even for a full Internet table, in which most routes lead to the same listener.
+/// Maximum number of routes examined in each of the routing tables for IPv4 and IPv6. It may be
+/// much smaller than a full Internet table, in which most routes lead to the same listener.
 const ROUTES_MAX: usize = 4096;
 
 /// Maximum number of networks in the result of [`egress_networks`].

@@ -37,7 +37,7 @@ impl Timing {
         elapsed
     }
 
-    /// Returns the time for which an ended transaction waits for messages that are still in the
+    /// Returns the time for which a completed transaction waits for messages that are still in the
     /// network: `unreliable`, or zero over a reliable transport.
     pub(crate) fn linger(&self, unreliable: Duration) -> Duration {
         if self.reliable { Duration::ZERO } else { unreliable }

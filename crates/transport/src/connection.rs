@@ -36,8 +36,8 @@ pub enum ConnectionState {
     Connecting,
     /// The connection accepts messages.
     Open,
-    /// The peer reads slowly: the driver was given at least [`STREAM_WINDOW`] bytes since it last
-    /// reported that it had sent all bytes. Further messages wait.
+    /// The driver was given at least [`STREAM_WINDOW`] bytes since it last reported that it had
+    /// sent all bytes. Further messages wait.
     BackedUp,
     /// The connection is being closed and accepts no messages.
     Closing,

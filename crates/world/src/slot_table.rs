@@ -16,8 +16,8 @@
 /// Marks the end of a list of slots, in place of the number of a slot.
 const END: u32 = u32::MAX;
 
-/// Maximum size of a chunk of slots or buckets, in bytes. From a larger size on (glibc: 128 KiB),
-/// allocators map and unmap each allocation on its own, which takes longer.
+/// Maximum size of a chunk of slots or buckets, in bytes. From a larger size on (glibc: 128 KiB by
+/// default), allocators map and unmap each allocation on its own, which takes longer.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// The base-2 logarithm of the number of buckets in a chunk.

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 /// The purpose of a stream of random numbers. A draw for one purpose never affects the draws for
-/// another purpose. So an additional draw does not change the rest of a run.
+/// another purpose. So an additional draw leaves all other streams unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Times at which new calls start.
@@ -58,7 +58,8 @@ pub enum Purpose {
     Strangers,
     /// Choice of the requests that are held back from a server that asks for fewer requests.
     Restriction,
-    /// Key of the hash in the table of the servers that send requests to this proxy.
+    /// Key of the hash in the table of the servers that send requests to this proxy, and the points
+    /// at which the throttles of these servers start.
     Upstreams,
     /// Decisions of people to call again, and the times at which they do.
     Redial,

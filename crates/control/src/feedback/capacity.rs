@@ -94,7 +94,8 @@ impl Capacity {
     }
 
     /// Updates and returns the calls a second that the server can serve. `fill` is the part of the
-    /// law's window that is in use, 0 to 1.
+    /// law's window that is in use. It is above 1 if the window has become smaller than the number
+    /// of calls in progress.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {

@@ -130,7 +130,7 @@ pub(super) struct Upstream {
     /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
     /// The original load to which `told_share` applies. While the peer sends too much, this is the
-    /// largest load that it sent or claimed.
+    /// largest load that was estimated or claimed.
     restrained_cps: f64,
     /// Limits the sessions of the peer here if it does not obey.
     enforcement: Enforcement,

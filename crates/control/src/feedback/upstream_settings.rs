@@ -40,8 +40,10 @@ pub struct UpstreamSettings {
     pub share_max: f64,
     /// Time for which a feedback value holds.
     pub validity: Duration,
-    /// Time from 1970 to the start of the process. It is the base of the sequence numbers of
-    /// feedback values.
+    /// Time from 1970 to the start of the driver's clock ([`Timestamp::ZERO`]). It is the base of
+    /// the sequence numbers of feedback values.
+    ///
+    /// [`Timestamp::ZERO`]: tidegate_world::Timestamp::ZERO
     pub started: Duration,
 }
 

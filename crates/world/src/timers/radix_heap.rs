@@ -12,7 +12,8 @@ pub(super) const BUCKETS: usize = u64::BITS as usize;
 /// capacity if it has less.
 pub(super) const ROOM_MIN: usize = 64;
 
-/// A radix heap of timers. A pop may move all of them to other buckets.
+/// A radix heap of timers. A pop may move all of them to other buckets, and a push may move all of
+/// them because the array of their bucket grows.
 #[derive(Debug)]
 pub(super) struct RadixHeap<K> {
     /// Time of the last timer that fired, in nanoseconds since the driver's start. A timer that is
