@@ -46,8 +46,8 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The highest mean overflow, in messages a second, from the rise of the share until the rise
-    /// has its full effect.
+    /// The highest overflow, in messages a second, from the rise of the share until the rise has its
+    /// full effect ([`Overflow::level`]).
     before: f64,
     /// The higher one of the first two means over periods in which the rise had its full effect. If
     /// there is an overflow in every second period, these two means differ.
@@ -71,7 +71,7 @@ impl Overflow {
             self.lost_per_read += LOAD_WEIGHT * (lost_per_read - self.lost_per_read);
         }
         self.inevitable *= (-seconds / FORGET_S).exp();
-        let mean = self.mean();
+        let (mean, level) = (self.mean(), self.level());
         if let Some(attempt) = &mut self.attempt {
             if now.since(attempt.since) > settles {
                 attempt.settled += 1;
@@ -80,7 +80,7 @@ impl Overflow {
                 }
             } else {
                 // Messages that arrived before the rise still overflow.
-                attempt.before = attempt.before.max(mean);
+                attempt.before = attempt.before.max(level);
             }
         }
         let attempt = self.attempt.take_if(|attempt| attempt.settled > COMPARED);
@@ -103,8 +103,15 @@ impl Overflow {
 
     /// Records that more work is dropped because of the overflow in the current period.
     pub(super) fn on_raised(&mut self, now: Timestamp) {
-        let before = self.mean();
+        let before = self.level();
         self.attempt.get_or_insert(Attempt { since: now, before, after: 0.0, settled: 0 });
+    }
+
+    /// Returns an overflow, in messages a second, that is not too low when an overflow begins, and not
+    /// too high if only single periods overflow.
+    fn level(&self) -> f64 {
+        let [.., earlier, last] = self.recent;
+        self.mean().max(last.min(earlier))
     }
 
     /// Returns the mean overflow of the last periods, in messages a second.
@@ -158,6 +165,8 @@ mod tests {
         // A flood begins.
         let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0, 900.0];
         assert_eq!(preventable(&begins, 3), 900.0);
+        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 5500.0, 5500.0, 5500.0, 5500.0];
+        assert_eq!(preventable(&begins, 3), 5500.0);
     }
 
     /// Records periods of 100 ms with these rates of overflow and of messages that were read.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use super::LOAD_WEIGHT;
 use super::period::Period;
-use super::{LEFT, LOAD_WEIGHT};
 
 /// After an overflow, at most this part of the messages that were read before may pass.
 const BACK: f64 = 0.9;
@@ -75,10 +75,10 @@ impl Target {
 
     /// Makes the ladder drop messages of all sources for a time, if the messages of the sources
     /// that are not heavy were too many in several periods in a row. They are too many if they
-    /// exceed the part of `can_pass` that spared messages leave, or if buffers overflow and they are
-    /// more than those of heavy sources. `can_pass` is the number of messages a second that can be
-    /// served or rejected. [Spared](super::Tally::spared) messages are not judged, because they are
-    /// never dropped.
+    /// exceed the `can_pass` messages a second that can be served or rejected, or if buffers overflow
+    /// and they are more than those of heavy sources. [Spared](super::Tally::spared) messages are neither judged nor
+    /// subtracted from `can_pass`: with many of them, a stranger could have the messages of all
+    /// sources dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
@@ -87,9 +87,8 @@ impl Target {
         can_pass: f64,
     ) {
         let others = (period.others() - period.spared).max(0.0);
-        let left = (can_pass - period.spared).max(LEFT * can_pass);
         let is_most = others > period.asked - period.others();
-        let fails = self.is_heavy_only && (others > left || overflows && is_most);
+        let fails = self.is_heavy_only && (others > can_pass || overflows && is_most);
         self.failed = if fails { self.failed + 1 } else { 0 };
         if self.failed >= FAILED_MAX {
             (self.failed, self.all_until) = (0, now + ALL_FOR);
