@@ -33,7 +33,7 @@ def receiver(stage: Stage, profile: str, tables: str, capacity_cps: float = CAPA
     """Starts an answerer, and in front of it a Tidegate with these tables and this capacity."""
     callee = tidegate.callee(stage, "uas", profile)
     serve_us = 1e6 / capacity_cps / MESSAGES
-    emulate = f"[emulate]\nserve_us = {serve_us:.0f}\nrefuse_us = {serve_us * REFUSE:.0f}\n"
+    emulate = f"[emulate]\nserve_us = {serve_us:.3f}\nrefuse_us = {serve_us * REFUSE:.3f}\n"
     return callee, tidegate.start(stage, [callee.port], profile, name="receiver", tables=emulate + _ROUTE + tables)
 
 

@@ -200,6 +200,8 @@ class Show(Demonstration):
         options.variants = options.variants or list(choice.variants)
         options.loads = options.loads or list(choice.loads)
         options.seconds = options.seconds or choice.seconds
+        if options.capacity <= 0:
+            sys.exit("--capacity must be greater than 0")
 
     def run(self) -> Results:
         rows = []

@@ -166,7 +166,7 @@ impl Backend {
     }
 
     /// Returns whether responses and failures at `address` count for the health of the back end.
-    /// Those at an earlier address of its host name do not count.
+    /// Responses and failures at an earlier address of its host name do not count.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
             Endpoint::Address(_) => true,

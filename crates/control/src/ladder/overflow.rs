@@ -16,8 +16,9 @@ const REMAINS: f64 = 0.8;
 /// single period depends on when the process could run.
 const COMPARED: usize = 3;
 
-/// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
-/// because the counts of short periods differ by chance.
+/// The factor by which an overflow must exceed the largest one of the periods in which dropping did
+/// not prevent it, because the counts of short periods differ by chance. So after single periods with
+/// much overflow, a steady overflow that is as large is ignored for some seconds.
 const MARGIN: f64 = 2.0;
 
 /// Time in seconds after which the overflow that dropping does not prevent has fallen to 1/e in the

@@ -23,6 +23,12 @@ fn window(bench: &Bench) -> f64 {
     }
 }
 
+#[track_caller]
+fn assert_window(bench: &Bench, expected: f64) {
+    let window = window(bench);
+    assert!((window - expected).abs() < 1.0, "{window}");
+}
+
 #[test]
 fn it_admits_everything_until_there_is_evidence() {
     let mut bench = Bench::of(&ENTRY, &[]);
@@ -75,7 +81,7 @@ fn the_window_is_what_the_server_takes_in_the_wait() {
     let mut bench = Bench::of(&ENTRY, &[]);
     // 1,000 calls/s occupy half of the time, so the capacity is 2,000 calls/s.
     ticks(&mut bench, 300, 0.5, 10, 0);
-    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 320.0);
     // Now 2,000 calls/s are taken and 8,000 are rejected.
     ticks(&mut bench, 10, 1.0, 20, 80);
     assert!((window(&bench) - 160.0).abs() < 5.0, "{}", window(&bench));
@@ -111,9 +117,9 @@ fn other_work_and_rest_do_not_shrink_the_window() {
     let mut bench = Bench::of(&ENTRY, &[]);
     ticks(&mut bench, 300, 0.5, 10, 0);
     ticks(&mut bench, 1000, 0.9, 0, 0);
-    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 320.0);
     ticks(&mut bench, 100_000, 0.001, 0, 0);
-    assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 320.0);
 }
 
 /// A night with few calls must not make the window large: each call takes 0.5 ms, for any time
@@ -156,12 +162,12 @@ fn a_standing_lag_takes_from_the_wait_and_a_single_one_does_not() {
     ticks(&mut bench, 100, 1.0, 10, 0);
     bench.signals.queue.lag = Duration::from_millis(90);
     ticks(&mut bench, 9, 1.0, 10, 0);
-    assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 160.0);
     ticks(&mut bench, 1, 1.0, 10, 0);
-    assert!((window(&bench) - 70.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 70.0);
     bench.signals.queue.lag = Duration::from_millis(500);
     ticks(&mut bench, 10, 1.0, 10, 0);
-    assert!((window(&bench) - 40.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 40.0);
     assert_eq!(bench.control.queue.wait_max, None);
     // The kernel drops what does not fit.
     bench.signals.socket_fill = 1.0;
@@ -191,7 +197,7 @@ fn it_ignores_events_before_it_began() {
     ticks(&mut bench, 1, 1.0, 0, 0);
     assert_eq!(bench.allowance(), Allowance::Open);
     ticks(&mut bench, 100, 1.0, 10, 0);
-    assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 160.0);
 }
 
 /// If the law began cold, it would admit the whole flood until it has measured the rate again.
@@ -199,16 +205,16 @@ fn it_ignores_events_before_it_began() {
 fn other_parameters_keep_the_measurements() {
     let mut bench = Bench::of(&ENTRY, &[]);
     ticks(&mut bench, 300, 1.0, 20, 80);
-    assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 100.0);
     assert!(bench.law.adjust(&ENTRY.values(&[("wait_min", 0.06)]).unwrap()));
     ticks(&mut bench, 1, 1.0, 20, 80);
-    assert!((window(&bench) - 120.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 120.0);
     let long = ENTRY.values(&[("wait_max", 0.2), ("stale", 0.4)]).unwrap();
     assert!(bench.law.adjust(&long));
     ticks(&mut bench, 30, 1.0, 20, 80);
-    assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 100.0);
     ticks(&mut bench, 1, 0.0, 0, 0);
-    assert!((window(&bench) - 400.0).abs() < 1.0, "{}", window(&bench));
+    assert_window(&bench, 400.0);
 }
 
 #[test]

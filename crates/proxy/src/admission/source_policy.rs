@@ -202,10 +202,13 @@ impl SourcePolicy {
             self.heavy_due = now + HEAVY_EVERY;
             let spared = |source| shedding.spares(network_of(source).addr());
             gate.heavy_sources(now, Shedding::HEAVY_MAX, spared, &mut self.heavy);
-            let mut floods = gate.emergency_floods().to_vec();
-            set_unspared(&mut shedding.unspared, &floods);
-            floods.retain(|flood| shedding.unspared.contains(&network(network_of(flood.source))));
-            counters.emergency_floods.publish(!floods.is_empty(), || floods);
+            let floods = gate.emergency_floods();
+            set_unspared(&mut shedding.unspared, floods);
+            let is_listed =
+                |flood: &&HeavySource| shedding.unspared.contains(&network_of_flood(flood));
+            counters
+                .emergency_floods
+                .publish(!floods.is_empty(), || floods.iter().filter(is_listed).copied().collect());
         }
         let is_targeted = ladder.may_target(now) && shedding.has_share();
         if is_targeted && !is_due && !shedding.heavy.is_empty() {
@@ -414,17 +417,28 @@ impl SourcePolicy {
     }
 }
 
-/// Writes the networks of these floods into `unspared`, and leaves out the last ones if there are
-/// too many. Networks that `unspared` already contains keep their places: the order of `floods`
-/// changes with the measured rates, and the kernel gets a new program for each change of `unspared`.
+/// Writes the networks of the largest of these floods into `unspared`. A network that `unspared`
+/// already contains keeps its place, unless another flood sends more than twice as much: the measured
+/// rates vary, and the kernel gets a new program for each change of `unspared`.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
-    let of = |flood: &HeavySource| network(network_of(flood.source));
-    unspared.retain(|network| floods.iter().any(|flood| of(flood) == *network));
-    for new in floods.iter().map(of) {
-        if unspared.len() < Shedding::UNSPARED_MAX && !unspared.contains(&new) {
+    let rank = |flood: &HeavySource| {
+        let is_listed = unspared.contains(&network_of_flood(flood));
+        if is_listed { 2.0 * flood.rate_cps } else { flood.rate_cps }
+    };
+    let mut ranked: Vec<(f64, Network)> =
+        floods.iter().map(|flood| (rank(flood), network_of_flood(flood))).collect();
+    ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+    ranked.truncate(Shedding::UNSPARED_MAX);
+    unspared.retain(|network| ranked.iter().any(|(_, ranked)| ranked == network));
+    for (_, new) in ranked {
+        if !unspared.contains(&new) {
             unspared.push(new);
         }
     }
+}
+
+fn network_of_flood(flood: &HeavySource) -> Network {
+    network(network_of(flood.source))
 }
 
 fn network(net: IpNet) -> Network {
@@ -461,31 +475,32 @@ mod tests {
     #[test]
     fn the_networks_of_emergency_floods_keep_their_places() {
         let mut unspared = Vec::new();
-        let mut set = |numbers: &[u8]| -> Vec<IpAddr> {
-            let flood = |number: &u8| {
-                let source = source_of([192, 0, 2, *number].into());
-                HeavySource { source, rate_cps: 100.0 }
+        let mut set = |rates: &[(u8, f64)]| -> Vec<IpAddr> {
+            let flood = |&(number, rate_cps): &(u8, f64)| {
+                let source = source_of([192, 0, 2, number].into());
+                HeavySource { source, rate_cps }
             };
-            let floods: Vec<HeavySource> = numbers.iter().map(flood).collect();
+            let floods: Vec<HeavySource> = rates.iter().map(flood).collect();
             set_unspared(&mut unspared, &floods);
             unspared.iter().map(|network| network.address).collect()
         };
         let addresses = |numbers: &[u8]| -> Vec<IpAddr> {
             numbers.iter().map(|number| [192, 0, 2, *number].into()).collect()
         };
-        for (numbers, expected) in [
-            (&[2, 1][..], &[2, 1][..]),
-            (&[1, 2], &[2, 1]),
-            (&[1, 2, 3], &[2, 1, 3]),
-            (&[3, 1, 4], &[1, 3, 4]),
-            // There is room for four networks, whichever of the others sends more at the moment.
-            (&[7, 6, 5, 4, 3, 1], &[1, 3, 4, 7]),
-            (&[5, 1, 6, 3, 7, 4], &[1, 3, 4, 7]),
-            (&[5, 1, 6, 3, 4], &[1, 3, 4, 5]),
-            (&[4], &[4]),
+        let all: Vec<(u8, f64)> = (1..=7).map(|number| (number, 100.0)).collect();
+        for (floods, expected) in [
+            (&[(2, 120.0), (1, 100.0)][..], &[2, 1][..]),
+            (&[(1, 120.0), (2, 100.0)], &[2, 1]),
+            (&[(3, 120.0), (1, 100.0), (4, 100.0)], &[1, 3, 4]),
+            // There is room for four networks. Others do not replace them by sending a little more.
+            (&[(7, 190.0), (6, 150.0), (1, 100.0), (3, 100.0), (4, 100.0)], &[1, 3, 4, 7]),
+            (&all, &[1, 3, 4, 7]),
+            // A much larger flood takes the place of the smallest one.
+            (&[(6, 500.0), (7, 190.0), (1, 120.0), (4, 110.0), (3, 100.0)], &[1, 4, 7, 6]),
+            (&[(4, 100.0)], &[4]),
             (&[], &[]),
         ] {
-            assert_eq!(set(numbers), addresses(expected), "{numbers:?}");
+            assert_eq!(set(floods), addresses(expected), "{floods:?}");
         }
     }
 
