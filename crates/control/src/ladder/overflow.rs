@@ -12,13 +12,12 @@ use super::period::Period;
 /// prevent the overflow.
 const REMAINS: f64 = 0.8;
 
-/// Number of periods whose mean overflow is compared before and after a change. The overflow in a
-/// single period depends on when the process could run.
+/// Number of periods whose mean overflow is compared with the overflow before a change. The overflow
+/// in a single period depends on when the process could run.
 const COMPARED: usize = 3;
 
-/// The factor by which an overflow must exceed the largest one of the periods in which dropping did
-/// not prevent it, because the counts of short periods differ by chance. So after single periods with
-/// much overflow, a steady overflow that is as large is ignored for some seconds.
+/// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
+/// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
 /// Time in seconds after which the overflow that dropping does not prevent has fallen to 1/e in the
@@ -47,12 +46,10 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The highest overflow, in messages a second, from the rise of the share until the rise has its
-    /// full effect ([`Overflow::level`]).
+    /// The overflow a second before the share rose. It is the highest of these values: the mean,
+    /// that of the last period, and that of each period until the rise has its full effect. A lower
+    /// value would make the overflow of a flood that has just begun look inevitable.
     before: f64,
-    /// The higher one of the first two means over periods in which the rise had its full effect. If
-    /// there is an overflow in every second period, these two means differ.
-    after: f64,
     /// Number of periods since the risen share has had its full effect.
     settled: usize,
 }
@@ -72,22 +69,18 @@ impl Overflow {
             self.lost_per_read += LOAD_WEIGHT * (lost_per_read - self.lost_per_read);
         }
         self.inevitable *= (-seconds / FORGET_S).exp();
-        let (mean, level) = (self.mean(), self.level());
         if let Some(attempt) = &mut self.attempt {
             if now.since(attempt.since) > settles {
                 attempt.settled += 1;
-                if attempt.settled >= COMPARED {
-                    attempt.after = attempt.after.max(mean);
-                }
             } else {
                 // Messages that arrived before the rise still overflow.
-                attempt.before = attempt.before.max(level);
+                attempt.before = attempt.before.max(overflow);
             }
         }
-        let attempt = self.attempt.take_if(|attempt| attempt.settled > COMPARED);
-        if attempt.is_some_and(|attempt| attempt.after >= REMAINS * attempt.before) {
-            let largest = self.recent.into_iter().fold(0.0, f64::max);
-            self.inevitable = self.inevitable.max(MARGIN * largest);
+        let mean = self.mean();
+        let attempt = self.attempt.take_if(|attempt| attempt.settled == COMPARED);
+        if attempt.is_some_and(|attempt| mean >= REMAINS * attempt.before) {
+            self.inevitable = self.inevitable.max(MARGIN * mean);
         }
         (overflow - self.inevitable).max(0.0)
     }
@@ -104,15 +97,8 @@ impl Overflow {
 
     /// Records that more work is dropped because of the overflow in the current period.
     pub(super) fn on_raised(&mut self, now: Timestamp) {
-        let before = self.level();
-        self.attempt.get_or_insert(Attempt { since: now, before, after: 0.0, settled: 0 });
-    }
-
-    /// Returns an overflow, in messages a second, that is not too low when an overflow begins, and not
-    /// too high if only single periods overflow.
-    fn level(&self) -> f64 {
-        let [.., earlier, last] = self.recent;
-        self.mean().max(last.min(earlier))
+        let before = self.mean().max(self.recent[COMPARED - 1]);
+        self.attempt.get_or_insert(Attempt { since: now, before, settled: 0 });
     }
 
     /// Returns the mean overflow of the last periods, in messages a second.
@@ -149,10 +135,10 @@ mod tests {
     #[test]
     fn an_overflow_that_remains_is_ignored() {
         // In the two periods after the rise, messages are read that arrived before it.
-        let steady = [1000.0; 11];
-        assert_eq!(preventable(&steady[..10], 5), 1000.0);
+        let steady = [1000.0; 10];
+        assert_eq!(preventable(&steady[..9], 5), 1000.0);
         assert_eq!(preventable(&steady, 5), 0.0);
-        let falls = [[1000.0; 5].as_slice(), &[700.0; 6]].concat();
+        let falls = [[1000.0; 5].as_slice(), &[700.0; 5]].concat();
         assert_eq!(preventable(&falls, 5), 700.0);
     }
 
@@ -161,13 +147,13 @@ mod tests {
     fn one_period_does_not_show_whether_dropping_helps() {
         // It becomes smaller, but it is low in the period before the rise, and high after it.
         let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
-        let after = [900.0, 900.0, 1200.0, 0.0, 500.0, 400.0];
-        assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 400.0);
+        let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
+        assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
         // A flood begins.
-        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 900.0, 900.0, 900.0, 900.0];
-        assert_eq!(preventable(&begins, 3), 900.0);
-        let begins = [0.0, 0.0, 1000.0, 9000.0, 9000.0, 5500.0, 5500.0, 5500.0, 5500.0];
-        assert_eq!(preventable(&begins, 3), 5500.0);
+        for (rest, expected) in [(900.0, 900.0), (5500.0, 5500.0)] {
+            let begins = [[0.0, 0.0, 1000.0, 9000.0, 9000.0], [rest; 5]].concat();
+            assert_eq!(preventable(&begins[..8], 3), expected);
+        }
     }
 
     /// Records periods of 100 ms with these rates of overflow and of messages that were read.
