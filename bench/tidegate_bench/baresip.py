@@ -11,6 +11,31 @@ from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST
 
 ESTABLISHED = "established"
+# A phone that plays a tone and writes what it hears to nowhere. Debian's modules are here.
+_CONFIGURATION = """\
+poll_method epoll
+sip_listen SIP_ADDRESS
+ctrl_tcp_listen 127.0.0.1:CONTROL_PORT
+module_path /usr/lib/baresip/modules
+module_tmp uuid.so
+module_tmp account.so
+module g711.so
+module ausine.so
+module aufile.so
+module_app menu.so
+module_app ctrl_tcp.so
+audio_source ausine,440
+ausrc_srate 48000
+ausrc_channels 2
+audio_player aufile,/dev/null
+audio_alert aufile,/dev/null
+"""
+
+
+def phone_files(account: str, address: str, control_port: int) -> dict[str, str]:
+    """Returns the files of a phone that listens at `address`, and accepts each call to this account."""
+    config = _CONFIGURATION.replace("SIP_ADDRESS", address).replace("CONTROL_PORT", str(control_port))
+    return {"config": config, "accounts": f"{account};answermode=auto\n"}
 
 
 class Baresip:

@@ -3,12 +3,15 @@
 A web server of this machine serves a page with JsSIP, and Chromium opens it. JsSIP registers with a password at a
 Kamailio behind Tidegate, and calls a SIPp through both. The browser ends every other call, and SIPp ends the rest. The
 BYEs of SIPp are addressed to a host that does not exist, `something.invalid`, and must arrive on the connection of the
-browser. Then a SIPp calls the browser through Kamailio, which has stored the Path of Tidegate. After the page was
-closed without unregistering, such a call gets 430. The same page from another origin gets no connection.
+browser. The browser also calls a Baresip that has registered through Tidegate over UDP. They agree on keys (DTLS-SRTP)
+and on addresses (ICE), and each must hear the other. Then a SIPp calls the browser through Kamailio, which has stored
+the Path of Tidegate. After the page was closed without unregistering, such a call gets 430. The same page from another
+origin gets no connection.
 """
 
 import base64
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate_bench import kamailio, sipp, tidegate
+from tidegate_bench.baresip import Baresip, phone_files
 from tidegate_bench.browser import Browser
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Stage
@@ -30,6 +34,12 @@ from tidegate_bench.sockets import LOCALHOST, free_port
 
 JSSIP = ROOT / "out/peers/jssip/jssip.js"
 CALLS = 10
+TALK_S = 4
+# Half of the rate of G.711, in which both phones send sound.
+HEARD_MIN_BPS = 32_000
+# Without these options Chromium names its addresses only to peers that can ask it by multicast DNS, and plays no sound
+# before the user has clicked.
+MEDIA = ["--disable-features=WebRtcHideLocalIpsWithMdns", "--autoplay-policy=no-user-gesture-required"]
 
 REGISTRAR = """\
 #!KAMAILIO
@@ -78,6 +88,14 @@ request_route {
 		exit;
 	}
 	record_route();
+	if ($rU == "carol") {
+		if (!lookup("location")) {
+			sl_send_reply("404", "Not Registered");
+			exit;
+		}
+		t_relay();
+		exit;
+	}
 	t_relay_to_udp("CALLEE_HOST", "CALLEE_PORT");
 }
 """
@@ -88,7 +106,7 @@ PAGE = """\
 <link rel="icon" href="data:,">
 <script src="jssip.js"></script>
 <script>
-const state = { registered: false, refused: false, calls: [], received: [] };
+const state = { registered: false, refused: false, calls: [], received: [], talk: null, heard: 0 };
 const silence = () => new AudioContext().createMediaStreamDestination().stream;
 const pcConfig = { iceServers: [] };
 function start(url) {
@@ -111,6 +129,7 @@ function follow(session, calls, hangsUp) {
   for (const event of ['ended', 'failed']) {
     session.on(event, ({ originator, cause }) => { own.by = originator; own.cause = cause; });
   }
+  return own;
 }
 function receive(session) {
   follow(session, state.received, state.received.length % 2 === 0);
@@ -118,6 +137,25 @@ function receive(session) {
 }
 function call(hangsUp) {
   follow(phone.call('sip:bob@example.test', { mediaStream: silence(), pcConfig }), state.calls, hangsUp);
+}
+function tone() {
+  const context = new AudioContext();
+  const output = context.createMediaStreamDestination();
+  const oscillator = context.createOscillator();
+  oscillator.connect(output);
+  oscillator.start();
+  return output.stream;
+}
+// Notes how many bytes of sound the browser has received from the other phone.
+async function measure() {
+  for (const entry of (await talking.connection.getStats()).values()) {
+    if (entry.type === 'inbound-rtp') state.heard = entry.bytesReceived;
+  }
+}
+function talk() {
+  window.talking = phone.call('sip:carol@example.test', { mediaStream: tone(), pcConfig });
+  state.talk = follow(talking, [], false);
+  talking.on('confirmed', () => setInterval(measure, 100));
 }
 </script>
 """
@@ -177,6 +215,35 @@ def registrar(stage: Stage, callee: int) -> int:
     return port
 
 
+def baresip(stage: Stage, edge: tidegate.Edge) -> Baresip:
+    """A Baresip that registers as carol through Tidegate, and can talk to a browser."""
+    account = f'<sip:carol@example.test>;auth_pass=secret;outbound="sip:{edge.address}";sipnat=outbound;regint=600'
+    account += ";audio_codecs=PCMU;mediaenc=dtls_srtp;medianat=ice"
+    control_port = free_port()
+    files = phone_files(account, f"{LOCALHOST}:{free_port()}", control_port)
+    # A browser sends RTP and RTCP to one port (RFC 8834 §4.5).
+    files["config"] += "module srtp.so\nmodule dtls_srtp.so\nmodule ice.so\nrtcp_mux yes\n"
+    return Baresip(stage, "carol", files, control_port)
+
+
+def talk(record: Record, browser: Browser, phone: Baresip) -> dict[str, int]:
+    """Calls carol from the browser, which hangs up after some seconds. Returns the rate of what each heard."""
+    record.expect(phone.registered(), "the Baresip is registered, with a password")
+    browser.evaluate("talk()")
+    established = browser.wait("state.talk.established")
+    record.expect(established, "the Baresip answers a call of the browser")
+    before = browser.evaluate("state.heard")
+    time.sleep(TALK_S)
+    rate = 8 * (browser.evaluate("state.heard") - before) // TALK_S
+    # Baresip prints the rates at which it sends and receives, again and again.
+    printed = re.findall(r"audio=(\d+)/(\d+) \(bit/s\)", phone.process.output.read_text())
+    heard = {"browser_heard_bps": rate, "baresip_heard_bps": int(printed[-1][1]) if printed else 0}
+    record.expect(min(heard.values()) >= HEARD_MIN_BPS, f"both hear each other, in bits a second: {heard}")
+    browser.evaluate("talking.terminate()")
+    record.expect(phone.event("CALL_CLOSED") is not None, "the browser hangs up")
+    return heard
+
+
 def caller_behind(stage: Stage, name: str, registrar_port: int, calls: int) -> sipp.Sipp:
     """A SIPp that calls alice through the registrar, one call after the other."""
     options = ["-l", "1", "-s", "alice"]
@@ -201,8 +268,9 @@ origins = ["http://{LOCALHOST}:{site.port}"]
 """
         behind = registrar(stage, callee.port)
         edge = tidegate.start(stage, [behind], mode="transaction", tables=listen)
+        carol = baresip(stage, edge)
         url = f"wss://{LOCALHOST}:{secure}"
-        with Browser(options=[f"--ignore-certificate-errors-spki-list={accepted}"]) as browser:
+        with Browser(options=[f"--ignore-certificate-errors-spki-list={accepted}", *MEDIA]) as browser:
             browser.visit(f"http://localhost:{site.port}/")
             browser.evaluate(f"start('{url}')")
             refused = browser.wait("state.refused") and not browser.evaluate("state.registered")
@@ -215,6 +283,7 @@ origins = ["http://{LOCALHOST}:{site.port}"]
                 browser.evaluate(f"call({hangs_up})")
                 browser.wait("state.calls.at(-1).by !== ''")
             calls = browser.evaluate("state.calls")
+            heard = talk(record, browser, carol)
             calling = caller_behind(stage, "caller", behind, CALLS)
             calling.process.wait(60)
             browser.wait(f"state.received.filter((call) => call.by !== '').length === {CALLS}")
@@ -250,16 +319,17 @@ origins = ["http://{LOCALHOST}:{site.port}"]
     }
     record.expect(handshakes["completed"] == 1 and handshakes["origin"] >= 1, f"handshakes: {handshakes}")
     row = {"round": round_, "registered": registered, "established": established, **asdict(served)}
-    row |= {"received": established_received, "requests_on_flow": over_flow, "gone": gone}
+    row |= {"received": established_received, "requests_on_flow": over_flow, "gone": gone, **heard}
     return row | {"rejected_origin": handshakes["origin"], "seconds": round(time.monotonic() - begun, 1)}
 
 
 class Show(Demonstration):
-    ROUNDS = 1
+    ROUNDS = 3
 
     @classmethod
     def prepare(cls, options: Namespace) -> None:
-        missing = [program for program in ("chromium", "kamailio", "sipp", "openssl") if not shutil.which(program)]
+        programs = ("chromium", "kamailio", "sipp", "baresip", "openssl")
+        missing = [program for program in programs if not shutil.which(program)]
         missing += [] if JSSIP.exists() else [str(JSSIP)]
         if missing:
             sys.exit(f"{', '.join(missing)}: missing; `scripts/setup browser` installs it")

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tidegate_bench import kamailio, namespace, sipp, tidegate
 from tidegate_bench.access import Certificate
-from tidegate_bench.baresip import ESTABLISHED, Baresip
+from tidegate_bench.baresip import ESTABLISHED, Baresip, phone_files
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.namespace import Namespace, link
 from tidegate_bench.process import Cores, Stage
@@ -135,29 +135,6 @@ EXPECTED = {
 }
 
 
-def phone_files(name: str, address: str, port: int, control_port: int, parameters: str) -> dict[str, str]:
-    """Returns the files of a phone that listens at this address, and whose account has these parameters."""
-    config = f"""\
-poll_method epoll
-sip_listen {address}:{port}
-ctrl_tcp_listen 127.0.0.1:{control_port}
-module_path /usr/lib/baresip/modules
-module_tmp uuid.so
-module_tmp account.so
-module g711.so
-module ausine.so
-module aufile.so
-module_app menu.so
-module_app ctrl_tcp.so
-audio_source ausine,440
-ausrc_srate 48000
-ausrc_channels 2
-audio_player aufile,/dev/null
-audio_alert aufile,/dev/null
-"""
-    return {"config": config, "accounts": f"<sip:{name}@{DOMAIN}>;{parameters};answermode=auto\n"}
-
-
 class Networks:
     """The network of the phones, the router, and the outside network, which is that of this process."""
 
@@ -199,8 +176,8 @@ def call(
 def baresip(stage: Stage, networks: Networks) -> tuple[int, int]:
     """Makes calls with Baresip. Returns the number of established calls, and of calls that the other side ended."""
     with networks.phones.entered():
-        files = phone_files("alice", PHONE, 5062, 4444, f'outbound="sip:{PROXY}:5060";regint=0')
-        phone = Baresip(stage, "baresip", files, 4444)
+        account = f'<sip:alice@{DOMAIN}>;outbound="sip:{PROXY}:5060";regint=0'
+        phone = Baresip(stage, "baresip", phone_files(account, f"{PHONE}:5062", 4444), 4444)
     established = closed = 0
     for _ in range(BARESIP_CALLS):
         phone.command("dial", f"sip:service@{PROXY}")
@@ -271,14 +248,15 @@ class Registered:
         configuration = configuration.replace("CERTIFICATE\n", self._certificate.keys())
         self.edge.configuration.write_text(configuration.replace("STATE", f"{stage.directory}/edge-state"))
         tidegate.run(stage, self.edge, name="edge")
-        parameters = f'outbound="sip:{BACKEND}:{REGISTRAR_PORT}";regint=3600'
-        self.desk = Baresip(stage, "desk", phone_files("desk", DESK, 5062, 4445, parameters), 4445)
+        line = f'<sip:desk@{DOMAIN}>;outbound="sip:{BACKEND}:{REGISTRAR_PORT}";regint=3600'
+        self.desk = Baresip(stage, "desk", phone_files(line, f"{DESK}:5062", 4445), 4445)
         self._registers("desk", self.desk)
 
     def start(self, name: str) -> Baresip:
         """Starts a phone behind the router. Returns it when it has registered."""
         account = ACCOUNTS[name]
-        files = phone_files(name, PHONE, account.port, account.control_port, account.parameters)
+        line = f"<sip:{name}@{DOMAIN}>;{account.parameters}"
+        files = phone_files(line, f"{PHONE}:{account.port}", account.control_port)
         # Baresip checks certificates only if it has this file.
         files["config"] += f"sip_cafile {self._certificate.file}\n"
         with self._networks.phones.entered():
