@@ -68,9 +68,15 @@ impl Part {
     }
 }
 
-pub(super) static MEASURES: [Measure; 29] = [
+pub(super) static MEASURES: [Measure; 30] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
+    // The same, as a part of the highest possible goodput (the bound) at the load that was offered.
+    one("goodput_of_bound", |point| {
+        let capacity_cps = point.run.capacity_cps();
+        let bound_cps = capacity_cps * point.run.bound(point.outcome.offered_cps() / capacity_cps);
+        part(point.outcome.goodput_cps(), bound_cps)
+    }),
     // Calls set up per second.
     one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
     // Mean time in ms from the first INVITE to the 200, of the calls in the measured time.
@@ -108,7 +114,8 @@ pub(super) static MEASURES: [Measure; 29] = [
     }),
     // The number of open transactions that 99.9 % of new ones did not exceed at their server.
     one("met_by_999", |point| met_by(&point.outcome.occupancy, 0.999)),
-    // People whose call was answered, as a part of those who made a first attempt.
+    // People whose call was answered, as a part of those who made a first attempt after the
+    // warm-up.
     one("persons_served", |point| point.outcome.served_part()),
     // Redials, as a part of the offered calls.
     one("redial_part", |point| part(point.outcome.redials() as f64, point.outcome.offered as f64)),
@@ -124,7 +131,7 @@ pub(super) static MEASURES: [Measure; 29] = [
     one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
     // Devices that are registered at the end, as a part of all.
     one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
-    // Emergency calls set up in time, as a part of those offered.
+    // Emergency calls set up in time, as a part of those offered after the warm-up.
     one("emergency_served", |point| outage(point, |o| o.emergency_part().unwrap_or(f64::NAN))),
     // Calls of one source set up in time, as a part of the capacity.
     part_of("source_goodput", |point, part| {
@@ -141,8 +148,8 @@ pub(super) static MEASURES: [Measure; 29] = [
     part_of("jain_success", |point, part| {
         jain(&pairs(point, part).map(|(offered, good)| good / offered).collect::<Vec<_>>())
     }),
-    // Calls rejected although the processor had idle time in the last 0.1 s, as a part of the
-    // offered calls.
+    // Calls that the law or the limits of its queue rejected although the processor had idle time
+    // in the last 0.1 s, as a part of the offered calls.
     one("early_part", |point| {
         let early: u64 = point.outcome.nodes.iter().map(|node| node.early).sum();
         part(early as f64, point.outcome.counted("offered"))

@@ -55,6 +55,7 @@ fn means_and_shares_cover_all_callers() {
         ],
         set_up: 30,
         measured_s: 10.0,
+        offered: 500,
         good: 250,
         ..Outcome::default()
     };
@@ -69,6 +70,8 @@ fn means_and_shares_cover_all_callers() {
         ("cps", 3.0),
         // A call is six messages of 1 ms, so the capacity is 166.7 calls/s.
         ("goodput", 0.15),
+        // 50 calls/s were offered, and any law could serve them all.
+        ("goodput_of_bound", 0.5),
     ] {
         let value = measured(name, &points);
         assert!((value - expected).abs() < 1e-9, "{name}: {value}");
