@@ -150,7 +150,7 @@ table! {
     /// protects the identity, Tidegate also removes `P-Asserted-Identity` from these messages.
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
-    /// fewer bytes (`net.core.rmem_max`). `/status` shows the granted size. The kernel chooses the
-    /// buffers of TCP and TLS connections itself.
+    /// fewer bytes (`net.core.rmem_max`). Tidegate then logs a warning at its start, and `/status`
+    /// shows the granted size. The kernel chooses the buffers of TCP and TLS connections itself.
     receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }
