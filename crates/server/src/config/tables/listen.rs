@@ -141,8 +141,8 @@ table! {
         count_max: 64,
     }), Means("pages of all sites"), only(&FOR_WEBSOCKETS);
     /// Peers whose requests may go to the target that the request itself names (routes with `from =
-    /// "trusted"`). Back ends have this permission without an entry. `docs/guide/trust.md` lists the
-    /// other effects.
+    /// "trusted"`). Back ends have this permission without an entry. `docs/guide/trust.md` lists
+    /// the other effects.
     trust: Vec<IpNet> = NETWORKS, Default("[]");
     /// Peers that may assert the identity of the caller (RFC 3325), besides back ends and the peers
     /// in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. From
