@@ -122,13 +122,22 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
         );
         return Err(StartError::new(path.display(), what, remedy).lasting());
     }
-    let own = rustix::process::geteuid().as_raw();
-    if ![own, 0].contains(&metadata.uid()) {
-        let what = format!("the file belongs to another user (uid {})", metadata.uid());
-        let remedy = format!("run `chown {own} {}`, or remove the file", path.display());
-        return Err(StartError::new(path.display(), what, remedy).lasting());
+    check_owner(path, metadata.uid(), rustix::process::geteuid().as_raw())
+}
+
+/// Checks that the key file belongs to the user `own` of this process or to root.
+fn check_owner(path: &Path, owner: u32, own: u32) -> Result<(), StartError> {
+    if [own, 0].contains(&owner) {
+        return Ok(());
     }
-    Ok(())
+    let what = format!("the file belongs to another user (uid {owner})");
+    // A service that runs as the owner can no longer open the file after a `chown`.
+    let remedy = format!(
+        "run Tidegate as this user (`sudo -u '#{owner}' tidegate run`), or set another `[server] \
+         state_dir`. If you have copied the file from another machine, run `chown {own} {}`",
+        path.display()
+    );
+    Err(StartError::new(path.display(), what, remedy).lasting())
 }
 
 /// Atomically replaces the keys in the key file of `state_dir` with those that `change` returns.

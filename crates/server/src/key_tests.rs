@@ -51,6 +51,18 @@ fn a_first_start_makes_a_private_key_that_the_next_one_finds() {
 }
 
 #[test]
+fn a_key_of_another_user_is_rejected_with_a_remedy_that_keeps_its_service_running() {
+    let path = Path::new("/var/lib/tidegate/route.key");
+    for owner in [0, 1000] {
+        assert_eq!(check_owner(path, owner, 1000), Ok(()), "{owner}");
+    }
+    let error = check_owner(path, 105, 0).unwrap_err().to_string();
+    for part in ["uid 105", "`sudo -u '#105' tidegate run`", "`[server] state_dir`"] {
+        assert!(error.contains(part), "{part} is not in {error}");
+    }
+}
+
+#[test]
 fn processes_that_start_together_agree() {
     let dir = tempfile::tempdir().unwrap();
     let found: Vec<_> = std::thread::scope(|scope| {

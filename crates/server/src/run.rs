@@ -227,6 +227,9 @@ pub fn run(
         .map_err(|error| failed("reloads", error))?;
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
+    for warning in wiring::buffer_warnings(config, &groups) {
+        tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
+    }
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
     let mut stopping = Stopping::new(stop);

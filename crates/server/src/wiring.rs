@@ -123,6 +123,26 @@ fn remedy(error: &io::OpenError) -> &'static str {
     }
 }
 
+/// Returns a warning for each listener whose receive buffer is smaller than the configured size.
+/// `groups` have the order of the configuration.
+pub(crate) fn buffer_warnings(config: &Config, groups: &[Group]) -> Vec<String> {
+    let warning = |(listen, group): (&Listen, &Group)| {
+        buffer_warning(group.local(), group.receive_buffer()?, listen.receive_buffer)
+    };
+    config.listen.iter().zip(groups).filter_map(warning).collect()
+}
+
+fn buffer_warning(local: SocketAddr, granted: usize, configured: usize) -> Option<String> {
+    // The kernel grants twice the size that it gets, and `net.core.rmem_max` limits that size.
+    let half = configured / 2;
+    (granted < 2 * half).then(|| {
+        format!(
+            "listener udp {local}: the receive buffer has {granted} bytes instead of {configured}; \
+             raise net.core.rmem_max to {half}, or lower `receive_buffer` of this `[[listen]]`"
+        )
+    })
+}
+
 fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
     io::Listen {
         shards: config.server.shards,
@@ -145,5 +165,26 @@ fn streams(config: &Config, listen: &Listen, tls: Option<io::TlsServer>) -> io::
         shared: listen.shared == Sharing::Processes,
         tls,
         origins: listen.origins.clone().map(Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_buffer_that_the_kernel_made_smaller_is_reported() {
+        let local = "192.0.2.1:5060".parse().unwrap();
+        let warning = buffer_warning(local, 425_984, 4_194_304).unwrap();
+        for part in [
+            "listener udp 192.0.2.1:5060: the receive buffer has 425984 bytes instead of 4194304",
+            "raise net.core.rmem_max to 2097152",
+        ] {
+            assert!(warning.contains(part), "{part} is not in {warning}");
+        }
+        // The kernel grants an even number of bytes, and may grant more than the configured size.
+        for configured in [4_096, 425_984, 425_985] {
+            assert_eq!(buffer_warning(local, 425_984, configured), None, "{configured}");
+        }
     }
 }

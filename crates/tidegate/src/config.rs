@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use tidegate_server::config::json_schema;
 
-/// Describe the configuration file for programs
+/// Print the JSON schema of the configuration file, for editors
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -82,7 +82,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct LawArgs {
-    /// Name of the law (`tidegate lab list laws` lists the names). With --shadow also `off`
+    /// Name of the law (`curl http://127.0.0.1:8060/laws` lists the names). With --shadow also
+    /// `off`
     name: String,
 
     /// A parameter of the law. The other parameters get their defaults

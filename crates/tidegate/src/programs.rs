@@ -28,7 +28,7 @@ pub fn find(name: &str) -> Result<PathBuf, Trouble> {
     search(name, beside, &path).ok_or_else(|| {
         Trouble::usage(format!(
             "this command needs the program `{name}`, which is neither in {} nor in PATH; install \
-             it, or build both with `make build`",
+             the package `{name}`, or build both programs with `make build`",
             beside.display()
         ))
     })

@@ -141,7 +141,8 @@ table! {
         count_max: 64,
     }), Means("pages of all sites"), only(&FOR_WEBSOCKETS);
     /// Peers whose requests may go to the target that the request itself names (routes with `from =
-    /// "trusted"`). Back ends have this permission without an entry.
+    /// "trusted"`). Back ends have this permission without an entry. `docs/guide/trust.md` lists
+    /// the other effects.
     trust: Vec<IpNet> = NETWORKS, Default("[]");
     /// Peers that may assert the identity of the caller (RFC 3325), besides back ends and the peers
     /// in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. From
@@ -149,7 +150,7 @@ table! {
     /// protects the identity, Tidegate also removes `P-Asserted-Identity` from these messages.
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
-    /// fewer bytes (`net.core.rmem_max`). `/status` shows the granted size. The kernel chooses the
-    /// buffers of TCP and TLS connections itself.
+    /// fewer bytes (`net.core.rmem_max`). Tidegate then logs a warning at its start, and `/status`
+    /// shows the granted size. The kernel chooses the buffers of TCP and TLS connections itself.
     receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }

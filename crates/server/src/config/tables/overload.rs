@@ -111,8 +111,8 @@ keys! {
     pub static OVERLOAD: "[overload]" 0..=1, Restart,
         [PARAMS, SHADOW, SESSIONS, SOURCES, SOURCE_WEIGHT, LIMIT, PRIORITY, FEEDBACK] => Overload;
 
-    /// The law that decides how much new work Tidegate admits. `tidegate lab list laws` describes
-    /// each law. The law `none` admits everything.
+    /// The law that decides how much new work Tidegate admits. `curl http://127.0.0.1:8060/laws`
+    /// describes each law. The law `none` admits everything.
     key "law" {
         |all| Some(all.gate.law.entry()),
         |all, law| all.gate.law = law.into_inner().defaults()

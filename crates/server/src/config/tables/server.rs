@@ -17,7 +17,9 @@ table! {
     pub static SERVER: "[server]" 0..=1, Restart, [] => Server, ServerDraft;
 
     /// Threads that handle messages. One thread handles all messages of a call. More threads than
-    /// cores cost processor time and gain nothing.
+    /// cores cost processor time and gain nothing. Use more shards if
+    /// `tidegate_shard_time_seconds_total{state="busy"}` of a shard grows by more than 0.7 a second
+    /// at your peak.
     shards: u16 = Whole(1..=SHARDS_MAX), Default("1");
     /// The directory of the files that must survive a restart. Its file `route.key` has the keys by
     /// which requests within a dialog find their back end after a restart. Instances behind one
