@@ -16,7 +16,8 @@ pub struct ConnectionLimits {
     /// Maximum number of accepted connections. Opened connections are counted separately, so peers
     /// cannot keep the proxy from reaching its back ends.
     pub accepted_max: usize,
-    /// Maximum number of accepted connections per remote address (for IPv6, per /64 network).
+    /// Maximum number of accepted connections per remote address (for IPv6, per /64 network). A /56
+    /// may have twice, and a /48 four times as many.
     pub per_remote_max: usize,
     /// Maximum number of messages that wait for one connection.
     pub waiting_max: usize,

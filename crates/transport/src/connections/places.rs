@@ -82,7 +82,8 @@ impl ConnectionTable {
         let max = (self.limits.opened_max / 2).max(1);
         let has_place = self.for_responses.len() < max || self.evict_for_responses(now);
         let opening_max = (max / OPENING_PART).max(1);
-        let has_room = has_place && self.opening_for_responses.admit(flow.remote, opening_max);
+        let opening = &mut self.opening_for_responses;
+        let has_room = has_place && opening.admit(flow.remote, opening_max, usize::MAX);
         if !has_room {
             self.counters.excess.add(1);
         }
@@ -152,7 +153,8 @@ impl ConnectionTable {
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         let free = self.limits.accepted_max.saturating_sub(accepted);
-        if !self.remotes.admit(flow.remote, per_remote_max(&self.limits, free)) {
+        let (each_max, site_max) = per_remote_max(&self.limits, free);
+        if !self.remotes.admit(flow.remote, each_max, site_max) {
             self.counters.excess.add(1);
             // The table keeps no state of this connection.
             self.closes.push_back(id);
@@ -190,15 +192,15 @@ fn last_use(
     }
 }
 
-/// Returns the number of accepted connections that one source may have while the table has room for
-/// `free` more accepted connections.
+/// Returns the numbers of accepted connections that one source, and one site, may have while the
+/// table has room for `free` more accepted connections. See [`Remotes`](crate::remotes::Remotes).
 ///
-/// When only the [last part](LAST_PART) of the room is left, one source may have at most `free`
-/// connections. Otherwise a few sources could fill the table and keep out all others, including
-/// back ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of
-/// the two. An operator sets such limits if all browsers come from the address of a reverse proxy.
-fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
+/// When only the [last part](LAST_PART) of the room is left, one site may have at most `free`
+/// connections. Otherwise a few sites could fill the table and keep out all others, including back
+/// ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of the
+/// two. An operator sets such limits if all browsers come from the address of a reverse proxy.
+fn per_remote_max(limits: &ConnectionLimits, free: usize) -> (usize, usize) {
     let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
     let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));
-    if free > last { per_remote_max } else { per_remote_max.min(free) }
+    (per_remote_max, if free > last { usize::MAX } else { free })
 }

@@ -18,7 +18,8 @@ table! {
     /// descriptor. Tidegate does not start if the process is not allowed enough of them (`ulimit
     /// -n`, `LimitNOFILE` of systemd).
     accepted_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("8192");
-    /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open.
+    /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open. An
+    /// IPv6 /56 network may open twice, and a /48 network four times as many.
     per_source_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("1024");
     /// The largest number of connections that Tidegate opens to back ends and callers. This limit
     /// is separate from `accepted_max`, so that no peer can keep Tidegate from its back ends.
