@@ -34,7 +34,8 @@ pub struct ConnectionLimits {
     /// connections with one ping an hour on each.
     pub first: Duration,
     /// Time without messages and keep-alives in either direction after which a connection is
-    /// closed.
+    /// closed. On an opened connection to a peer that is neither a back end nor a trusted source,
+    /// keep-alives do not count.
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
@@ -43,7 +44,8 @@ pub struct ConnectionLimits {
     /// would need in order to bring a transaction from instantiation to the terminated state."
     pub idle: Duration,
     /// Time without messages and keep-alives after which an opened connection may be closed to make
-    /// room for another one.
+    /// room for another one. On a connection to a peer that is neither a back end nor a trusted
+    /// source, keep-alives do not count.
     pub yields_after: Duration,
     /// Time after which a connection that is still [backed up](crate::ConnectionState::BackedUp) is
     /// closed.
@@ -71,6 +73,11 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
+    /// Returns the maximum number of opened connections that are for responses or to strangers.
+    pub(crate) fn limited_max(&self) -> usize {
+        (self.opened_max / 2).max(1)
+    }
+
     /// Returns these limits with the lower limits on waiting messages that apply to requests that
     /// begin new work.
     pub(crate) fn for_new_work(&self) -> Self {
