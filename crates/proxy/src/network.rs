@@ -1,30 +1,13 @@
-//! Numbers that identify sources: an IPv4 address, or a network of IPv6 addresses.
-//!
-//! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
-//! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
-//! may have a whole /56 or /48 (RFC 6177 §2), and use all networks in it. A source of IPv6 is
-//! therefore a /64 and has wider networks around it. In the number of an IPv6 network, the last 64
-//! bits encode the length of the prefix: 0 for a /64, otherwise the length.
+//! Addresses and networks: which source they belong to, and whether messages can be sent there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
-pub use tidegate_world::source_of;
-
-/// Prefix lengths of the IPv6 networks that flood detection distinguishes, the narrowest network
-/// first. The messages of a network of such a length are a flood only above the rate that is a
-/// flood from a single source, times the number beside the length.
-pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
-
-/// Returns the numbers of the source at an address and of the wider networks around it, the
-/// narrowest first. An IPv4 address has only its own number.
-pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
-    let source = source_of(address);
-    let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
-    let wider =
-        wider.map(move |&(length, _)| source & u128::MAX << (128 - length) | length as u128);
-    std::iter::once(source).chain(wider)
-}
+/// Prefix lengths of the IPv6 networks that flood detection distinguishes. The messages of such a
+/// network are a flood only above the rate that is a flood from a single source, times the number
+/// beside the length.
+pub(crate) use tidegate_world::SOURCE_PREFIXES as PREFIXES;
+pub use tidegate_world::{networks_of, source_of};
 
 /// Returns the network with the number `source`: for IPv4, a single address.
 pub fn network_of(source: u128) -> IpNet {

@@ -115,7 +115,8 @@ impl Output {
     ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
         let transmit = Transmit::new(target.flow_from(own.local), bytes);
-        self.send(Transmit { is_new_work, ..transmit });
+        let is_to_stranger = snapshot.addresses.leads_to_stranger(&transmit.flow);
+        self.send(Transmit { is_new_work, is_to_stranger, ..transmit });
     }
 
     /// Returns the number of packets that wait to be sent.

@@ -43,6 +43,19 @@ pub enum ConnectionState {
     Closing,
 }
 
+/// The kind of message for which the table looks up or opens a connection. An opened connection
+/// has the highest kind of message that was sent on it. The lower the kind, the earlier the
+/// connection yields its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Use {
+    /// A response to a request whose own connection has ended.
+    Response,
+    /// A request [to a stranger](Transmit::is_to_stranger).
+    Stranger,
+    /// Any other message.
+    Any,
+}
+
 /// A connection in the table.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -59,9 +72,9 @@ pub(crate) struct Connection {
     pub(crate) state: ConnectionState,
     /// The time from which the time limit of the `state` counts. For an open connection, it is the
     /// time of the last message or keep-alive in either direction, or of the opening. On a
-    /// connection for responses, it is the time of the last message that we have sent. While the
-    /// peer of an accepted connection has sent no message, it is the time at which the connection
-    /// was accepted.
+    /// connection to a stranger, keep-alives do not count. On a connection for responses, it is the
+    /// time of the last message that we have sent. While the peer of an accepted connection has
+    /// sent no message, it is the time at which the connection was accepted.
     pub(crate) since: Timestamp,
     /// The time at which the timer of the connection fires, or `NEVER` if no timer is set.
     pub(crate) armed: Timestamp,
@@ -71,10 +84,12 @@ pub(crate) struct Connection {
     /// True while the connection is being opened for a response. The connection on which the
     /// request came has ended.
     pub(crate) opens_for_response: bool,
-    /// True if we have sent only responses on this connection, to requests whose own connections
-    /// have ended. Then messages and keep-alives from the peer do not count as a use of this
-    /// connection. Otherwise a peer could keep it open with a ping every second.
-    pub(crate) is_for_responses: bool,
+    /// The kind of messages for which we use this connection. If these are only responses to
+    /// requests whose own connections have ended, messages and keep-alives from the peer do not
+    /// count as a use of the connection. Otherwise a peer could keep it open with a ping every
+    /// second. If these are also requests to a stranger, only keep-alives do not count: a
+    /// provisional response shows that a transaction goes on.
+    pub(crate) serves: Use,
     /// True if a message has arrived on the connection. A keep-alive is not a message.
     pub(crate) has_spoken: bool,
     /// True if the connection is being closed because no message arrived in time.
@@ -105,7 +120,7 @@ impl Connection {
             armed: Timestamp::NEVER,
             is_named: false,
             opens_for_response: false,
-            is_for_responses: false,
+            serves: Use::Any,
             has_spoken: false,
             is_idle: false,
             serves_others: false,
@@ -200,7 +215,12 @@ impl Connection {
         self.has_spoken |= is_message;
         match self.state {
             ConnectionState::Open => {
-                if !self.is_for_responses {
+                let is_use = match self.serves {
+                    Use::Response => false,
+                    Use::Stranger => is_message,
+                    Use::Any => true,
+                };
+                if is_use {
                     self.renew(now);
                 }
                 true

@@ -1,6 +1,7 @@
 //! A table of the connections of one shard. It assigns messages to connections, and queues messages
 //! that must wait.
 
+mod limited;
 mod places;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +12,8 @@ use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, ShardIndex, Timers, Timestamp, Transmit,
 };
 
-use crate::connection::{Connection, ConnectionState, Target};
+use self::limited::LimitedConnections;
+use crate::connection::{Connection, ConnectionState, Target, Use};
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::recency::Recency;
 use crate::remotes::Remotes;
@@ -41,11 +43,8 @@ pub struct ConnectionTable {
     opened: usize,
     /// The opened connections that are not being closed, in the order of their last use.
     recency: Recency,
-    /// The opened connections that carry only responses, to requests whose own connections have
-    /// ended.
-    for_responses: Recency,
-    /// Counts of connections that are being opened for responses, per remote address.
-    opening_for_responses: Remotes,
+    /// The opened connections for responses and to strangers.
+    limited: LimitedConnections,
     bytes: WaitingBytes,
     shard: ShardIndex,
     next_id: ConnectionId,
@@ -67,8 +66,7 @@ impl ConnectionTable {
             remotes: Remotes::default(),
             opened: 0,
             recency: Recency::default(),
-            for_responses: Recency::default(),
-            opening_for_responses: Remotes::default(),
+            limited: LimitedConnections::default(),
             bytes: WaitingBytes::default(),
             shard: ShardIndex::ALONE,
             next_id: ConnectionId::FIRST_OPENED,
@@ -105,11 +103,17 @@ impl ConnectionTable {
     /// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response
     /// on the same connection used to send the request."
     ///
+    /// At most half of the opened connections are for requests [to
+    /// strangers](Transmit::is_to_stranger) and for [responses](Self::send_elsewhere). Otherwise
+    /// strangers who name very many addresses in their Contacts could keep the proxy from its back
+    /// ends.
+    ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) if it can neither be sent nor wait. A
     /// message that waits may still fail. Then [`poll_unsent`](Self::poll_unsent) returns it.
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
-        self.send_as(now, transmit, Use::Any)
+        let by = if transmit.is_to_stranger { Use::Stranger } else { Use::Any };
+        self.send_as(now, transmit, by)
     }
 
     /// Sends a response whose own connection has ended, on another connection to the remote end of
@@ -119,9 +123,9 @@ impl ConnectionTable {
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// At most half of the opened connections are for such responses. The table closes them first
-    /// when it needs room. Otherwise peers that close their connections early could use up all
-    /// connections.
+    /// At most half of the opened connections are for such responses and for requests to strangers.
+    /// The table closes connections for responses first when it needs room. Otherwise peers that
+    /// close their connections early could use up all connections.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
@@ -148,12 +152,10 @@ impl ConnectionTable {
         // others to make room. A request from the peer changes nothing, because its responses may use
         // another connection. Otherwise the peer could take any number of connections, and not only
         // those for responses.
-        if connection.is_for_responses
-            && by == Use::Any
+        if by > connection.serves
             && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
         {
-            connection.is_for_responses = false;
-            self.for_responses.remove(id);
+            self.limited.promote(now, connection, id, by, self.limits.limited_max());
         }
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
@@ -192,7 +194,7 @@ impl ConnectionTable {
             Some(connection) if connection.state != ConnectionState::Connecting => {}
             Some(connection) => {
                 if std::mem::take(&mut connection.opens_for_response) {
-                    self.opening_for_responses.forget(connection.flow.remote);
+                    self.limited.forget_opening(connection.flow.remote);
                 }
                 connection.flow = flow;
                 (connection.state, connection.since) = (ConnectionState::Open, now);
@@ -230,9 +232,9 @@ impl ConnectionTable {
             self.counters.idle.add(1);
         }
         self.opened -= usize::from(id.is_opened());
-        self.forget_use(id);
+        self.forget_use(id, connection.flow.remote);
         if connection.opens_for_response {
-            self.opening_for_responses.forget(connection.flow.remote);
+            self.limited.forget_opening(connection.flow.remote);
         }
         if !id.is_opened() {
             self.remotes.forget(connection.flow.remote);
@@ -405,17 +407,17 @@ impl ConnectionTable {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state != ConnectionState::Closing {
             connection.state = ConnectionState::Closing;
-            self.forget_use(id);
+            let remote = connection.flow.remote;
+            self.forget_use(id, remote);
             self.closes.push_back(id);
             self.give_up(id, cause);
         }
     }
 
-    /// Removes a connection from [`recency`](Self::recency) and
-    /// [`for_responses`](Self::for_responses).
-    fn forget_use(&mut self, id: ConnectionId) {
+    /// Removes a connection from [`recency`](Self::recency) and [`limited`](Self::limited).
+    fn forget_use(&mut self, id: ConnectionId, remote: SocketAddr) {
         self.recency.remove(id);
-        self.for_responses.remove(id);
+        self.limited.remove(id, remote);
     }
 
     /// Returns the waiting messages of a connection to the owner, and ensures that no further
@@ -465,21 +467,15 @@ fn is_request(bytes: &[u8]) -> bool {
     !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }
 
-/// The kind of message for which the table looks up a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    /// A response whose own connection has ended.
-    Response,
-    /// Any other message.
-    Any,
-}
-
 #[cfg(test)]
 #[path = "connections_properties.rs"]
 mod properties;
 #[cfg(test)]
 #[path = "connections_room_tests.rs"]
 mod room_tests;
+#[cfg(test)]
+#[path = "connections_strangers_tests.rs"]
+mod strangers_tests;
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;

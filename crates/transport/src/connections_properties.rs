@@ -29,6 +29,8 @@ enum Step {
     Send(u8, usize),
     /// Send a response whose own connection has ended: peer and number of bytes.
     Respond(u8, usize),
+    /// Send a request to a peer that is a stranger: peer and number of bytes.
+    SendToStranger(u8, usize),
     /// Open a connection under an id that the owner chooses, and send on it: peer, number of the id
     /// and number of bytes.
     Open(u8, u8, usize),
@@ -49,6 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         5 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Send(peer, bytes)),
         3 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::Respond(peer, bytes)),
+        3 => (0..8u8, bytes()).prop_map(|(peer, bytes)| Step::SendToStranger(peer, bytes)),
         2 => (0..8u8, 0..4u8, bytes())
             .prop_map(|(peer, name, bytes)| Step::Open(peer, name, bytes)),
         3 => (index(), bytes()).prop_map(|(at, bytes)| Step::Answer(at, bytes)),
@@ -130,6 +133,7 @@ impl World {
         match step {
             Step::Send(number, bytes) => self.send(unnamed(number), bytes, Use::Any),
             Step::Respond(number, bytes) => self.send(unnamed(number), bytes, Use::Response),
+            Step::SendToStranger(number, bytes) => self.send(unnamed(number), bytes, Use::Stranger),
             Step::Open(number, name, bytes) => {
                 // The table may choose the same ids.
                 let id = ConnectionId::new(2 * u32::from(name) + 1).expect("it is not zero");
@@ -256,11 +260,12 @@ impl World {
             let of = kept.iter().filter(is_its).count();
             assert!(of <= LIMITS.per_remote_max);
         }
-        assert!(self.table.for_responses.len() <= LIMITS.opened_max / 2);
-        let is_for_responses =
-            |c: &&Connection| c.is_for_responses && c.state != ConnectionState::Closing;
-        let for_responses = self.table.connections.values().filter(is_for_responses).count();
-        assert_eq!(self.table.for_responses.len(), for_responses);
+        assert!(self.table.limited.len() <= LIMITS.opened_max / 2);
+        for by in [Use::Response, Use::Stranger] {
+            let serves = |c: &&Connection| c.serves == by && c.state != ConnectionState::Closing;
+            let count = self.table.connections.values().filter(serves).count();
+            assert_eq!(self.table.limited.count(by), count, "{by:?}");
+        }
         assert!(self.table.waiting_bytes() <= LIMITS.total_bytes_max);
         assert!(self.held.len() <= kept.len() * LIMITS.waiting_max);
         assert_eq!(self.held.is_empty(), self.table.waiting_bytes() == 0);
@@ -303,8 +308,7 @@ proptest! {
         prop_assert!(world.held.is_empty());
         let ConnectionTable { connections, by_target, remotes, opened, recency, bytes, .. } =
             &world.table;
-        let ConnectionTable { for_responses, opening_for_responses, .. } = &world.table;
-        prop_assert!(for_responses.len() == 0 && opening_for_responses.is_empty());
+        prop_assert!(world.table.limited.is_empty());
         prop_assert!(connections.is_empty() && by_target.is_empty() && remotes.is_empty());
         prop_assert_eq!((*opened, recency.len(), bytes.total()), (0, 0, 0));
     }

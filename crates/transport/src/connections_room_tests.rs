@@ -321,6 +321,44 @@ fn sources_with_many_connections_leave_places_to_others() {
     assert_eq!(accepted_from(&mut scene, 9, 20), 2);
 }
 
+/// Accepts this many connections, each from another /64 of the given /48, and `in_56` of them from
+/// each /56. Returns how many the table accepts.
+fn accepted_from_site(scene: &mut Scene, site: u32, in_56: u32, attempts: u32) -> usize {
+    let before = scene.table.len();
+    for number in 0..attempts {
+        let (wide, narrow) = (number / in_56, number % in_56);
+        let remote = format!("[2001:db8:{site:x}:{wide:02x}{narrow:02x}::1]:5060");
+        scene.accepted(2 * (100 * site + number + 1), &remote);
+    }
+    scene.table.len() - before
+}
+
+/// RFC 6177 §2: a site may have a whole /56 or /48, so it has very many /64 networks.
+#[test]
+fn a_site_has_no_more_places_than_a_few_sources() {
+    let limits =
+        ConnectionLimits { accepted_max: 256, per_remote_max: 4, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    assert_eq!(accepted_from_site(&mut scene, 1, 90, 90), 8, "all in one /56");
+    assert_eq!(accepted_from_site(&mut scene, 2, 9, 90), 16, "in ten /56 of one /48");
+    // The end of a connection gives its place in all these networks back.
+    scene.table.on_closed(ConnectionId::new(2 * 101).unwrap(), CloseCause::Ended);
+    assert_eq!(scene.table.len(), 8 + 16 - 1);
+    scene.accepted(2 * 191, "[2001:db8:1:ff::1]:5060");
+    scene.accepted(2 * 192, "[2001:db8:1:ff::2]:5060");
+    assert_eq!(scene.table.len(), 8 + 16);
+}
+
+#[test]
+fn sites_with_many_connections_leave_places_to_others() {
+    let limits =
+        ConnectionLimits { accepted_max: 32, per_remote_max: 8, ..ConnectionLimits::default() };
+    let mut scene = Scene::new(limits);
+    let accepted: Vec<_> =
+        (1..=5).map(|site| accepted_from_site(&mut scene, site, 1, 40)).collect();
+    assert_eq!(accepted, [28, 2, 1, 1, 0]);
+}
+
 /// Behind a reverse proxy, all browsers have one address.
 #[test]
 fn one_source_may_have_all_places_if_the_limits_say_so() {

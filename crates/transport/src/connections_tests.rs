@@ -38,6 +38,13 @@ impl Scene {
         self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
     }
 
+    /// Sends a request to a peer that is neither a back end nor a trusted source.
+    pub(super) fn send_to_stranger(&mut self, flow: Flow) -> Result<(), WhyUnsent> {
+        let transmit = self.transmit(flow, "BYE sip:a@b SIP/2.0\r\n");
+        let transmit = Transmit { is_to_stranger: true, ..transmit };
+        self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
+    }
+
     /// Returns the messages for the driver: connection and text.
     pub(super) fn sent(&mut self) -> Vec<(u32, String)> {
         std::iter::from_fn(|| self.table.poll_transmit())

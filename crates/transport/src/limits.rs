@@ -16,7 +16,8 @@ pub struct ConnectionLimits {
     /// Maximum number of accepted connections. Opened connections are counted separately, so peers
     /// cannot keep the proxy from reaching its back ends.
     pub accepted_max: usize,
-    /// Maximum number of accepted connections per remote address (for IPv6, per /64 network).
+    /// Maximum number of accepted connections per remote address (for IPv6, per /64 network). A /56
+    /// may have twice, and a /48 four times as many.
     pub per_remote_max: usize,
     /// Maximum number of messages that wait for one connection.
     pub waiting_max: usize,
@@ -33,7 +34,8 @@ pub struct ConnectionLimits {
     /// connections with one ping an hour on each.
     pub first: Duration,
     /// Time without messages and keep-alives in either direction after which a connection is
-    /// closed.
+    /// closed. On an opened connection to a peer that is neither a back end nor a trusted source,
+    /// keep-alives do not count.
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
@@ -42,7 +44,8 @@ pub struct ConnectionLimits {
     /// would need in order to bring a transaction from instantiation to the terminated state."
     pub idle: Duration,
     /// Time without messages and keep-alives after which an opened connection may be closed to make
-    /// room for another one.
+    /// room for another one. On a connection to a peer that is neither a back end nor a trusted
+    /// source, keep-alives do not count.
     pub yields_after: Duration,
     /// Time after which a connection that is still [backed up](crate::ConnectionState::BackedUp) is
     /// closed.
@@ -70,6 +73,11 @@ impl Default for ConnectionLimits {
 }
 
 impl ConnectionLimits {
+    /// Returns the maximum number of opened connections that are for responses or to strangers.
+    pub(crate) fn limited_max(&self) -> usize {
+        (self.opened_max / 2).max(1)
+    }
+
     /// Returns these limits with the lower limits on waiting messages that apply to requests that
     /// begin new work.
     pub(crate) fn for_new_work(&self) -> Self {

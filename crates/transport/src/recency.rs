@@ -22,10 +22,10 @@ impl Recency {
         self.order.insert((now, id));
     }
 
-    pub(crate) fn remove(&mut self, id: ConnectionId) {
-        if let Some(place) = self.places.remove(&id) {
-            self.order.remove(&(place, id));
-        }
+    /// Removes a connection. Returns whether it was in the order.
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> bool {
+        let place = self.places.remove(&id);
+        place.is_some_and(|place| self.order.remove(&(place, id)))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -40,7 +40,7 @@ pub use query::{
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::{Network, Shedding};
 pub use slot_table::{Hashed, SlotRef, SlotTable};
-pub use source::source_of;
+pub use source::{SOURCE_PREFIXES, networks_of, source_of};
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;
 pub use timers::Timers;

@@ -36,12 +36,17 @@ pub struct Transmit {
     /// the core can still send it to another peer or reject it. If the peer of its connection reads
     /// too slowly, such a request fails at once and does not wait.
     pub is_new_work: bool,
+    /// True if the packet is a request to a peer that is neither a back end nor a trusted source.
+    /// The transport opens only a limited number of connections to such peers.
+    pub is_to_stranger: bool,
 }
 
 impl Transmit {
-    /// Creates a packet that is neither padded nor reordered, and that does not begin new work.
+    /// Creates a packet that is neither padded nor reordered, that does not begin new work, and
+    /// that does not count as a request to a stranger.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
-        Self { flow, bytes, batching: Batching::default(), is_new_work: false }
+        let batching = Batching::default();
+        Self { flow, bytes, batching, is_new_work: false, is_to_stranger: false }
     }
 }
 

@@ -222,6 +222,18 @@ impl Addresses {
         }
     }
 
+    /// Returns whether a request on `flow` needs a connection that we open to a peer that is neither
+    /// a back end, also a removed one, nor a trusted source. Such a peer may have chosen the address
+    /// itself, in a Contact.
+    pub(crate) fn leads_to_stranger(&self, flow: &Flow) -> bool {
+        let address = canonical(flow.remote);
+        flow.transport.is_reliable()
+            && flow.connection.is_none_or(ConnectionId::is_opened)
+            && !self.backend_refs.contains_key(&address)
+            && !self.removed.contains_key(&address)
+            && self.origin(flow) == Origin::Stranger
+    }
+
     /// Returns whether the remote address and port of `flow`, which are those of this back end,
     /// identify the back end. If the other end has opened the connection, its port is arbitrary,
     /// and may by chance be the UDP port of a back end at the same address. But it cannot be a port

@@ -1,12 +1,11 @@
 //! The opening, acceptance and eviction of connections, within the limits of a table.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
 
-use super::{ConnectionTable, Use};
-use crate::connection::{Connection, ConnectionState, Target};
+use super::ConnectionTable;
+use crate::connection::{Connection, ConnectionState, Target, Use};
 use crate::limits::ConnectionLimits;
 use crate::unsent::WhyUnsent;
 
@@ -14,16 +13,6 @@ use crate::unsent::WhyUnsent;
 /// as there are idle connections to close. A driver takes time to close a connection, so the table
 /// makes room in advance.
 const SPARE_PART: usize = 16;
-
-/// A [connection for responses](Connection::is_for_responses) may be closed to make room for
-/// another one when the table has sent no response on it for this time. No response is lost: the
-/// driver sends all bytes it has before it closes a connection.
-const RESPONSES_YIELD_AFTER: Duration = Duration::from_secs(1);
-
-/// At most 1/32 of the connections for responses may be in the process of opening to one remote
-/// address. Otherwise a peer whose Via headers name ports without a listener could use up all
-/// connections for responses.
-const OPENING_PART: usize = 32;
 
 /// When at most 1/8 of the permitted accepted connections is left, [`per_remote_max`] lowers the
 /// limit on the connections of one source.
@@ -61,28 +50,30 @@ impl ConnectionTable {
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
-        let is_response = by == Use::Response;
-        if !self.has_room_for_one(now) || is_response && !self.has_room_for_response(now, flow) {
+        if !self.has_room_for_one(now) || !self.has_room_for(now, flow, by) {
             return Err(WhyUnsent::TooMany);
         }
         let id = self.free_id();
         self.begin(now, id, target, false);
         self.by_target.insert(target, id);
-        if is_response && let Some(connection) = self.connections.get_mut(&id) {
-            (connection.opens_for_response, connection.is_for_responses) = (true, true);
-            self.for_responses.add(now, id);
+        self.limited.add(now, id, by);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.serves = by;
+            connection.opens_for_response = by == Use::Response;
         }
         Ok(id)
     }
 
-    /// Returns whether one more connection may be opened for a response. If the limit on
-    /// connections for responses is reached, first tries to close an unused one. If it returns
-    /// true, it has counted the new connection in `opening_for_responses`.
-    fn has_room_for_response(&mut self, now: Timestamp, flow: Flow) -> bool {
-        let max = (self.limits.opened_max / 2).max(1);
-        let has_place = self.for_responses.len() < max || self.evict_for_responses(now);
-        let opening_max = (max / OPENING_PART).max(1);
-        let has_room = has_place && self.opening_for_responses.admit(flow.remote, opening_max);
+    /// Returns whether one more connection may be opened for this use. If the limit on connections
+    /// for responses and to strangers is reached, first tries to close an unused one. If it returns
+    /// true, [`LimitedConnections`](super::LimitedConnections) has counted the new connection.
+    fn has_room_for(&mut self, now: Timestamp, flow: Flow, by: Use) -> bool {
+        if by == Use::Any {
+            return true;
+        }
+        let max = self.limits.limited_max();
+        let has_place = self.limited.len() < max || self.evict_limited(now);
+        let has_room = has_place && self.limited.admit(flow.remote, by, max);
         if !has_room {
             self.counters.excess.add(1);
         }
@@ -114,14 +105,15 @@ impl ConnectionTable {
     }
 
     /// Closes one connection if the limit on opened connections is nearly reached: an unused
-    /// connection for responses or, if there is none, the least recently used opened connection,
-    /// unless it was used within [`yields_after`](crate::ConnectionLimits::yields_after).
+    /// connection for responses or to a stranger or, if there is none, the least recently used
+    /// opened connection, unless it was used within
+    /// [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
         let spare = (self.limits.opened_max / SPARE_PART).max(1);
         if self.recency.len() + 1 + spare <= self.limits.opened_max {
             return;
         }
-        if !self.evict_for_responses(now) {
+        if !self.evict_limited(now) {
             let Self { limits, connections, recency, .. } = self;
             let last_use = |id| last_use(connections, now, id);
             let oldest = recency.oldest(now, limits.yields_after, last_use);
@@ -129,12 +121,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the least recently used connection for responses, unless it was used within
-    /// [`RESPONSES_YIELD_AFTER`]. Returns whether it closed one.
-    fn evict_for_responses(&mut self, now: Timestamp) -> bool {
-        let Self { connections, for_responses, .. } = self;
+    /// Closes an unused connection for responses or to a stranger, if there is one. Returns whether
+    /// it closed one.
+    fn evict_limited(&mut self, now: Timestamp) -> bool {
+        let Self { limits, connections, limited, .. } = self;
         let last_use = |id| last_use(connections, now, id);
-        let oldest = for_responses.oldest(now, RESPONSES_YIELD_AFTER, last_use);
+        let oldest = limited.oldest(now, limits.yields_after, last_use);
         self.evict(oldest)
     }
 
@@ -152,7 +144,8 @@ impl ConnectionTable {
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         let free = self.limits.accepted_max.saturating_sub(accepted);
-        if !self.remotes.admit(flow.remote, per_remote_max(&self.limits, free)) {
+        let (each_max, site_max) = per_remote_max(&self.limits, free);
+        if !self.remotes.admit(flow.remote, each_max, site_max) {
             self.counters.excess.add(1);
             // The table keeps no state of this connection.
             self.closes.push_back(id);
@@ -190,15 +183,15 @@ fn last_use(
     }
 }
 
-/// Returns the number of accepted connections that one source may have while the table has room for
-/// `free` more accepted connections.
+/// Returns the numbers of accepted connections that one source, and one site, may have while the
+/// table has room for `free` more accepted connections. See [`Remotes`](crate::remotes::Remotes).
 ///
-/// When only the [last part](LAST_PART) of the room is left, one source may have at most `free`
-/// connections. Otherwise a few sources could fill the table and keep out all others, including
-/// back ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of
-/// the two. An operator sets such limits if all browsers come from the address of a reverse proxy.
-fn per_remote_max(limits: &ConnectionLimits, free: usize) -> usize {
+/// When only the [last part](LAST_PART) of the room is left, one site may have at most `free`
+/// connections. Otherwise a few sites could fill the table and keep out all others, including back
+/// ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of the
+/// two. An operator sets such limits if all browsers come from the address of a reverse proxy.
+fn per_remote_max(limits: &ConnectionLimits, free: usize) -> (usize, usize) {
     let ConnectionLimits { accepted_max, per_remote_max, .. } = *limits;
     let last = (accepted_max / LAST_PART).min(accepted_max.saturating_sub(per_remote_max));
-    if free > last { per_remote_max } else { per_remote_max.min(free) }
+    (per_remote_max, if free > last { usize::MAX } else { free })
 }

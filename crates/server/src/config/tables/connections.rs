@@ -18,10 +18,12 @@ table! {
     /// descriptor. Tidegate does not start if the process is not allowed enough of them (`ulimit
     /// -n`, `LimitNOFILE` of systemd).
     accepted_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("8192");
-    /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open.
+    /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open. An
+    /// IPv6 /56 network may open twice, and a /48 network four times as many.
     per_source_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("1024");
     /// The largest number of connections that Tidegate opens to back ends and callers. This limit
-    /// is separate from `accepted_max`, so that no peer can keep Tidegate from its back ends.
+    /// is separate from `accepted_max`, so that no peer can keep Tidegate from its back ends. At
+    /// most half of these connections go to peers that are neither back ends nor in `trust`.
     opened_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("4096");
     /// The number of connections that Tidegate accepts at each address before it continues with
     /// other work. Further connections wait in the kernel.
@@ -43,7 +45,8 @@ table! {
     /// Seconds in which a message must arrive completely after its first byte.
     message("message_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Seconds without any message in either direction after which Tidegate closes a connection. A
-    /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message.
+    /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message, except on
+    /// a connection that Tidegate has opened to a peer that is neither a back end nor in `trust`.
     idle("idle_seconds"): Duration = seconds(32..=604_800), Default("3600");
     /// Seconds in which a peer must read what Tidegate is sending to it, once this is 64 KiB or
     /// more. Otherwise Tidegate closes the connection.

@@ -1,0 +1,126 @@
+//! Tests of connections to peers that are neither back ends nor trusted sources.
+
+use std::time::Duration;
+
+use tidegate_world::Pool;
+
+use super::tests::{Scene, to};
+use super::*;
+
+fn opening(opened_max: usize) -> Scene {
+    Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() })
+}
+
+fn backend(number: usize) -> Flow {
+    to(&format!("10.0.0.{number}:5060"))
+}
+
+fn stranger(number: usize) -> Flow {
+    to(&format!("198.51.100.{number}:5060"))
+}
+
+fn id(flow: Flow) -> u32 {
+    flow.connection.unwrap().get()
+}
+
+/// Sends requests to these strangers. Returns how many of them the table accepts.
+fn sent_to(scene: &mut Scene, remotes: impl Iterator<Item = String>) -> usize {
+    remotes.filter(|remote| scene.send_to_stranger(to(remote)).is_ok()).count()
+}
+
+/// Otherwise strangers who name very many addresses in their Contacts could keep the proxy from its
+/// back ends.
+#[test]
+fn connections_to_strangers_leave_half_of_the_places_to_back_ends() {
+    let mut scene = opening(16);
+    assert_eq!(sent_to(&mut scene, (1..=20).map(|n| format!("198.51.100.{n}:5060"))), 8);
+    assert_eq!(scene.respond(stranger(30)), Err(WhyUnsent::TooMany), "responses share the limit");
+    let reached = (1..=20).filter(|&number| scene.send(backend(number), "INVITE").is_ok()).count();
+    assert_eq!(reached, 8);
+    // A further request to the same stranger needs no further connection.
+    scene.send_to_stranger(stranger(1)).unwrap();
+}
+
+#[test]
+fn one_stranger_leaves_places_to_others() {
+    let mut scene = opening(128);
+    assert_eq!(sent_to(&mut scene, (1..=64).map(|port| format!("198.51.100.7:{port}"))), 32);
+    // RFC 6177 §2: a site may have a whole /48.
+    assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("[2001:db8:0:{n:x}::1]:5060"))), 16);
+    assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("192.0.2.{n}:5060"))), 16);
+    // The end of a connection makes room for one.
+    let closed = scene.connect().id;
+    scene.table.on_closed(closed, CloseCause::Refused);
+    assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("203.0.113.{n}:5060"))), 1);
+}
+
+/// Otherwise a stranger could keep its connections with a ping every few minutes.
+#[test]
+fn a_connection_to_a_stranger_is_not_kept_by_keep_alives() {
+    let unused = ConnectionLimits::default().yields_after;
+    let mut scene = opening(4);
+    let mut opened = Vec::new();
+    for number in [1, 2] {
+        scene.send_to_stranger(stranger(number)).unwrap();
+        opened.push(scene.connected());
+    }
+    for _ in 0..2 {
+        scene.now = scene.now + unused / 2;
+        for peer in &opened {
+            scene.table.on_ping(scene.now, peer.connection.unwrap(), Pool::new().copy(b"\r\n"));
+        }
+        // A message is a use, such as a 180 of a phone that rings for a long time.
+        scene.table.on_received(scene.now, opened[1].connection.unwrap());
+    }
+    assert_eq!(scene.sent().len(), 2 + 2 * 2, "the pings are answered");
+    scene.send_to_stranger(stranger(3)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[0])]);
+    assert_eq!(scene.send_to_stranger(stranger(4)), Err(WhyUnsent::TooMany), "all are in use");
+}
+
+#[test]
+fn connections_to_strangers_yield_before_those_to_back_ends() {
+    let mut scene = opening(4);
+    let first = [scene.opened(backend(1)), scene.opened(backend(2))];
+    scene.now = scene.now + Duration::from_secs(1);
+    scene.send_to_stranger(stranger(3)).unwrap();
+    let third = scene.connected();
+    scene.now = scene.now + ConnectionLimits::default().yields_after;
+    scene.send(backend(4), "INVITE").unwrap();
+    assert_eq!(scene.closes(), [id(third)]);
+    assert!(first.iter().all(|flow| scene.table.state(flow.connection.unwrap()).is_some()));
+}
+
+/// Otherwise a stranger could use connections for responses to get any number of other ones.
+#[test]
+fn a_request_to_a_stranger_on_a_connection_for_responses_leaves_it_limited() {
+    let mut scene = opening(4);
+    for number in [1, 2] {
+        scene.respond(stranger(number)).unwrap();
+        scene.connected();
+        scene.send_to_stranger(stranger(number)).unwrap();
+    }
+    assert_eq!(scene.sent().len(), 4);
+    scene.now = scene.now + Duration::from_secs(2);
+    assert_eq!(scene.respond(stranger(3)), Err(WhyUnsent::TooMany), "requests wait on both");
+    // The peer at this address is a back end now.
+    scene.send(stranger(1), "INVITE sip:a@b SIP/2.0\r\n").unwrap();
+    scene.respond(stranger(3)).unwrap();
+    assert!(scene.closes().is_empty());
+}
+
+#[test]
+fn a_connection_for_responses_beyond_the_share_of_its_peer_still_yields_early() {
+    let mut scene = opening(4);
+    let mut opened = Vec::new();
+    for port in [1, 2] {
+        let peer = to(&format!("198.51.100.7:{port}"));
+        scene.respond(peer).unwrap();
+        opened.push(scene.connected());
+        scene.send_to_stranger(peer).unwrap();
+    }
+    assert_eq!(scene.sent().len(), 4, "all messages are sent");
+    scene.now = scene.now + Duration::from_secs(1);
+    scene.respond(stranger(8)).unwrap();
+    assert_eq!(scene.closes(), [id(opened[1])]);
+}
