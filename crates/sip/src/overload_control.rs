@@ -487,8 +487,8 @@ mod tests {
         assert!(can_write("Via: SIP/2.0/UDP a;oc, SIP/2.0/UDP b;oc\r\n"));
     }
 
-    /// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it will
-    /// reach the next upstream proxy." A proxy cannot remove it from such a Via.
+    /// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it
+    /// will reach the next upstream proxy." A proxy cannot remove it from such a Via.
     #[test]
     fn nothing_is_read_in_a_via_that_violates_the_grammar() {
         for odd in ["x=<y>", "x=\"y\"<z>", "x=y\"z", "x=\"y\" z", "x<y", ";x", ""] {

@@ -160,10 +160,10 @@ impl<'a> Passage<'a> {
                 Some(via)
             }
         };
-        // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters
-        // from all Via headers of a response received, except for the topmost Via header." They
-        // cannot be removed from a Via that violates the grammar. There they would reach the next
-        // upstream server, which would take them for ours.
+        // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq"
+        // parameters from all Via headers of a response received, except for the topmost Via
+        // header." They cannot be removed from a Via that violates the grammar. There they would
+        // reach the next upstream server, which would take them for ours.
         if has_foreign_overload_control && !can_write_overload_control(bytes) {
             return Err(bad_via);
         }
@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(of(&format!("Via: {a}\r\n")), (None, false));
     }
 
-    /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all
-    /// Via headers of a response received, except for the topmost Via header."
+    /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters
+    /// from all Via headers of a response received, except for the topmost Via header."
     #[test]
     fn foreign_overload_control_that_cannot_be_removed_is_malformed() {
         let (us, a) = ("SIP/2.0/UDP us;branch=z;oc=3", "SIP/2.0/UDP a");

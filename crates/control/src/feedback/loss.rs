@@ -2,9 +2,10 @@
 //!
 //! New requests without priority are reducible ([`Category::is_reducible`]). Other requests are
 //! held back only if holding back all reducible requests is not enough. The percentage applies to
-//! all requests. So if there are few reducible requests, a larger part of them is held back. ACKs and
-//! CANCELs ([`Category::Required`]) count too, but always pass. So a larger part of the other requests
-//! is held back instead. Until enough requests have come, 80 % of them are assumed to be reducible.
+//! all requests. So if there are few reducible requests, a larger part of them is held back. ACKs
+//! and CANCELs ([`Category::Required`]) count too, but always pass. So a larger part of the other
+//! requests is held back instead. Until enough requests have come, 80 % of them are assumed to be
+//! reducible.
 //!
 //! The reference algorithm of the RFC measures the reducible part of the requests every 5 to 10 s.
 //! Here each request counts by a weight that fades with its age, because the mix of requests

@@ -5,19 +5,19 @@
 //! than TAU2 by ten requests and the requests of one second. The bucket itself is the [leaky
 //! bucket](LeakyBucket) of the throttles. This file adds the tolerances and the randomness.
 //!
-//! ACKs and CANCELs always pass and fill the bucket, so other requests are held back instead. Beyond
-//! TAU2 they fill it with at most [`REQUIRED_MAX`] of the rate. So the ACKs of re-INVITEs count, but
-//! a flood of ACKs does not hold back all BYEs.
+//! ACKs and CANCELs always pass and fill the bucket, so other requests are held back instead.
+//! Beyond TAU2 they fill it with at most [`REQUIRED_MAX`] of the rate. So the ACKs of re-INVITEs
+//! count, but a flood of ACKs does not hold back all BYEs.
 //!
-//! Only requests in sessions, ACKs and CANCELs fill the bucket beyond TAU2. So a request in a session
-//! is held back only if such requests alone have exceeded the rate by more than TAU3 − TAU2. With TAU2 = 10·T
-//! for requests in sessions too, senders held back BYEs at a rate that left room for all BYEs. New
-//! requests keep the bucket near TAU1 under a heavy load, and from there a few more BYEs and ACKs
-//! than usual filled the bucket. Besides, a server announces a rate for its new calls and for the
-//! requests in sessions that it measures over [one second](FOLLOWS_S). If there are suddenly more
-//! requests in sessions, the rate is too low until the server has measured them. And the ACKs of
-//! calls that have begun still come when the rate has fallen. Afterwards new requests wait until
-//! the bucket has leaked to TAU1, so the long-term rate is the same.
+//! Only requests in sessions, ACKs and CANCELs fill the bucket beyond TAU2. So a request in a
+//! session is held back only if such requests alone have exceeded the rate by more than TAU3 −
+//! TAU2. With TAU2 = 10·T for requests in sessions too, senders held back BYEs at a rate that left
+//! room for all BYEs. New requests keep the bucket near TAU1 under a heavy load, and from there a
+//! few more BYEs and ACKs than usual filled the bucket. Besides, a server announces a rate for its
+//! new calls and for the requests in sessions that it measures over [one second](FOLLOWS_S). If
+//! there are suddenly more requests in sessions, the rate is too low until the server has measured
+//! them. And the ACKs of calls that have begun still come when the rate has fallen. Afterwards new
+//! requests wait until the bucket has leaked to TAU1, so the long-term rate is the same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it represents
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
@@ -52,8 +52,8 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
-/// The part of the rate, 0 to 1, that ACKs and CANCELs may take from the requests in sessions. Two of
-/// them belong to an INVITE at most: its CANCEL, and the ACK to its final response.
+/// The part of the rate, 0 to 1, that ACKs and CANCELs may take from the requests in sessions. Two
+/// of them belong to an INVITE at most: its CANCEL, and the ACK to its final response.
 const REQUIRED_MAX: f64 = 2.0 / 3.0;
 
 /// The number of ACKs and CANCELs at once that may take a part of the rate from the requests in
@@ -117,8 +117,8 @@ impl Rate {
             Category::Priority => TAU2,
             Category::Ongoing => tau3,
             // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than
-            // allowed". After a request in a session the bucket may hold up to T + TAU3. An ACK counts
-            // even then.
+            // allowed". After a request in a session the bucket may hold up to T + TAU3. An ACK
+            // counts even then.
             Category::Required if self.required.passes(now, REQUIRED_MAX * rate) => tau3 + 1.0,
             Category::Required => TAU2,
         };
@@ -222,8 +222,8 @@ mod tests {
         }
     }
 
-    // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
-    // current "oc" and "oc-algo" parameter values from that particular downstream server."
+    // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by
+    // the current "oc" and "oc-algo" parameter values from that particular downstream server."
     #[test]
     fn rfc7339_5_5_the_acks_of_requests_in_dialogs_are_a_part_of_the_rate() {
         for (rate, every_ms) in [(50, 20), (50, 2), (200, 5)] {

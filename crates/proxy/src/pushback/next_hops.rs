@@ -248,9 +248,9 @@ impl NextHops {
     /// Reads the overload control parameters in the answer to a probe. They show whether the next
     /// hop gives feedback. `obedience` is the strongest obedience among the pools of the next hop.
     /// If the answer contains no value under [`Obedience::Proven`], the restriction of the next hop
-    /// ends. A value without a sequence number, as in the examples of RFC 7339 §6, shows that the
-    /// next hop gives feedback, but restricts nothing. If no pool obeys the next hop, the probe offered no overload control, so its
-    /// answer is ignored.
+    /// ends. A value without a sequence number, as in an example of RFC 7339 §6, shows that the
+    /// next hop gives feedback, but restricts nothing. If no pool obeys the next hop, the probe
+    /// offered no overload control, so its answer is ignored.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -278,8 +278,8 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies a feedback value of the next hop at `address`, or only records that the next hop gives
-    /// feedback if the value cannot be used. The first value of a next hop is ignored unless
+    /// Applies a feedback value of the next hop at `address`, or only records that the next hop
+    /// gives feedback if the value cannot be used. The first value of a next hop is ignored unless
     /// `may_begin` is true.
     fn learn(
         &self,

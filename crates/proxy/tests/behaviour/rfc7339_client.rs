@@ -134,8 +134,8 @@ fn the_offer_of_a_client_is_stripped_from_every_via() {
     }
 }
 
-/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
-/// headers of a response received, except for the topmost Via header."
+/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from
+/// all Via headers of a response received, except for the topmost Via header."
 #[test]
 fn parameters_in_other_vias_are_not_forwarded() {
     for obedience in [Obedience::Always, Obedience::Never] {
@@ -151,14 +151,15 @@ fn parameters_in_other_vias_are_not_forwarded() {
     }
 }
 
-/// A called phone can change the Vias of its response. Tidegate cannot remove the parameters of a Via
-/// that violates the grammar. If it forwarded this Via, an upstream Tidegate would obey the phone.
+/// A called phone can change the Vias of its response. Tidegate cannot remove the parameters of a
+/// Via that violates the grammar. If it forwarded this Via, an upstream Tidegate would obey the
+/// phone.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header."
 ///
-/// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it will reach the
-/// next upstream proxy."
+/// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it will
+/// reach the next upstream proxy."
 #[test]
 fn a_response_with_parameters_that_cannot_be_removed_is_dropped() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -182,8 +183,8 @@ fn a_response_with_parameters_that_cannot_be_removed_is_dropped() {
     }
 }
 
-/// Feedback in our own Via is not obeyed if the Via violates the grammar: an element behind the back end
-/// may have written it, because the back end could not remove it.
+/// Feedback in our own Via is not obeyed if the Via violates the grammar: an element behind the
+/// back end may have written it, because the back end could not remove it.
 #[test]
 fn feedback_in_a_via_that_violates_the_grammar_is_ignored() {
     let mut script = obeying(Mode::Stateless);

@@ -81,8 +81,8 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
         assert!(!message.bytes().trim_ascii_start().starts_with(b"SIP/2.0 "));
         return;
     }
-    // A response in which another reader may find other lines, other parameters of a Via, or another
-    // end of the body, is not forwarded either.
+    // A response in which another reader may find other lines, other parameters of a Via, or
+    // another end of the body, is not forwarded either.
     let is_ambiguous = |why: &Malformed| {
         let bad_via = Malformed::BadHeader(HeaderName::Via);
         matches!(why, Malformed::LineEnd | Malformed::DuplicateHeader(_)) || *why == bad_via

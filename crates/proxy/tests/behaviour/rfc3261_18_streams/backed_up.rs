@@ -98,11 +98,11 @@ fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
 /// A regression: the only back end that reads was asked again about a call that its restriction had
 /// rejected, and such a call could go to the back end that does not read.
 ///
-/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
-/// current "oc" and "oc-algo" parameter values from that particular downstream server."
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by
+/// the current "oc" and "oc-algo" parameter values from that particular downstream server."
 ///
-/// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is capable of
-/// processing the extra load."
+/// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+/// capable of processing the extra load."
 #[test]
 fn a_call_that_the_only_back_end_that_reads_holds_back_is_rejected() {
     let obey = |settings: &mut Settings| settings.pools[0].obedience = Obedience::Always;
