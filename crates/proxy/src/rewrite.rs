@@ -332,7 +332,8 @@ fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bo
 #[cold]
 fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
     let mut out = snapshot.buffers.take();
-    write_overload_control(bytes, kept, b"", &mut out)?;
+    let are_valid = write_overload_control(bytes, kept, b"", &mut out)?;
+    debug_assert!(are_valid, "`Message::essentials` and `Passage::parse` have checked the Vias");
     Ok(out)
 }
 

@@ -104,14 +104,16 @@ impl<'a> OverloadControl<'a> {
     }
 
     /// Reads the parameters of one Via element. Returns `None` if there are none, or if the element
-    /// violates the grammar.
+    /// violates the grammar. A server cannot remove the parameters of such an element, so they may
+    /// come from an element behind the server.
     #[inline]
     pub fn in_via(element: &'a [u8]) -> Option<Self> {
-        may_have_overload_control(element)
-            .then(|| {
-                Some(Self::of(Parts::of(element)?.params)).filter(|found| *found != Self::default())
-            })
-            .flatten()
+        if !may_have_overload_control(element) {
+            return None;
+        }
+        let params = Parts::of(element)?.params;
+        let found = params.is_well_formed().then(|| Self::of(params));
+        found.filter(|found| *found != Self::default())
     }
 
     /// Returns the names of the algorithms in `oc-algo` in their order, at most [`ALGORITHMS_MAX`]
@@ -230,9 +232,11 @@ fn has_bracket(via: &[u8]) -> bool {
 
 /// Writes `message`, which begins with its start line, with changed overload control parameters:
 /// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
-/// appended to the first Via. All other text is copied unchanged. A Via that violates the grammar,
-/// and all Vias after it, are copied unchanged too. There is one exception: a Via that violates the
-/// grammar only after a quoted value is changed like a valid Via.
+/// appended to the first Via. All other text is copied unchanged.
+///
+/// Returns `false` if a Via violates the grammar. Then this Via and all Vias after it are copied
+/// unchanged too. There is one exception: a Via that violates the grammar only after a quoted value
+/// is changed like a valid Via.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header." §5.6: "This means that a SIP proxy
@@ -246,9 +250,9 @@ pub fn write_overload_control(
     kept: usize,
     feedback: &[u8],
     out: &mut (impl Write + ?Sized),
-) -> io::Result<()> {
+) -> io::Result<bool> {
     let place = |part: &[u8]| part.as_ptr() as usize - message.as_ptr() as usize;
-    let (mut written, mut passed) = (0, 0);
+    let (mut written, mut passed, mut are_valid) = (0, 0, true);
     let mut at = Line::skip(message, 0).unwrap_or(message.len());
     'lines: while line_end(&message[at..]) == 0
         && let Ok(end) = Line::skip(message, at)
@@ -260,11 +264,12 @@ pub fn write_overload_control(
             continue;
         }
         for element in Elements::of(trim(&line[colon + 1..])) {
-            let Some(element) = element else { break 'lines };
-            let Some(Parts { params, .. }) = Parts::of(element) else { break 'lines };
-            if has_bracket(element) {
+            let element = element.filter(|element| !has_bracket(element));
+            let parts = element.and_then(|element| Some((element, Parts::of(element)?)));
+            let Some((element, Parts { params, .. })) = parts else {
+                are_valid = false;
                 break 'lines;
-            }
+            };
             let mut params = params.iter();
             while let Some(Param { name, .. }) = params.next() {
                 if passed < kept || index_of(name).is_none() {
@@ -284,7 +289,15 @@ pub fn write_overload_control(
             passed += 1;
         }
     }
-    out.write_all(&message[written..])
+    out.write_all(&message[written..])?;
+    Ok(are_valid)
+}
+
+/// Returns whether [`write_overload_control`] can change all Vias of `message`, which begins with
+/// its start line.
+#[cold]
+pub(crate) fn can_write_overload_control(message: &[u8]) -> bool {
+    write_overload_control(message, usize::MAX, b"", &mut io::sink()).is_ok_and(|valid| valid)
 }
 
 #[cfg(test)]
@@ -446,23 +459,46 @@ mod tests {
         );
     }
 
+    fn can_write(vias: &str) -> bool {
+        can_write_overload_control(format!("SIP/2.0 200 OK\r\n{vias}\r\n").as_bytes())
+    }
+
     /// If the bracket before the comma were removed with its parameter, the comma would separate
     /// two elements.
     #[test]
-    fn a_via_with_brackets_is_copied() {
+    fn a_via_with_brackets_cannot_be_changed() {
         let vias = "Via: SIP/2.0/UDP a;oc-algo=\"loss\"<;oc,>\r\nVia: SIP/2.0/UDP c;oc\r\n";
         assert_eq!(rewritten(vias, 0, ""), vias);
-        let quoted = rewritten("Via: SIP/2.0/UDP a;x=\"<,>\";oc\r\n", 0, "");
-        assert_eq!(quoted, "Via: SIP/2.0/UDP a;x=\"<,>\"\r\n");
+        assert!(!can_write(vias));
+        let quoted = "Via: SIP/2.0/UDP a;x=\"<,>\";oc\r\n";
+        assert_eq!(rewritten(quoted, 0, ""), "Via: SIP/2.0/UDP a;x=\"<,>\"\r\n");
+        assert!(can_write(quoted));
     }
 
     #[test]
-    fn vias_after_a_broken_one_are_copied() {
+    fn vias_after_a_broken_one_cannot_be_changed() {
         let vias = "Via: SIP/2.0/UDP a;oc, ,b;oc\r\nVia: SIP/2.0/UDP c;oc\r\n";
         assert_eq!(
             rewritten(vias, 0, ""),
             "Via: SIP/2.0/UDP a, ,b;oc\r\nVia: SIP/2.0/UDP c;oc\r\n"
         );
+        assert!(!can_write(vias));
+        assert!(!can_write("Via: SIP/2.0/UDP a\r\nVia: nonsense;oc\r\n"));
+        assert!(can_write("Via: SIP/2.0/UDP a;oc, SIP/2.0/UDP b;oc\r\n"));
+    }
+
+    /// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it
+    /// will reach the next upstream proxy." A proxy cannot remove it from such a Via.
+    #[test]
+    fn nothing_is_read_in_a_via_that_violates_the_grammar() {
+        for odd in ["x=<y>", "x=\"y\"<z>", "x=y\"z", "x=\"y\" z", "x<y", ";x", ""] {
+            for text in [format!(";oc=100;{odd}"), format!(";{odd};oc=100")] {
+                let element = format!("SIP/2.0/UDP a;branch=b{text}");
+                assert_eq!(OverloadControl::in_via(element.as_bytes()), None, "{element}");
+            }
+        }
+        let quoted = b"SIP/2.0/UDP a;branch=b;x=\"<y>\";oc=100;rport=";
+        assert_eq!(OverloadControl::in_via(quoted).unwrap().oc, Some(Oc::Value(100)));
     }
 
     #[test]

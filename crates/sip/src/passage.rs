@@ -8,7 +8,7 @@ use crate::field::{Line, first_line, line_end};
 use crate::lexical::{decimal, trim_start};
 use crate::line_ends::{LineEnds, has_only_crlf};
 use crate::message::call_id;
-use crate::overload_control::may_have_overload_control;
+use crate::overload_control::{can_write_overload_control, may_have_overload_control};
 use crate::scan::{begin, has_letter, letters, read};
 use crate::session_timer::session_interval;
 use crate::start::usual_status;
@@ -72,7 +72,8 @@ impl<'a> Passage<'a> {
     /// another version, [`Malformed::LineEnd`] for a CR or an LF that is not part of a CRLF, and
     /// [`Malformed::DuplicateHeader`] for two different Content-Lengths. Otherwise returns an error
     /// if a Via, Call-ID, CSeq or Content-Length is missing or malformed, if the body is truncated,
-    /// or if the bytes are not a message.
+    /// or if the bytes are not a message. The Vias after the second one are checked only if a Via
+    /// after the first may have overload control parameters.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
             Some(status) if bytes.len() <= BYTES_MAX => {
@@ -159,6 +160,13 @@ impl<'a> Passage<'a> {
                 Some(via)
             }
         };
+        // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq"
+        // parameters from all Via headers of a response received, except for the topmost Via
+        // header." They cannot be removed from a Via that violates the grammar. There they would
+        // reach the next upstream server, which would take them for ours.
+        if has_foreign_overload_control && !can_write_overload_control(bytes) {
+            return Err(bad_via);
+        }
         Ok(Self {
             status,
             sent_by: top.sent_by,
@@ -315,6 +323,27 @@ mod tests {
             assert_eq!(of(&lines), (own, true), "{lines}");
         }
         assert_eq!(of(&format!("Via: {a}\r\n")), (None, false));
+    }
+
+    /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters
+    /// from all Via headers of a response received, except for the topmost Via header."
+    #[test]
+    fn foreign_overload_control_that_cannot_be_removed_is_malformed() {
+        let (us, a) = ("SIP/2.0/UDP us;branch=z;oc=3", "SIP/2.0/UDP a");
+        for (lines, is_malformed) in [
+            (format!("Via: {us}\r\nVia: {a};x=<y>;oc=1\r\n"), true),
+            (format!("Via: {us}\r\nVia: {a};oc=1;x=\"y\">\r\n"), true),
+            (format!("Via: {us}, {a};x=<y>;oc=1\r\n"), true),
+            (format!("Via: {us}\r\nVia: {a}\r\nVia: {a};x=<y>;oc=1\r\n"), true),
+            (format!("Via: {us}\r\nVia: {a}, , {a};oc=1\r\n"), true),
+            (format!("Via: {us}\r\nVia: {a};x=\"<y>\";oc=1\r\n"), false),
+            (format!("Via: {us}\r\nVia: {a};x=<y>\r\n"), false),
+        ] {
+            let text = format!("SIP/2.0 200 OK\r\n{lines}{REST}");
+            let found = Passage::parse(text.as_bytes()).err();
+            let expected = is_malformed.then_some(Malformed::BadHeader(HeaderName::Via));
+            assert_eq!(found, expected, "{lines}");
+        }
     }
 
     /// RFC 3261 §18.3.

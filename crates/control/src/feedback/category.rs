@@ -14,7 +14,7 @@ pub enum Category {
     Ongoing,
     /// The request is an ACK, which has no response that could reject it, or a CANCEL, which ends
     /// work. A restriction counts the request but never holds it back. It holds back other requests
-    /// instead.
+    /// instead, as long as there are enough of them.
     Required,
 }
 

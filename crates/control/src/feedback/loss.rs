@@ -2,8 +2,10 @@
 //!
 //! New requests without priority are reducible ([`Category::is_reducible`]). Other requests are
 //! held back only if holding back all reducible requests is not enough. The percentage applies to
-//! all requests. So if there are few reducible requests, a larger part of them is held back. Until
-//! enough requests have come, 80 % of them are assumed to be reducible.
+//! all requests. So if there are few reducible requests, a larger part of them is held back. ACKs
+//! and CANCELs ([`Category::Required`]) count too, but always pass. So a larger part of the other
+//! requests is held back instead. Until enough requests have come, 80 % of them are assumed to be
+//! reducible.
 //!
 //! The reference algorithm of the RFC measures the reducible part of the requests every 5 to 10 s.
 //! Here each request counts by a weight that fades with its age, because the mix of requests
@@ -38,9 +40,9 @@ const REDUCIBLE_AT_FIRST: f64 = 0.8;
 // control scheme being used."
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// The number of reducible requests, and the number of all requests, as of the last request.
-    /// Older requests count less.
-    weights: [f64; 2],
+    /// The number of reducible requests, of requests that always pass, and of all requests, as of
+    /// the last request. Older requests count less.
+    weights: [f64; 3],
     counted: Timestamp,
     /// The throttle of reducible requests, and the throttle of other requests.
     throttles: [Deterministic; 2],
@@ -53,7 +55,7 @@ impl Loss {
             throttle.start_at(stream.unit());
         }
         Self {
-            weights: [ASSUMED * REDUCIBLE_AT_FIRST, ASSUMED],
+            weights: [ASSUMED * REDUCIBLE_AT_FIRST, 0.0, ASSUMED],
             counted: Timestamp::ZERO,
             throttles,
         }
@@ -63,26 +65,24 @@ impl Loss {
     pub(super) fn count(&mut self, now: Timestamp, category: Category) {
         // The sum never fades below the weight of the assumed mix, so the quotient stays defined.
         let elapsed_s = now.since(self.counted).as_secs_f64();
-        let kept = (-elapsed_s / FADES_S).exp().max((ASSUMED / self.weights[1]).min(1.0));
-        let ones = [f64::from(u8::from(category.is_reducible())), 1.0];
-        self.weights = [0, 1].map(|index| self.weights[index] * kept + ones[index]);
+        let kept = (-elapsed_s / FADES_S).exp().max((ASSUMED / self.weights[2]).min(1.0));
+        let is_required = category == Category::Required;
+        let ones = [category.is_reducible(), is_required, true].map(|is| f64::from(u8::from(is)));
+        self.weights = [0, 1, 2].map(|index| self.weights[index] * kept + ones[index]);
         self.counted = now;
-    }
-
-    /// Returns the part of reducible requests among all requests, 0 to 1.
-    fn reducible(&self) -> f64 {
-        self.weights[0] / self.weights[1]
     }
 
     /// Returns whether a request may be sent when `percent` of all requests must be held back.
     pub(super) fn passes(&mut self, percent: u32, category: Category) -> bool {
         let loss = f64::from(percent.min(100)) / 100.0;
-        let reducible = self.reducible();
+        let [reducible, required, all] = self.weights;
+        let (reducible, required) = (reducible / all, required / all);
         let [first, second] = if loss <= reducible {
             // Without a first category there is nothing to hold back.
             [if loss > 0.0 { loss / reducible } else { 0.0 }, 0.0]
         } else {
-            [1.0, (loss - reducible) / (1.0 - reducible)]
+            let (more, others) = (loss - reducible, 1.0 - reducible - required);
+            [1.0, if more < others { more / others } else { 1.0 }]
         };
         let (index, held) = if category.is_reducible() { (0, first) } else { (1, second) };
         category == Category::Required || self.throttles[index].passes(1.0 - held)

@@ -5,15 +5,19 @@
 //! than TAU2 by ten requests and the requests of one second. The bucket itself is the [leaky
 //! bucket](LeakyBucket) of the throttles. This file adds the tolerances and the randomness.
 //!
-//! Only requests in sessions fill the bucket beyond TAU2. So a request in a session is held back
-//! only if such requests alone have exceeded the rate by more than TAU3 − TAU2. With TAU2 = 10·T
-//! for requests in sessions too, senders held back BYEs at a rate that left room for all BYEs. New
-//! requests keep the bucket near TAU1 under a heavy load, and from there a few more BYEs and ACKs
-//! than usual filled the bucket. Besides, a server announces a rate for its new calls and for the
-//! requests in sessions that it measures over [one second](FOLLOWS_S). If there are suddenly more
-//! requests in sessions, the rate is too low until the server has measured them. And the ACKs of
-//! calls that have begun still come when the rate has fallen. Afterwards new requests wait until
-//! the bucket has leaked to TAU1, so the long-term rate is the same.
+//! ACKs and CANCELs always pass and fill the bucket, so other requests are held back instead.
+//! Beyond TAU2 they fill it with at most [`REQUIRED_MAX`] of the rate. So the ACKs of re-INVITEs
+//! count, but a flood of ACKs does not hold back all BYEs.
+//!
+//! Only requests in sessions, ACKs and CANCELs fill the bucket beyond TAU2. So a request in a
+//! session is held back only if such requests alone have exceeded the rate by more than TAU3 −
+//! TAU2. With TAU2 = 10·T for requests in sessions too, senders held back BYEs at a rate that left
+//! room for all BYEs. New requests keep the bucket near TAU1 under a heavy load, and from there a
+//! few more BYEs and ACKs than usual filled the bucket. Besides, a server announces a rate for its
+//! new calls and for the requests in sessions that it measures over [one second](FOLLOWS_S). If
+//! there are suddenly more requests in sessions, the rate is too low until the server has measured
+//! them. And the ACKs of calls that have begun still come when the rate has fallen. Afterwards new
+//! requests wait until the bucket has leaked to TAU1, so the long-term rate is the same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it represents
 //! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
@@ -48,10 +52,20 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
+/// The part of the rate, 0 to 1, that ACKs and CANCELs may take from the requests in sessions. Two
+/// of them belong to an INVITE at most: its CANCEL, and the ACK to its final response.
+const REQUIRED_MAX: f64 = 2.0 / 3.0;
+
+/// The number of ACKs and CANCELs at once that may take a part of the rate from the requests in
+/// sessions.
+const REQUIRED_BURST: u32 = 10;
+
 /// The state of the `rate` algorithm towards one server.
 #[derive(Debug)]
 pub(super) struct Rate {
     bucket: LeakyBucket,
+    /// Limits the ACKs and CANCELs that fill the bucket beyond TAU2.
+    required: LeakyBucket,
     stream: Stream,
     /// The last rate above zero, in requests a second. The content of the bucket represents
     /// requests at this rate.
@@ -60,7 +74,8 @@ pub(super) struct Rate {
 
 impl Rate {
     pub(super) fn new(stream: Stream) -> Self {
-        Self { bucket: LeakyBucket::new(1), stream, rate: 1 }
+        let [bucket, required] = [1, REQUIRED_BURST].map(LeakyBucket::new);
+        Self { bucket, required, stream, rate: 1 }
     }
 
     /// Starts to limit requests to `rate` a second.
@@ -88,23 +103,27 @@ impl Rate {
             return category == Category::Required;
         }
         let before = std::mem::replace(&mut self.rate, rate);
-        if rate != before {
-            self.bucket.scale(now, f64::from(before) / f64::from(rate));
-        }
+        let is_new = rate != before;
         let rate = f64::from(rate);
         let tau3 = TAU3 + FOLLOWS_S * rate;
-        // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
-        // TAU)."
-        self.bucket.limit(now, (tau3 + 1.0) / rate);
+        if is_new {
+            self.bucket.scale(now, f64::from(before) / rate);
+            // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
+            // TAU)." At a constant rate, the tolerances keep the content within the capacity.
+            self.bucket.limit(now, (tau3 + 1.0) / rate);
+        }
         let tolerance = match category {
             Category::Session | Category::Single => TAU1,
-            Category::Priority | Category::Required => TAU2,
+            Category::Priority => TAU2,
             Category::Ongoing => tau3,
+            // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than
+            // allowed". After a request in a session the bucket may hold up to T + TAU3. An ACK
+            // counts even then.
+            Category::Required if self.required.passes(now, REQUIRED_MAX * rate) => tau3 + 1.0,
+            Category::Required => TAU2,
         };
         let stream = &mut self.stream;
         let passes = self.bucket.passes_within(now, rate, tolerance, || stream.unit() - 0.5);
-        // ACKs and CANCELs always pass. They fill the bucket only up to TAU2, so that they alone keep
-        // back no request in a session.
         passes || category == Category::Required
     }
 }
@@ -200,6 +219,43 @@ mod tests {
         for ms in 0..10_000 {
             rate.passes(at(ms), 50, Category::Priority);
             assert!(ms % 25 > 0 || rate.passes(at(ms), 50, Category::Ongoing), "{ms}");
+        }
+    }
+
+    // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by
+    // the current "oc" and "oc-algo" parameter values from that particular downstream server."
+    #[test]
+    fn rfc7339_5_5_the_acks_of_requests_in_dialogs_are_a_part_of_the_rate() {
+        for (rate, every_ms) in [(50, 20), (50, 2), (200, 5)] {
+            let mut bucket = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+            let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+            bucket.activate(at(0), rate);
+            let (mut sent, mut acks) = (0, VecDeque::new());
+            for ms in 0..60_000 {
+                while acks.front().is_some_and(|&due| due <= ms) {
+                    acks.pop_front();
+                    sent += u64::from(bucket.passes(at(ms), rate, Category::Required));
+                }
+                if ms % every_ms == 0 && bucket.passes(at(ms), rate, Category::Ongoing) {
+                    acks.push_back(ms + 7);
+                    sent += 1;
+                }
+            }
+            // The tolerance at the start is twenty requests and those of a second.
+            let (lasting, at_first) = (60 * u64::from(rate), 30 + u64::from(rate));
+            let range = lasting - lasting / 50..=lasting + lasting / 50 + at_first;
+            assert!(range.contains(&sent), "{sent} at a rate of {rate}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_acks_leaves_a_third_of_the_rate_to_requests_in_dialogs() {
+        let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
+        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
+        rate.activate(at(0), 60);
+        for ms in 0..20_000 {
+            assert!(ms % 2 > 0 || rate.passes(at(ms), 60, Category::Required), "{ms}");
+            assert!(ms % 55 > 0 || rate.passes(at(ms), 60, Category::Ongoing), "{ms}");
         }
     }
 

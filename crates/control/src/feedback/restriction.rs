@@ -186,6 +186,8 @@ impl Restriction {
         if algorithm == Algorithm::Rate && !goes_on {
             self.rate.activate(now, value);
         }
+        // Otherwise one wrong value could restrict requests for days. A server that is still
+        // overloaded writes a new value into each response.
         let until = now + validity.min(self.settings.validity_max);
         self.in_force = Some((algorithm, value, until));
         self.was_restricting = (algorithm, value) != (Algorithm::Loss, 0);
@@ -233,11 +235,10 @@ impl Restriction {
     }
 
     /// Decides whether a request is sent. Must not be called for a retransmission.
-    // RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
-    // neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the
-    // current "oc" and "oc-algo" parameter values from that particular downstream server." §4.1: "it MUST
-    // reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going downstream
-    // to the SIP server from which it received the response."
+    // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by
+    // the current "oc" and "oc-algo" parameter values from that particular downstream server."
+    // §4.1: "it MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of
+    // requests going downstream to the SIP server from which it received the response."
     pub fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
         self.expire(now);
         self.loss.count(now, category);

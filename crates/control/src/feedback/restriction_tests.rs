@@ -195,6 +195,32 @@ fn rfc7339_5_10_1_the_second_category_is_reduced_when_nothing_is_left_of_the_fir
     }
 }
 
+// RFC 7339 §5.5: "this local policy SHOULD transmit the same number of SIP requests as the sample
+// algorithm defined by the overload control scheme being used."
+#[test]
+fn rfc7339_5_5_requests_that_always_pass_count_and_others_are_held_back_instead() {
+    // Of ten requests, two are new, three are ACKs, and five belong to sessions.
+    let category = |ms: u64| match ms % 10 {
+        0 | 5 => Category::Session,
+        1 | 4 | 8 => Category::Required,
+        _ => Category::Ongoing,
+    };
+    for (percent, expected) in [(10, 1800), (20, 1600), (50, 1000), (70, 600), (90, 600)] {
+        let mut restriction = restriction();
+        for ms in 0..5000 {
+            restriction.on_request(at(ms), category(ms));
+        }
+        let validity = Duration::from_secs(9);
+        let value = Feedback { validity, ..feedback(Algorithm::Loss, percent, 1) };
+        restriction.on_feedback(at(5000), value);
+        let sent = (5000..7000).filter(|&ms| {
+            restriction.on_request(at(ms), category(ms)) == SendVerdict::Send
+        });
+        let sent = sent.count();
+        assert!((expected - 40..=expected + 40).contains(&sent), "{percent} %: {sent} of 2000");
+    }
+}
+
 #[test]
 fn the_mix_of_the_categories_follows_within_a_second() {
     let mut restriction = restriction();

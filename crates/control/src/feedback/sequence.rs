@@ -24,10 +24,8 @@ const LATE_MAX: Duration = Duration::from_secs(32);
 const SEVERAL: u32 = 3;
 
 impl Sequence {
-    /// Returns the sequence number for a time since 1970.
-    // RFC 7339 §4.4: "If the value contained in the "oc-seq" parameter overflows during the period in
-    // which the load reduction is in effect, then the "oc-seq" parameter MUST be reset to the current
-    // timestamp or an appropriate base value."
+    /// Returns the sequence number for a time since 1970. Its seconds do not exceed twelve digits
+    /// before the year 33,658.
     pub fn of_time(since_1970: Duration) -> Self {
         let fraction = since_1970.subsec_nanos() / (1_000_000_000 / UNITS);
         Self { seconds: since_1970.as_secs() % 1_000_000_000_000, fraction }
@@ -101,8 +99,6 @@ mod tests {
         history.judge(Timestamp::ZERO + Duration::from_secs(s), sequence)
     }
 
-    // RFC 7339 §4.4: "the "oc-seq" parameter MUST be reset to the current timestamp or an appropriate
-    // base value."
     #[test]
     fn a_time_is_a_number_to_ten_microseconds() {
         assert_eq!(Sequence::of_time(Duration::from_secs(1_000_000_000_007)), seq(7, 0));

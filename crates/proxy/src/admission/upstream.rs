@@ -185,7 +185,9 @@ impl UpstreamPeers {
         };
         let mut bytes: Buffer = snapshot.buffers.take();
         match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
-            Ok(()) => Transmit { bytes, ..transmit },
+            // A Via that violates the grammar stays as it is. It has no foreign parameters, or
+            // belongs to a reply to a malformed request.
+            Ok(_are_valid) => Transmit { bytes, ..transmit },
             // The message already has the maximum length of a datagram.
             Err(_) => transmit,
         }

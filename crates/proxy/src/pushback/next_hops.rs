@@ -241,15 +241,16 @@ impl NextHops {
             && let Some(feedback) = wire::feedback(&own)
         {
             let wants_load = wire::wants_load(&own);
-            self.learn(now, address, feedback, wants_load, obedience == Obedience::Always);
+            self.learn(now, address, Some(feedback), wants_load, obedience == Obedience::Always);
         }
     }
 
     /// Reads the overload control parameters in the answer to a probe. They show whether the next
     /// hop gives feedback. `obedience` is the strongest obedience among the pools of the next hop.
-    /// If the answer contains no feedback under [`Obedience::Proven`], the restriction of the next
-    /// hop ends. If no pool obeys the next hop, the probe offered no overload control, so its
-    /// answer is ignored.
+    /// If the answer contains no value under [`Obedience::Proven`], the restriction of the next hop
+    /// ends. A value without a sequence number, as in an example of RFC 7339 §6, shows that the
+    /// next hop gives feedback, but restricts nothing. If no pool obeys the next hop, the probe
+    /// offered no overload control, so its answer is ignored.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -257,10 +258,9 @@ impl NextHops {
         address: SocketAddr,
         own: Option<OverloadControl<'_>>,
     ) {
-        match own.as_ref().and_then(wire::feedback) {
-            Some(feedback) if obedience != Obedience::Never => {
-                let wants_load = own.as_ref().is_some_and(wire::wants_load);
-                self.learn(now, address, feedback, wants_load, true);
+        match own.filter(wire::has_value) {
+            Some(own) if obedience != Obedience::Never => {
+                self.learn(now, address, wire::feedback(&own), wire::wants_load(&own), true);
             }
             _ if obedience == Obedience::Proven && self.is_any() => {
                 let mut restrictions = self.lock();
@@ -278,13 +278,14 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Applies a feedback value of the next hop at `address`. The first value of a next hop is
-    /// ignored unless `may_begin` is true.
+    /// Applies a feedback value of the next hop at `address`, or only records that the next hop
+    /// gives feedback if the value cannot be used. The first value of a next hop is ignored unless
+    /// `may_begin` is true.
     fn learn(
         &self,
         now: Timestamp,
         address: SocketAddr,
-        feedback: Feedback,
+        feedback: Option<Feedback>,
         wants_load: bool,
         may_begin: bool,
     ) {
@@ -308,7 +309,9 @@ impl NextHops {
             is_any.store(true, Ordering::Relaxed);
         }
         if let Some(restriction) = restrictions.get_mut(&address) {
-            restriction.on_feedback(now, feedback);
+            if let Some(feedback) = feedback {
+                restriction.on_feedback(now, feedback);
+            }
             restriction.on_load_wanted(wants_load);
             if wants_load {
                 is_load_wanted.store(true, Ordering::Relaxed);

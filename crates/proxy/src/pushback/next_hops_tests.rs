@@ -43,7 +43,7 @@ impl Scene {
             validity: Duration::from_secs(9),
             sequence: Sequence { seconds: 1, fraction: 0 },
         };
-        self.next_hops.learn(self.now, address(BACKEND), feedback, wants_load, true);
+        self.next_hops.learn(self.now, address(BACKEND), Some(feedback), wants_load, true);
     }
 
     /// Forwards an INVITE. Returns how often the lock was taken meanwhile, and the INVITE that was
@@ -94,7 +94,7 @@ fn a_pool_that_never_obeys_changes_nothing_for_a_pool_with_the_same_back_end() {
     let sequence = Sequence { seconds: 1, fraction: 0 };
     let validity = Duration::from_secs(9);
     let feedback = Feedback { algorithm: Algorithm::Loss, value: 100, validity, sequence };
-    next_hops.learn(now, backend, feedback, false, true);
+    next_hops.learn(now, backend, Some(feedback), false, true);
     let admits = |obedience| next_hops.admit(now, obedience, backend, Category::Session).is_some();
     next_hops.on_probe_answered(now, Obedience::Never, backend, None);
     assert!(!admits(Obedience::Always) && !admits(Obedience::Proven));
@@ -117,6 +117,26 @@ fn without_algorithms_nothing_is_offered_and_nothing_is_learned() {
     let sequence = Sequence { seconds: 1, fraction: 0 };
     let validity = Duration::from_secs(9);
     let feedback = Feedback { algorithm: Algorithm::Loss, value: 100, validity, sequence };
-    next_hops.learn(now, backend, feedback, false, true);
+    next_hops.learn(now, backend, Some(feedback), false, true);
     assert!(!next_hops.is_any());
+}
+
+/// RFC 7339 §6 has an example without "oc-seq": "oc=0;oc-algo="loss";oc-validity=0".
+#[test]
+fn a_value_without_a_sequence_number_proves_that_a_back_end_gives_feedback() {
+    let next_hops = NextHops::new(Algorithms::LOSS, Seed(1));
+    let (now, backend) = (Timestamp::ZERO, address(BACKEND));
+    let is_proven_by = |params: &str| {
+        let via = format!("SIP/2.0/UDP {HERE};branch=z9hG4bKprobe{params}");
+        let own = OverloadControl::in_via(via.as_bytes());
+        next_hops.on_probe_answered(now, Obedience::Proven, backend, own);
+        next_hops.offer_to(now, Obedience::Proven, backend) != OverloadOffer::None
+    };
+    let offer = ";oc;oc-algo=\"loss\"";
+    assert!(!is_proven_by(offer), "the back end has copied the offer");
+    assert!(is_proven_by(";oc=0;oc-algo=\"loss\";oc-validity=0"));
+    assert!(is_proven_by(";oc=100;oc-algo=\"loss\";oc-validity=9000"));
+    let admission = next_hops.admit(now, Obedience::Proven, backend, Category::Session);
+    assert!(admission.is_some(), "a value without a sequence number restricts nothing");
+    assert!(!is_proven_by(offer));
 }

@@ -101,6 +101,13 @@ pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
     via.load == Some(OcLoad::Wanted)
 }
 
+/// Returns whether a server has written a value into our Via. Then the server gives feedback, even
+/// if the value cannot be used. The offer that a server without overload control copies has no
+/// value.
+pub(crate) fn has_value(via: &OverloadControl<'_>) -> bool {
+    matches!(via.oc, Some(Oc::Value(_))) || feedback(via).is_some()
+}
+
 /// Returns the feedback that a server has written into our Via, or `None` if the feedback is
 /// incomplete or does not have exactly one algorithm that we know.
 ///

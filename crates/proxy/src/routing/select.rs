@@ -130,21 +130,30 @@ fn try_select(
             return Ok(Selected { backend_ref, key, call: None, admission: None });
         }
         let slow = slow_readers(step, pool);
-        if !slow.is_empty() && !is_restricted {
+        let among_readers = (!slow.is_empty() && !is_restricted).then(|| {
             let reads = |index, _: &Backend| !slow.contains(&index);
-            if let Ok(selected) = select_in(step, pool, key, demand, category, reads) {
-                return Ok(selected);
+            select_in(step, pool, key, demand, category, reads)
+        });
+        let is_free = |index: usize, backend: &Backend| {
+            !slow.contains(&index) && is_known_free(now, snapshot, backend)
+        };
+        let selected = match among_readers {
+            None | Some(Err(NotSelected::NoBackend(_))) => {
+                let may_have = |index, backend: &Backend| !is_restricted || is_free(index, backend);
+                select_in(step, pool, key, demand, category, may_have)
             }
-        }
-        let may_have =
-            |_, backend: &Backend| !is_restricted || is_known_free(now, snapshot, backend);
-        match select_in(step, pool, key, demand, category, may_have) {
+            // RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than
+            // allowed". So a restriction that has rejected the request is not asked again.
+            Some(selected) => selected,
+        };
+        match selected {
             Ok(selected) => return Ok(selected),
             // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests
-            // that would have gone to the overloaded element to a different destination."
+            // that would have gone to the overloaded element to a different destination." "It needs
+            // to ensure, however, that this destination is not in overload and is capable of
+            // processing the extra load."
             Err(NotSelected::Restricted) => {
                 is_restricted = true;
-                let is_free = |_, backend: &Backend| is_known_free(now, snapshot, backend);
                 if let Ok(selected) = select_in(step, pool, key, demand, category, is_free) {
                     return Ok(selected);
                 }

@@ -112,3 +112,29 @@ fn an_emergency_call_keeps_its_priority_in_later_groups_of_a_fork() {
     assert!(passed.count() >= 38, "of 40 emergency calls");
     assert!(plain < 100, "of 200 other calls: {plain}");
 }
+
+/// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests
+/// based on the content of the Resource-Priority header"
+#[test]
+fn a_call_with_a_resource_priority_goes_before_other_new_calls() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        believe_emergencies(settings);
+        let priority = settings.overload.sources.priority.as_mut().expect("it was set");
+        priority.values.add("ets.0").expect("it is a value of RFC 4412");
+        settings.pools[0].obedience = Obedience::Always;
+    });
+    for call in calls(&mut script, "a", 2).into_iter().flatten() {
+        script.send(&call.to.to_string(), &telling(&call, "180 Ringing", &value("loss", 60, 1)));
+    }
+    let (mut plain, mut preferred) = (0, 0);
+    for round in 0..40 {
+        script.pass(Duration::from_millis(200));
+        plain += sent(&calls(&mut script, &format!("b{round}-"), 5));
+        let more = "Resource-Priority: ets.0\r\n";
+        let invite = request("INVITE", "sip:bob@192.0.2.1", &format!("c{round}"), 1, more);
+        let is_sent = script.one(CALLER, &invite).start().starts_with("INVITE");
+        preferred += u32::from(is_sent);
+    }
+    assert_eq!(preferred, 40);
+    assert!(plain < 100, "of 200 other calls: {plain}");
+}

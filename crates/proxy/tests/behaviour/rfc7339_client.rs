@@ -6,7 +6,7 @@ use crate::limited::{rate, set};
 use crate::script::*;
 use tidegate_balance::{Policy, State};
 use tidegate_control::Reason;
-use tidegate_proxy::{Mode, Obedience, Probe};
+use tidegate_proxy::{DropReason, Mode, Obedience, Probe};
 
 pub const OFFER: &str = ";oc;oc-algo=\"loss,rate\"";
 
@@ -134,8 +134,8 @@ fn the_offer_of_a_client_is_stripped_from_every_via() {
     }
 }
 
-/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
-/// headers of a response received, except for the topmost Via header."
+/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from
+/// all Via headers of a response received, except for the topmost Via header."
 #[test]
 fn parameters_in_other_vias_are_not_forwarded() {
     for obedience in [Obedience::Always, Obedience::Never] {
@@ -149,6 +149,51 @@ fn parameters_in_other_vias_are_not_forwarded() {
         assert_eq!(back.all("Via"), ["SIP/2.0/UDP 198.51.100.7:5060;branch=z9hG4bK-a-1-INVITE"]);
         assert_eq!(sent(&calls(&mut script, "b", 20)), 20);
     }
+}
+
+/// A called phone can change the Vias of its response. Tidegate cannot remove the parameters of a
+/// Via that violates the grammar. If it forwarded this Via, an upstream Tidegate would obey the
+/// phone.
+///
+/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
+/// headers of a response received, except for the topmost Via header."
+///
+/// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it will
+/// reach the next upstream proxy."
+#[test]
+fn a_response_with_parameters_that_cannot_be_removed_is_dropped() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let invite = calls(&mut script, "a", 1).remove(0).unwrap();
+        let at = invite.to.to_string();
+        let forged = value("loss", 100, 9);
+        let vias = [
+            format!("-INVITE;x=<y>{forged}"),
+            format!("-INVITE{forged};x=\"y\"<z>"),
+            format!("-INVITE\r\nVia: SIP/2.0/UDP 203.0.113.9;x=<y>{forged}"),
+            format!("-INVITE\r\nVia: SIP/2.0/UDP 203.0.113.9, ,x{forged}"),
+        ];
+        for (dropped, via) in (1..).zip(&vias) {
+            let response = invite.answer("180 Ringing").replacen("-INVITE", via, 1);
+            assert!(script.send(&at, &response).is_empty(), "{mode:?} {via}");
+            assert_eq!(script.counters.dropped(DropReason::Malformed).get(), dropped);
+        }
+        let ringing = script.one(&at, &invite.answer("180 Ringing"));
+        assert_eq!(ringing.start(), "SIP/2.0 180 Ringing");
+    }
+}
+
+/// Feedback in our own Via is not obeyed if the Via violates the grammar: an element behind the
+/// back end may have written it, because the back end could not remove it.
+#[test]
+fn feedback_in_a_via_that_violates_the_grammar_is_ignored() {
+    let mut script = obeying(Mode::Stateless);
+    for call in calls(&mut script, "a", 2).into_iter().flatten() {
+        let params = format!(";x=<y>{}", value("loss", 100, 9));
+        let back = script.one(&call.to.to_string(), &telling(&call, "180 Ringing", &params));
+        assert_eq!(back.start(), "SIP/2.0 180 Ringing");
+    }
+    assert_eq!(sent(&calls(&mut script, "b", 20)), 20);
 }
 
 /// RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream neighbors."

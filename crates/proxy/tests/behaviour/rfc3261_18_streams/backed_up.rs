@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_control::Reason;
+use tidegate_proxy::Obedience;
 use tidegate_world::Counter;
 
 use super::*;
+use crate::rfc7339_client::{telling, value};
 
 /// The numbers of the connections to the two back ends.
 const A: u32 = 1;
@@ -90,6 +93,43 @@ fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
             scene.pass(AVOIDED_FOR);
         }
     }
+}
+
+/// A regression: the only back end that reads was asked again about a call that its restriction had
+/// rejected, and such a call could go to the back end that does not read.
+///
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by
+/// the current "oc" and "oc-algo" parameter values from that particular downstream server."
+///
+/// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+/// capable of processing the extra load."
+#[test]
+fn a_call_that_the_only_back_end_that_reads_holds_back_is_rejected() {
+    let obey = |settings: &mut Settings| settings.pools[0].obedience = Obedience::Always;
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = Scene::with(Transport::Tcp, Mode::Transaction, backends, obey);
+    let phone = scene.accept(2, PHONE);
+    stall(&mut scene, phone);
+    assert!(read_on(&mut scene, B).is_empty());
+    let new = |scene: &mut Scene, call: &str| {
+        let mut sent = scene.offer(phone, &new_call(call));
+        sent.extend(scene.pass(Duration::ZERO));
+        sent.extend(read_on(scene, B));
+        sent.into_iter().find(|(_, sent)| sent.start().starts_with("INVITE"))
+    };
+    // The first of these calls shows that a back end does not read.
+    let invites = ["first", "second"].map(|call| new(&mut scene, call).expect("it is sent"));
+    assert_eq!(invites.each_ref().map(|(number, _)| *number), [B, B]);
+    let at_b = ConnectionId::new(B).unwrap();
+    let backend = Flow::connected(Transport::Tcp, address(PROXY), address(BACKEND_B), at_b);
+    scene.offer(backend, &telling(&invites[0].1, "180 Ringing", &value("loss", 50, 1)));
+    let calls = (0..100).filter_map(|number| new(&mut scene, &format!("call-{number}")));
+    let numbers: Vec<u32> = calls.map(|(number, _)| number).collect();
+    assert!(numbers.iter().all(|&number| number == B), "{numbers:?}");
+    assert!((44..=51).contains(&numbers.len()), "{} of 100", numbers.len());
+    let refused = scene.counters.refused(Reason::Feedback).get();
+    assert_eq!(refused + numbers.len() as u64, 100);
+    assert_eq!(scene.streams.connections().counters().backed_up.get(), 1);
 }
 
 /// The queue has room for messages that finish work.
