@@ -129,8 +129,8 @@ impl Report {
         self.push(title.into(), spots, help.into());
     }
 
-    /// Reports that the name `written` at `span` is not one of `known`. The title begins with
-    /// `begin`, and `kind` is the kind of the named thing. `none` is the remedy if `known` is empty.
+    /// Reports that the name `written` at `span` is not one of `known`, the names of things of this
+    /// `kind`. The title begins with `begin`. If `known` is empty, `none` is the remedy.
     pub fn unknown_name(
         &mut self,
         (span, written): (Range<usize>, &str),
