@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use tidegate_world::{Purpose, Seed};
 
 use super::*;
+use crate::arrival_rate::ArrivalRate;
 use crate::{Allowance, Throttle, ThrottleKind};
 
 fn at_us(us: u64) -> Timestamp {
@@ -67,6 +68,7 @@ impl Run {
         }
         pieces.sort_by(|a, b| f64::total_cmp(&a.0, &b.0));
         let mut fairness = fairness(1000);
+        let mut arrivals = ArrivalRate::default();
         let mut throttle = Throttle::new(self.kind, 5, Seed(1).stream(Purpose::Throttle, 0));
         let none = vec![0.0; offered.len()];
         let mut passed =
@@ -76,7 +78,8 @@ impl Run {
             let now = Timestamp::ZERO + Duration::from_secs_f64(at_s);
             let source = fairness.on_arrival(now, index as u128, 1);
             let let_pass = throttle.passes(now, self.allowance, 0);
-            let share = self.allowance.fraction(throttle.arrival_rate());
+            arrivals.on_arrival(now);
+            let share = self.allowance.fraction(arrivals.rate());
             let pass = fairness.decide_waiting(now, source, share, let_pass);
             passed.let_pass += f64::from(u8::from(let_pass));
             let counts = if at_s >= self.counted_from_s { one } else { 0.0 };

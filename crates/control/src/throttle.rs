@@ -87,22 +87,6 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// Returns the throttle with an accumulated share of `part`, 0 to 1. If many senders obey one
-    /// server, each sender starts with another value. Otherwise all senders would reject their
-    /// first piece, and pass a later piece at the same time. Only the deterministic throttle
-    /// accumulates shares.
-    pub fn starting_at(mut self, part: f64) -> Self {
-        if let Pick::Deterministic(throttle) = &mut self.pick {
-            throttle.start_at(part);
-        }
-        self
-    }
-
-    /// Returns the number of pieces of work that arrive a second, computed at the last arrival.
-    pub fn arrival_rate(&self) -> f64 {
-        self.arrivals.rate()
-    }
-
     /// Returns whether the next piece of work passes while `in_progress` pieces are in progress.
     pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
         self.arrivals.on_arrival(now);

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{BATCH, Group, Inbox, Listen, Listener, Outbox, open};
-use tidegate_world::{Pool, Shedding};
+use tidegate_world::{Batching, Pool, Shedding};
 
 const USAGE: &str = "usage: gate [--datagrams 1000 TO 10000000]";
 
@@ -165,7 +165,7 @@ struct Reader {
 impl Reader {
     fn new(group: &Group) -> Self {
         let pool = Pool::new();
-        let (inbox, outbox) = (Inbox::new(&pool), Outbox::without_gso());
+        let (inbox, outbox) = (Inbox::new(&pool), Outbox::new(false, 0));
         Self { listener: group.listener(0), inbox, outbox, pool, overflow: 0 }
     }
 
@@ -180,7 +180,8 @@ impl Reader {
                 *overflow = datagram.drops.unwrap_or(*overflow);
                 count += 1;
                 if datagram.bytes.starts_with(b"INVITE ") && answers {
-                    outbox.push(0, None, datagram.remote, pool.copy(&[b'x'; ANSWER]));
+                    let answer = pool.copy(&[b'x'; ANSWER]);
+                    outbox.push(0, None, datagram.remote, answer, Batching::default());
                 }
             }
             outbox.flush(|_| listener.ordinary(), Duration::ZERO, |_, _, _, _| {});

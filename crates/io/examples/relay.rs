@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate_io::{BATCH, Clock, Inbox, Limits, Listen, Outbox, Pauses, open};
-use tidegate_world::Pool;
+use tidegate_world::{Batching, Pool};
 
 const USAGE: &str = "usage: relay --listen ADDR --backend ADDR[,ADDR] [--coalesce MICROSECONDS]";
 
@@ -74,7 +74,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let listener = group.listener(0);
     let socket = listener.ordinary();
     let mut inbox = Inbox::new(&Pool::new());
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     let clock = Clock::start();
     let mut pauses = Pauses::new(arguments.coalesce, clock.now());
     let (mut client, mut received, mut sent, mut sleeps) = (None, 0u64, 0u64, 0u64);
@@ -91,7 +91,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                 Some(arguments.backends[0])
             };
             if let Some(to) = to {
-                outbox.push(0, None, to, datagram.bytes);
+                outbox.push(0, None, to, datagram.bytes, Batching::default());
             }
         }
         sent += outbox.flush(|_| socket, Duration::from_millis(1), |_, _, _, _| {}).sent;

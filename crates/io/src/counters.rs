@@ -4,181 +4,165 @@ use tidegate_world::Counter;
 
 use crate::unsent::Unsent;
 
-macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The counters of one shard since its start, readable while the shard runs. Each counter
-        /// is exact. Counters that are read together may be from different turns.
-        #[derive(Debug, Default)]
-        #[repr(align(128))] // Shards write in parallel: no shared cache line.
-        pub struct Counters {
-            $($(#[doc = $doc])+ pub $name: Counter,)+
-            /// Targets of datagrams that could not be sent, until another thread takes them.
-            pub unsent: Unsent,
-        }
-
-        impl Counters {
-            /// Returns the name, meaning and value of each counter, in the order of declaration.
-            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-                [$((stringify!($name), concat!($($doc),+).trim_ascii_start(), self.$name.get())),+]
-                    .into_iter()
-            }
-        }
-    };
-}
-
-counters! {
+/// The counters of one shard since its start, readable while the shard runs. Each counter is exact.
+/// Counters that are read together may be from different turns.
+#[derive(Debug, Default)]
+#[repr(align(128))] // Shards write in parallel: no shared cache line.
+pub struct Counters {
     /// Datagrams received from the sockets for messages that have no socket of their own.
-    received_ordinary,
+    pub received_ordinary: Counter,
     /// Datagrams received from the sockets for new work.
-    received_invite,
+    pub received_invite: Counter,
     /// Datagrams received from the sockets for responses.
-    received_response,
+    pub received_response: Counter,
     /// Bytes received, without UDP and IP headers.
-    received_bytes,
+    pub received_bytes: Counter,
     /// Datagrams received that were longer than an ordinary buffer.
-    received_large,
+    pub received_large: Counter,
     /// Datagrams dropped because no buffer could hold them whole.
-    received_cut,
+    pub received_cut: Counter,
     /// Datagrams that the kernel dropped at the sockets, nearly always because a receive buffer was
     /// full.
-    overflow,
+    pub overflow: Counter,
     /// Datagrams that the kernel dropped at the request of the core.
-    filtered,
+    pub filtered: Counter,
     /// Failed attempts to tell the kernel which datagrams to drop. The kernel then drops none at the
     /// request of the core, and there is a new attempt a second later.
-    shed_errors,
+    pub shed_errors: Counter,
     /// Failed attempts to stop receiving at a shared address at the start of a drain.
-    leave_errors,
+    pub leave_errors: Counter,
     /// Receive calls that failed, other than by an ICMP report.
-    receive_errors,
+    pub receive_errors: Counter,
     /// Datagrams sent.
-    sent,
+    pub sent: Counter,
     /// Bytes sent, without UDP and IP headers.
-    sent_bytes,
+    pub sent_bytes: Counter,
     /// Batches sent: several datagrams to one destination, passed to the kernel as one packet.
-    sent_gso_batches,
+    pub sent_gso_batches: Counter,
     /// Datagrams sent in batches. They are included in `sent`.
-    sent_in_gso_batches,
+    pub sent_in_gso_batches: Counter,
     /// Bytes of white space added to datagrams so that they could join a batch. They are included
     /// in `sent_bytes`.
-    sent_padding,
+    pub sent_padding: Counter,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
-    send_full,
+    pub send_full: Counter,
     /// Datagrams not sent because they were larger than the path allows.
-    send_too_large,
+    pub send_too_large: Counter,
     /// Datagrams not sent because the network or the host was unreachable.
-    send_unreachable,
+    pub send_unreachable: Counter,
     /// Datagrams not sent because of another error, such as one caused by a firewall.
-    send_refused,
+    pub send_refused: Counter,
     /// Datagrams not sent because no listener has their source address.
-    send_homeless,
+    pub send_homeless: Counter,
     /// Connections that exist.
-    stream_connections,
+    pub stream_connections: Counter,
     /// Messages received on connections, keep-alives among them.
-    stream_received,
+    pub stream_received: Counter,
     /// Bytes of messages received on connections.
-    stream_received_bytes,
+    pub stream_received_bytes: Counter,
     /// Messages handed to connections.
-    stream_sent,
+    pub stream_sent: Counter,
     /// Bytes of messages handed to connections.
-    stream_sent_bytes,
+    pub stream_sent_bytes: Counter,
     /// Messages not sent because their connection had ended.
-    stream_unconnected,
+    pub stream_unconnected: Counter,
     /// Connections closed because their bytes could not be cut into messages.
-    stream_garbled,
+    pub stream_garbled: Counter,
     /// Connections closed because a message did not arrive completely in time, or because the first
     /// message had begun and was not complete in the core's time limit for it.
-    stream_slow,
+    pub stream_slow: Counter,
     /// Connections closed because incomplete messages and handshakes, or messages that peers do not
     /// read, used all the memory for them.
-    stream_held_full,
+    pub stream_held_full: Counter,
     /// Connections closed although some bytes were not sent.
-    stream_cut_off,
+    pub stream_cut_off: Counter,
     /// Connections that failed while they were accepted.
-    stream_accepts_failed,
+    pub stream_accepts_failed: Counter,
     /// Connections closed when they were accepted, because they had waited too long in the kernel's
     /// queue.
-    stream_accepts_late,
+    pub stream_accepts_late: Counter,
     /// Pauses in accepting connections because the operating system could not open more.
-    stream_accepts_paused,
+    pub stream_accepts_paused: Counter,
     /// TLS handshakes completed.
-    tls_handshakes,
+    pub tls_handshakes: Counter,
     /// TLS handshakes that failed because the peer does not speak TLS, or no common version or cipher
     /// suite.
-    tls_failed_protocol,
+    pub tls_failed_protocol: Counter,
     /// TLS handshakes that failed because the certificate of the peer was missing or not accepted.
-    tls_failed_certificate,
+    pub tls_failed_certificate: Counter,
     /// TLS handshakes that failed because the certificate of the peer was expired or not yet valid.
-    tls_failed_expired,
+    pub tls_failed_expired: Counter,
     /// TLS handshakes that the peer ended with an alert, or after which it sent an alert instead of
     /// its first message.
-    tls_failed_rejected,
+    pub tls_failed_rejected: Counter,
     /// TLS handshakes that were not completed in time.
-    tls_failed_slow,
+    pub tls_failed_slow: Counter,
     /// TLS handshakes during which the peer ended the connection.
-    tls_failed_closed,
+    pub tls_failed_closed: Counter,
     /// WebSocket handshakes completed.
-    websocket_handshakes,
+    pub websocket_handshakes: Counter,
     /// WebSocket handshakes that failed because the peer sent something other than a valid request
     /// of a handshake, or other than a valid response to our request.
-    websocket_failed_protocol,
+    pub websocket_failed_protocol: Counter,
     /// WebSocket handshakes that failed because the peer did not offer or accept the subprotocol of
     /// SIP.
-    websocket_failed_subprotocol,
+    pub websocket_failed_subprotocol: Counter,
     /// WebSocket handshakes that failed because the server answered with another status than 101.
-    websocket_failed_status,
+    pub websocket_failed_status: Counter,
     /// WebSocket handshakes that failed because the origin of the peer's page is not allowed.
-    websocket_failed_origin,
+    pub websocket_failed_origin: Counter,
     /// WebSocket handshakes that were not completed in time.
-    websocket_failed_slow,
+    pub websocket_failed_slow: Counter,
     /// WebSocket handshakes during which the peer ended the connection.
-    websocket_failed_closed,
+    pub websocket_failed_closed: Counter,
     /// Nanoseconds of CPU time spent on the handshakes of TLS and of WebSockets.
-    handshake_cpu_ns,
+    pub handshake_cpu_ns: Counter,
     /// ICMP reports passed to the core.
-    icmp_reports,
+    pub icmp_reports: Counter,
     /// Failures not passed to the core because too many came at once.
-    failures_lost,
+    pub failures_lost: Counter,
     /// Messages handed to other shards.
-    handoffs_out,
+    pub handoffs_out: Counter,
     /// Messages taken over from other shards.
-    handoffs_in,
+    pub handoffs_in: Counter,
     /// Messages not handed off, because the queue of the other shard was full, because the other
     /// shard has ended, or because there is no such shard. Those of connections go back to the core.
     /// All others are lost.
-    handoffs_lost,
+    pub handoffs_lost: Counter,
     /// Queries of the core that were sent to a resolver or store.
-    queries,
+    pub queries: Counter,
     /// Queries of the core that were not sent, because the queue was full or there was no resolver
     /// or store.
-    queries_lost,
+    pub queries_lost: Counter,
     /// Messages that the core has served.
-    served,
+    pub served: Counter,
     /// Turns of the shard's loop.
-    turns,
+    pub turns: Counter,
     /// Turns in which the ordinary sockets reached their limit.
-    limited_ordinary,
+    pub limited_ordinary: Counter,
     /// Turns in which the sockets for responses reached their limit.
-    limited_responses,
+    pub limited_responses: Counter,
     /// Turns in which the sockets for new work reached their limit.
-    limited_invites,
+    pub limited_invites: Counter,
     /// Turns in which connections reached their limit.
-    limited_streams,
+    pub limited_streams: Counter,
     /// Turns in which handshakes waited although their number had not reached its limit, because
     /// messages waited too.
-    limited_handshakes,
+    pub limited_handshakes: Counter,
     /// Turns in which handoffs reached their limit.
-    limited_handoffs,
+    pub limited_handoffs: Counter,
     /// Turns whose quantum of service ended while messages waited.
-    limited_service,
+    pub limited_service: Counter,
     /// Wakes from waiting for datagrams, other shards or timers.
-    wakes,
+    pub wakes: Counter,
     /// Pauses taken to coalesce wakes.
-    pauses,
+    pub pauses: Counter,
     /// Nanoseconds of wall time not spent waiting.
-    busy_ns,
+    pub busy_ns: Counter,
     /// Nanoseconds of wall time spent waiting.
-    idle_ns,
+    pub idle_ns: Counter,
+    /// Targets of datagrams that could not be sent, until another thread takes them.
+    pub unsent: Unsent,
 }
 
 impl Counters {
@@ -198,31 +182,38 @@ impl Counters {
 
     /// Returns the number of TLS handshakes that failed, for whatever reason.
     pub fn tls_failed(&self) -> u64 {
-        self.tls_failed_protocol.get()
-            + self.tls_failed_certificate.get()
-            + self.tls_failed_expired.get()
-            + self.tls_failed_rejected.get()
-            + self.tls_failed_slow.get()
-            + self.tls_failed_closed.get()
+        self.tls_failures().iter().map(|(_, counter)| counter.get()).sum()
+    }
+
+    /// Returns the counters of failed TLS handshakes, each with its cause.
+    pub fn tls_failures(&self) -> [(&'static str, &Counter); 6] {
+        [
+            ("protocol", &self.tls_failed_protocol),
+            ("certificate", &self.tls_failed_certificate),
+            ("expired", &self.tls_failed_expired),
+            ("rejected", &self.tls_failed_rejected),
+            ("slow", &self.tls_failed_slow),
+            ("closed", &self.tls_failed_closed),
+        ]
+    }
+
+    /// Returns the counters of failed WebSocket handshakes on accepted connections, each with its
+    /// cause. `websocket_failed_status` is not among them, because only the side that opens a
+    /// WebSocket counts it.
+    pub fn websocket_failures(&self) -> [(&'static str, &Counter); 5] {
+        [
+            ("protocol", &self.websocket_failed_protocol),
+            ("subprotocol", &self.websocket_failed_subprotocol),
+            ("origin", &self.websocket_failed_origin),
+            ("slow", &self.websocket_failed_slow),
+            ("closed", &self.websocket_failed_closed),
+        ]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_count_comes_with_its_name_and_meaning() {
-        let counters = Counters::default();
-        counters.overflow.add(3);
-        counters.overflow.add(4);
-        let (_, meaning, count) = counters.each().find(|(name, ..)| *name == "overflow").unwrap();
-        assert_eq!(count, 7);
-        assert_eq!(
-            meaning,
-            "Datagrams that the kernel dropped at the sockets, nearly always because a receive buffer was full.",
-        );
-    }
 
     #[test]
     fn sums_include_every_cause() {

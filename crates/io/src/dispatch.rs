@@ -31,10 +31,7 @@ pub struct Dispatch {
 impl Dispatch {
     /// Creates a sender that uses the ordinary sockets of `listeners`.
     pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, limits: &Limits) -> Self {
-        let outbox = match limits.gso {
-            true => Outbox::with_padding(limits.padding),
-            false => Outbox::without_gso(),
-        };
+        let outbox = Outbox::new(limits.gso, limits.padding);
         let failures = VecDeque::with_capacity(FAILURES_MAX);
         let wait = limits.send_wait;
         Self { listeners, outbox, failures, counters, wait, saw_report: false, connections: None }
@@ -66,7 +63,7 @@ impl Dispatch {
         if self.outbox.is_full() {
             self.flush_datagrams();
         }
-        self.outbox.push_with(socket, source, flow.remote, bytes, batching);
+        self.outbox.push(socket, source, flow.remote, bytes, batching);
     }
 
     /// Counts and reports a datagram that the operating system would refuse to send.

@@ -81,21 +81,18 @@ impl Drive {
     /// Creates a driver for the calling thread. Sets the timer slack of the thread to the minimum.
     ///
     /// # Errors
-    /// Returns an error if a limit is out of bounds, or there are too many listeners.
+    /// Returns an error if there are too many listeners.
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, handoffs, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
         let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
-        Self::on(machine, limits, handoffs, counters, &stop, pool)
+        Ok(Self::on(machine, limits, handoffs, counters, &stop, pool))
     }
 }
 
 impl<M: Machine> Drive<M> {
     /// Creates a driver on any [`Machine`], for example a simulated one. Handoffs from other shards
     /// are copied into buffers of `pool`.
-    ///
-    /// # Errors
-    /// Returns an error if a limit is out of bounds.
     pub fn on(
         machine: M,
         limits: Limits,
@@ -103,13 +100,10 @@ impl<M: Machine> Drive<M> {
         counters: Arc<Counters>,
         stop: &Stop,
         pool: Pool,
-    ) -> io::Result<Self> {
-        limits
-            .check()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+    ) -> Self {
         let barrier = stop.join(handoffs.waker().clone());
         let now = machine.now();
-        Ok(Self {
+        Self {
             pauses: Pauses::new(limits.coalesce, now),
             readings: Readings::start(machine.cpu()),
             accounted: now,
@@ -124,7 +118,7 @@ impl<M: Machine> Drive<M> {
             commands: CommandReceiver::closed(),
             resolver: ResolverHandle::closed(),
             pool,
-        })
+        }
     }
 
     /// Sets the handle through which the core gets commands ([`CommandSender::give`]).
@@ -184,11 +178,6 @@ impl<M: Machine> Drive<M> {
         self.machine.read_drop_counters();
         self.account(self.machine.now(), |c| &c.busy_ns);
         summary
-    }
-
-    /// Returns the machine, after the last run.
-    pub fn into_machine(self) -> M {
-        self.machine
     }
 
     /// Runs one turn. Returns true if work is left.

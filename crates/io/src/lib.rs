@@ -80,7 +80,7 @@ pub use gate::KernelGate;
 pub use group::{Group, Listen, Listener, OpenError, open};
 pub use handoffs::Handoffs;
 pub use inbox::{Datagram, Inbox};
-pub use limits::{Limits, OutOfBounds};
+pub use limits::Limits;
 pub use load::SAMPLE;
 pub use machine::{Buffers, Kind, Machine, Outlet, Ready, StreamEvent, StreamTurn};
 pub use outbox::{Flushed, Outbox};

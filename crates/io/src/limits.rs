@@ -1,6 +1,5 @@
 //! The limits of a shard's turn.
 
-use std::fmt;
 use std::time::Duration;
 
 /// The limits on each kind of work in a turn, and on waiting times. The defaults suit a proxy.
@@ -70,85 +69,5 @@ impl Default for Limits {
             padding: 32,
             drain: Duration::from_secs(30),
         }
-    }
-}
-
-impl Limits {
-    /// Checks every limit against its bounds.
-    ///
-    /// # Errors
-    /// Returns the first limit that is out of bounds.
-    pub fn check(&self) -> Result<(), OutOfBounds> {
-        let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
-        let hour = 3_600_000_000;
-        for (name, value, least, most) in [
-            ("ordinary", self.ordinary as u64, 1, 4096),
-            ("responses", self.responses as u64, 1, 4096),
-            ("invites", self.invites as u64, 1, 1024),
-            ("streams", self.streams as u64, 1, 4096),
-            ("handoffs", self.handoffs as u64, 1, 1024),
-            ("reports", self.reports as u64, 1, 256),
-            ("quantum (µs)", micros(self.quantum), 10, 10_000),
-            ("padding (bytes)", self.padding as u64, 0, 64),
-            ("coalesce (µs)", micros(self.coalesce), 0, 2000),
-            ("send_wait (µs)", micros(self.send_wait), 0, 10_000),
-            ("drain (µs)", micros(self.drain), 0, hour),
-        ] {
-            if value < least || value > most {
-                return Err(OutOfBounds { name, value, least, most });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The error for a limit that is out of bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfBounds {
-    /// Name of the limit, with its unit.
-    pub name: &'static str,
-    /// The value that is out of bounds.
-    pub value: u64,
-    /// The minimum that is allowed.
-    pub least: u64,
-    /// The maximum that is allowed.
-    pub most: u64,
-}
-
-impl fmt::Display for OutOfBounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, value, least, most } = self;
-        write!(f, "{name} is {value}, but must be between {least} and {most}")
-    }
-}
-
-impl std::error::Error for OutOfBounds {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_defaults_lie_within_bounds() {
-        assert_eq!(Limits::default().check(), Ok(()));
-    }
-
-    #[test]
-    fn values_out_of_bounds_are_named() {
-        let refused = |limits: Limits| limits.check().unwrap_err().to_string();
-        let limits = Limits::default();
-        assert_eq!(
-            refused(Limits { invites: 0, ..limits }),
-            "invites is 0, but must be between 1 and 1024",
-        );
-        assert_eq!(
-            refused(Limits { handoffs: 0, ..limits }),
-            "handoffs is 0, but must be between 1 and 1024",
-        );
-        assert_eq!(
-            refused(Limits { coalesce: Duration::from_millis(3), ..limits }),
-            "coalesce (µs) is 3000, but must be between 0 and 2000",
-        );
-        assert!(refused(Limits { drain: Duration::MAX, ..limits }).starts_with("drain"));
     }
 }

@@ -39,8 +39,6 @@ pub struct Flushed {
     pub padding: u64,
     /// Datagrams dropped because the send buffer or the queue of the device stayed full.
     pub full: u64,
-    /// Datagrams that the kernel refused. The flush reports each of them separately.
-    pub refused: u64,
     /// True if an error queue may have entries: a send call has returned an ICMP report, or has
     /// sent only some of its datagrams, perhaps because of a report.
     pub saw_report: bool,
@@ -107,30 +105,11 @@ struct Outgoing {
 /// Maximum number of bytes added to a datagram.
 const PAD_MAX: usize = 64;
 
-impl Default for Outbox {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Outbox {
-    /// Creates an empty outbox that pads nothing.
-    pub fn new() -> Self {
-        Self::of(true, 0)
-    }
-
-    /// Creates an empty outbox that adds up to `pad_max` bytes to a datagram, at most 64.
-    pub fn with_padding(pad_max: usize) -> Self {
-        Self::of(true, pad_max.min(PAD_MAX))
-    }
-
-    /// Creates an empty outbox that sends each datagram separately.
-    pub fn without_gso() -> Self {
-        Self::of(false, 0)
-    }
-
-    fn of(gso: bool, pad_max: usize) -> Self {
-        let frames = Box::new(Frames::new());
+    /// Creates an empty outbox. Without `gso` it sends each datagram separately. Otherwise it adds
+    /// up to `pad_max` bytes to a datagram that joins a batch, at most 64.
+    pub fn new(gso: bool, pad_max: usize) -> Self {
+        let (frames, pad_max) = (Box::new(Frames::new()), pad_max.min(PAD_MAX));
         Self { queue: ArrayVec::new(), frames, gso, pad_max, forming: Vec::new() }
     }
 
@@ -148,22 +127,13 @@ impl Outbox {
 
     /// Adds a datagram to send by the socket numbered `socket`, from address `source` if that
     /// socket is bound to a wildcard. If the machine does not have this address, the datagram leaves
-    /// from the address that the kernel selects.
-    ///
-    /// # Panics
-    /// Panics if the outbox is full.
-    #[inline]
-    pub fn push(&mut self, socket: usize, source: Option<IpAddr>, to: SocketAddr, bytes: Buffer) {
-        self.push_with(socket, source, to, bytes, Batching::default());
-    }
-
-    /// Adds a datagram like [`push`](Self::push). `batching` states the rules for combining the
+    /// from the address that the kernel selects. `batching` states the rules for combining the
     /// datagram with others in a GSO batch.
     ///
     /// # Panics
     /// Panics if the outbox is full, or if `pad_at` is beyond the end of the datagram.
     #[inline]
-    pub fn push_with(
+    pub fn push(
         &mut self,
         socket: usize,
         source: Option<IpAddr>,
@@ -251,10 +221,7 @@ impl Outbox {
                                 flushed.padding += padding as u64;
                             }
                             SendOutcome::Full => flushed.full += 1,
-                            SendOutcome::Refused(cause, _) => {
-                                flushed.refused += 1;
-                                refused(number, source, to, cause);
-                            }
+                            SendOutcome::Refused(cause, _) => refused(number, source, to, cause),
                         }
                     }
                     ControlFlow::Continue(())

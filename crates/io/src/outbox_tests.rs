@@ -30,12 +30,12 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     let pool = Pool::new();
     let senders = [socket(), socket()];
     let receivers = [socket(), socket(), socket()];
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     let mut expected = [const { VecDeque::new() }; 3];
     for i in 0..BATCH {
         let (sender, receiver) = (i % 2, i % 3);
         let to = receivers[receiver].local_addr().unwrap();
-        outbox.push(sender, None, to, pool.copy(&[i as u8]));
+        outbox.push(sender, None, to, pool.copy(&[i as u8]), Batching::default());
         expected[receiver].push_back((sender, vec![i as u8]));
     }
     assert!(outbox.is_full());
@@ -66,18 +66,21 @@ fn one_datagram_refused_does_not_hold_up_the_others() {
     let sender = socket();
     let receiver = socket();
     let to = receiver.local_addr().unwrap();
-    let mut outbox = Outbox::new();
-    outbox.push(0, None, to, pool.copy(b"before"));
+    let mut outbox = Outbox::new(true, 0);
+    let mut push = |to, bytes: &[u8]| {
+        outbox.push(0, None, to, pool.copy(bytes), Batching::default());
+    };
+    push(to, b"before");
     // The longest UDP payload over IPv4 is 65,507 bytes.
-    outbox.push(0, None, to, pool.copy(&[0; 65_508]));
-    outbox.push(0, None, to, pool.copy(b"after"));
+    push(to, &[0; 65_508]);
+    push(to, b"after");
     // Port 0 is invalid.
-    outbox.push(0, None, "127.0.0.1:0".parse().unwrap(), pool.copy(b"nowhere"));
-    outbox.push(0, None, to, pool.copy(b"last"));
+    push("127.0.0.1:0".parse().unwrap(), b"nowhere");
+    push(to, b"last");
     let mut causes = Vec::new();
     let flushed =
         outbox.flush(|_| &sender, NO_WAIT, |_, _, to, cause| causes.push((to.port(), cause)));
-    assert_eq!((flushed.sent, flushed.bytes, flushed.full, flushed.refused), (3, 15, 0, 2));
+    assert_eq!((flushed.sent, flushed.bytes, flushed.full), (3, 15, 0));
     assert_eq!(causes, [(to.port(), Cause::TooLarge), (0, Cause::Other)]);
     for text in ["before", "after", "last"] {
         assert_eq!(received(&receiver).0, text.as_bytes());
@@ -91,10 +94,10 @@ fn a_pending_icmp_report_loses_no_datagram() {
     crate::sockopt::set(sender.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
     let receiver = socket();
     let closed = UdpSocket::bind("127.0.3.4:0").unwrap().local_addr().unwrap();
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     for i in 0..BATCH {
         let to = if i % 2 == 0 { closed } else { receiver.local_addr().unwrap() };
-        outbox.push(0, None, to, pool.copy(&[i as u8]));
+        outbox.push(0, None, to, pool.copy(&[i as u8]), Batching::default());
     }
     let flushed = outbox.flush(|_| &sender, NO_WAIT, refuse_nothing);
     assert_eq!(flushed.sent, BATCH as u64);
@@ -116,7 +119,7 @@ fn sent_over(
     let pool = Pool::new();
     let to = receiver.local_addr().unwrap();
     for (i, &len) in lengths.iter().enumerate() {
-        outbox.push(0, source, to, pool.copy(&vec![i as u8; len]));
+        outbox.push(0, source, to, pool.copy(&vec![i as u8; len]), Batching::default());
     }
     let flushed = outbox.flush(|_| sender, NO_WAIT, refuse_nothing);
     let (got, from) = lengths.iter().map(|_| received(receiver)).unzip();
@@ -132,14 +135,14 @@ fn a_datagram_whose_source_the_machine_has_lost_leaves_from_another_address() {
     // RFC 5737: an address for documentation.
     let lost = "192.0.2.1".parse().ok();
     for source in [lost, Some(here)] {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(true, 0);
         let lengths = [500; 8];
         let (flushed, got, from) = sent_over(&mut outbox, &sender, &receiver, source, &lengths);
         assert_eq!(flushed.sent, 8);
         assert_eq!(got, numbered(&lengths));
         assert!(from.iter().all(|from| from.ip() == here), "{from:?}");
     }
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     sent_over(&mut outbox, &sender, &receiver, lost, &[500; 8]);
     let (flushed, ..) = sent_over(&mut outbox, &sender, &receiver, None, &[500; 8]);
     assert_eq!(flushed.gso_batches, 1);
@@ -153,8 +156,8 @@ fn a_datagram_whose_source_the_machine_has_keeps_it() {
     let here: Option<IpAddr> = "127.0.0.2".parse().ok();
     // Linux returns EINVAL for port 0.
     let nowhere = "127.0.0.1:0".parse().unwrap();
-    let mut outbox = Outbox::new();
-    outbox.push(0, here, nowhere, pool.copy(b"nowhere"));
+    let mut outbox = Outbox::new(true, 0);
+    outbox.push(0, here, nowhere, pool.copy(b"nowhere"), Batching::default());
     let mut refused = Vec::new();
     outbox.flush(|_| &sender, NO_WAIT, |_, source, to, _| refused.push((source, to)));
     assert_eq!(refused, [(here, nowhere)]);
@@ -175,7 +178,8 @@ fn a_batch_arrives_as_separate_datagrams() {
         (&[1453; 3], 0, 0),
         (&[10, 20, 30], 0, 0),
     ] {
-        let (flushed, got, _) = sent_over(&mut Outbox::new(), &socket(), &socket(), None, lengths);
+        let mut outbox = Outbox::new(true, 0);
+        let (flushed, got, _) = sent_over(&mut outbox, &socket(), &socket(), None, lengths);
         assert_eq!(
             (flushed.gso_batches, flushed.in_gso_batches),
             (gso_batches, in_gso_batches),
@@ -202,11 +206,11 @@ fn messages_of_different_calls_are_padded_to_one_length() {
     // The INVITE and the ACK of two calls, and an INVITE that is much longer.
     let long = "long".repeat(20);
     let texts = [invite("one"), ack("one"), invite("second"), ack("second"), invite(&long)];
-    let mut outbox = Outbox::with_padding(32);
+    let mut outbox = Outbox::new(true, 32);
     for (text, sequence) in texts.iter().zip([1, 1, 2, 2, 3]) {
         let pad_at = text.find("Via:").unwrap() as u16 + 4;
         let batching = Batching { sequence, pad_at };
-        outbox.push_with(0, None, to, pool.copy(text.as_bytes()), batching);
+        outbox.push(0, None, to, pool.copy(text.as_bytes()), batching);
     }
     let flushed = outbox.flush(|_| &sender, NO_WAIT, refuse_nothing);
     assert_eq!((flushed.sent, flushed.gso_batches, flushed.in_gso_batches), (5, 2, 4));
@@ -242,7 +246,7 @@ fn a_batch_leaves_a_wildcard_socket_from_the_given_source_address() {
         let ip: IpAddr = source.parse().unwrap();
         let lengths = [300; 5];
         let (flushed, got, from) =
-            sent_over(&mut Outbox::new(), &sender, &receiver, Some(ip), &lengths);
+            sent_over(&mut Outbox::new(true, 0), &sender, &receiver, Some(ip), &lengths);
         assert_eq!((flushed.gso_batches, flushed.in_gso_batches), (1, 5));
         assert_eq!(got, numbered(&lengths));
         assert!(from.iter().all(|from| from.ip() == ip), "{from:?}");
@@ -256,7 +260,7 @@ fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none_for_a_minute()
     let (sender, receiver) = (socket(), socket());
     // The kernel does not segment batches whose checksums it does not compute.
     crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     // A datagram between two batches must neither overtake others nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
     let send = |outbox: &mut Outbox, to: &UdpSocket| {
@@ -283,8 +287,8 @@ fn a_socket_whose_batches_to_two_addresses_are_refused_forms_none_for_a_minute()
 
 #[test]
 fn without_batches_each_datagram_leaves_alone() {
-    let (flushed, got, _) =
-        sent_over(&mut Outbox::without_gso(), &socket(), &socket(), None, &[9; 3]);
+    let mut outbox = Outbox::new(false, 32);
+    let (flushed, got, _) = sent_over(&mut outbox, &socket(), &socket(), None, &[9; 3]);
     assert_eq!(flushed, Flushed { sent: 3, bytes: 27, ..Flushed::default() });
     assert_eq!(got, numbered(&[9; 3]));
 }
@@ -295,9 +299,10 @@ fn a_refused_batch_is_reported_for_each_of_its_datagrams_and_ends_no_other() {
     let (sender, receiver) = (socket(), socket());
     let to = receiver.local_addr().unwrap();
     let nowhere = "127.0.0.1:0".parse().unwrap();
-    let mut outbox = Outbox::new();
+    let mut outbox = Outbox::new(true, 0);
     for i in 0..6 {
-        outbox.push(0, None, if i % 2 == 0 { nowhere } else { to }, pool.copy(&[i; 40]));
+        let to = if i % 2 == 0 { nowhere } else { to };
+        outbox.push(0, None, to, pool.copy(&[i; 40]), Batching::default());
     }
     let mut refused = Vec::new();
     let flushed = outbox.flush(|_| &sender, NO_WAIT, |_, _, to, cause| refused.push((to, cause)));

@@ -460,23 +460,17 @@ fn send_failures_are_counted_and_reported() {
 
 #[test]
 fn an_impossible_shard_is_refused() {
-    let refused = |limits, listeners| {
-        let shard = Shard {
-            clock: Clock::start(),
-            limits,
-            listeners,
-            handoffs: Handoffs::alone().unwrap(),
-            counters: Default::default(),
-            stop: Stop::new(),
-            pool: Pool::new(),
-        };
-        Drive::new(shard).unwrap_err().to_string()
+    let shard = Shard {
+        clock: Clock::start(),
+        limits: Limits::default(),
+        listeners: vec![group("127.0.0.1", 1, false).listener(0); 17],
+        handoffs: Handoffs::alone().unwrap(),
+        counters: Default::default(),
+        stop: Stop::new(),
+        pool: Pool::new(),
     };
-    let limits = Limits { ordinary: 0, ..Limits::default() };
-    assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but must be between 1 and 4096");
-    let listeners = vec![group("127.0.0.1", 1, false).listener(0); 17];
     assert_eq!(
-        refused(Limits::default(), listeners),
+        Drive::new(shard).unwrap_err().to_string(),
         "there are 17 listeners, but at most 16 are possible"
     );
 }

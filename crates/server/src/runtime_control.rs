@@ -131,7 +131,7 @@ impl RuntimeControl {
         // Held until the command is sent, so that concurrent commands have one order.
         let mut wanted = self.wanted();
         let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
-        self.give(&mut wanted, command::text(&overload).as_bytes())?;
+        self.give(&mut wanted, overload_toml(&overload).as_bytes())?;
         wanted.overload = overload.clone();
         Ok((wanted.given, overload))
     }

@@ -117,22 +117,9 @@ fn connections(shard: &ShardCounters) -> Value {
         "garbled": driver.stream_garbled.get(),
         "slow": driver.stream_slow.get(),
         "tls_handshakes": driver.tls_handshakes.get(),
-        "tls_failed": {
-            "protocol": driver.tls_failed_protocol.get(),
-            "certificate": driver.tls_failed_certificate.get(),
-            "expired": driver.tls_failed_expired.get(),
-            "rejected": driver.tls_failed_rejected.get(),
-            "slow": driver.tls_failed_slow.get(),
-            "closed": driver.tls_failed_closed.get(),
-        },
+        "tls_failed": counts(driver.tls_failures()),
         "websocket_handshakes": driver.websocket_handshakes.get(),
-        "websocket_failed": {
-            "protocol": driver.websocket_failed_protocol.get(),
-            "subprotocol": driver.websocket_failed_subprotocol.get(),
-            "origin": driver.websocket_failed_origin.get(),
-            "slow": driver.websocket_failed_slow.get(),
-            "closed": driver.websocket_failed_closed.get(),
-        },
+        "websocket_failed": counts(driver.websocket_failures()),
         "unsent": table.unsent.get(),
         "waiting_bytes": table.waiting_bytes.get(),
     })
@@ -162,8 +149,12 @@ fn messages(counters: &Counters) -> Value {
 }
 
 fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -> Value {
-    let counted = counters.into_iter().filter(|(_, counter)| counter.get() > 0);
-    counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
+    counts(counters.into_iter().filter(|(_, counter)| counter.get() > 0))
+}
+
+fn counts<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -> Value {
+    let counters = counters.into_iter();
+    counters.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
 /// Returns the back ends of a process, pool by pool, as JSON.

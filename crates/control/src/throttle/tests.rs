@@ -90,19 +90,6 @@ fn all_throttles_treat_all_or_nothing_alike() {
     }
 }
 
-#[test]
-fn only_the_deterministic_one_has_a_remainder_to_start_at() {
-    for kind in ThrottleKind::ALL {
-        let first = |throttle: Throttle| {
-            let mut throttle = throttle;
-            let half = Allowance::Fraction(0.5);
-            (0..8).map(|_| throttle.passes(Timestamp::ZERO, half, 0)).collect::<Vec<_>>()
-        };
-        let differs = first(throttle(kind)) != first(throttle(kind).starting_at(0.5));
-        assert_eq!(differs, kind == ThrottleKind::Deterministic, "{kind:?}");
-    }
-}
-
 proptest! {
     /// RFC 7415 §3.5.1: at most (T + TAU)/T pieces at once, and 1/T a second.
     #[test]

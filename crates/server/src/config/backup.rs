@@ -1,6 +1,6 @@
 //! Checks the key `backup` of the pools.
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::Report;
 use super::pool;
 
 /// Reports unknown backup pools and loops of backup pools.
@@ -15,12 +15,8 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
     for (i, draft) in drafts.iter().enumerate() {
         let Some(to) = &draft.backup else { continue };
         let Some(first) = backup(i) else {
-            let help = match nearest(to.get_ref(), names.iter().copied()) {
-                Some(near) => format!("did you mean `\"{near}\"`?"),
-                None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
-            };
-            let title = format!("`backup` names an unknown pool {}", quoted(to.get_ref()));
-            report.error(to.span(), title, "there is no pool of this name", help);
+            let written = (to.span(), to.get_ref().as_str());
+            report.unknown_name(written, "`backup` names", "pool", &names, "remove `backup`");
             continue;
         };
         let chain = std::iter::successors(Some(first), |&next| backup(next));

@@ -8,7 +8,7 @@ use tidegate_world::Work;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::{Report, nearest, quoted, suggestion};
 use super::knob::Shape;
 use super::shape::Real;
 
@@ -98,10 +98,7 @@ impl Shape for ByClass {
 
 fn report_unknown(key: &str, name: &str, span: std::ops::Range<usize>, report: &mut Report) {
     let names = || Class::ALL.map(Class::name).into_iter().chain([DEFAULT]);
-    let help = match nearest(name, names()) {
-        Some(known) => format!("did you mean `{known}`?"),
-        None => format!("write {}", alternatives(names())),
-    };
+    let help = suggestion(nearest(name, names()), names());
     let title = format!("`{key}` has an unknown class {}", quoted(name));
     report.error(span, title, "not a class of messages", help);
 }

@@ -35,40 +35,13 @@ use super::section::Section;
 use super::shape::{Choice, Text};
 use super::tables::listen::LISTEN;
 use super::tables::overload::OVERLOAD;
-use super::written::overload_toml;
 use super::{Config, Found, overload};
 
 pub use asked::asked;
 
-static COMMAND: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
-    knobs: Vec::new,
-    tables: &[&OVERLOAD],
-    has_free_keys: false,
-};
-
-static ADMIN_STATE_COMMAND: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
-    knobs: Vec::new,
-    tables: &[&ADMIN_STATE],
-    has_free_keys: false,
-};
-
-static CALL_COMMAND: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
-    knobs: Vec::new,
-    tables: &[&CALL],
-    has_free_keys: false,
-};
+static COMMAND: Table = Table { tables: &[&OVERLOAD], ..Table::EMPTY };
+static ADMIN_STATE_COMMAND: Table = Table { tables: &[&ADMIN_STATE], ..Table::EMPTY };
+static CALL_COMMAND: Table = Table { tables: &[&CALL], ..Table::EMPTY };
 
 table! {
     /// A query for the call table entries of a call.
@@ -134,8 +107,8 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// Reads a command to a shard: the text that [`text`], [`admin_state_text`], [`call_text`] or
-/// [`Found::text`] returned, or the text of a configuration.
+/// Reads a command to a shard: the text that [`overload_toml`](super::overload_toml),
+/// [`admin_state_text`], [`call_text`] or [`Found::text`] returned, or the text of a configuration.
 ///
 /// # Errors
 /// Returns an error when the command is invalid. This happens only if another version of Tidegate
@@ -147,7 +120,12 @@ pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
         return Ok(Command::Reload(Box::new(Config::parse(path, text)?)));
     }
     if document.table().contains_key(ADMIN_STATE.name) {
-        return given_admin_state(&document);
+        let read = |section: &Section<'_, '_>, report: &mut Report| {
+            AdminStateDraft::read(section, report).finish()
+        };
+        let AdminStateTable { backend, admin_state } =
+            read_only(&document, &ADMIN_STATE_COMMAND, read)?;
+        return Ok(Command::AdminState(backend, admin_state));
     }
     if document.table().contains_key("found")
         && let Some(found) = str::from_utf8(text).ok().and_then(Found::given)
@@ -155,35 +133,26 @@ pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
         return Ok(Command::Found(found));
     }
     if document.table().contains_key(CALL.name) {
-        return given_call(&document);
+        let read = |section: &Section<'_, '_>, report: &mut Report| {
+            CallDraft::read(section, report).finish()
+        };
+        let CallTable { call_id } = read_only(&document, &CALL_COMMAND, read)?;
+        return Ok(Command::Call(call_id));
     }
-    let mut report = Report::default();
-    let root = Section::root(&COMMAND, document.table(), &mut report);
-    let read = root.read_one(&OVERLOAD, overload::read, &mut report);
-    match read {
-        Some(Overload { gate, .. }) if report.is_empty() => {
-            Ok(Command::Laws(Box::new(Laws { law: gate.law, shadow: gate.shadow })))
-        }
-        _ => Err(document.refuse(report)),
-    }
+    let Overload { gate, .. } = read_only(&document, &COMMAND, overload::read)?;
+    Ok(Command::Laws(Box::new(Laws { law: gate.law, shadow: gate.shadow })))
 }
 
-fn given_admin_state(document: &Document<'_>) -> Result<Command, Diagnostics> {
+/// Reads a command whose only table is the inner table of `root`.
+fn read_only<T>(
+    document: &Document<'_>,
+    root: &'static Table,
+    read: impl FnOnce(&Section<'_, '_>, &mut Report) -> Option<T>,
+) -> Result<T, Diagnostics> {
     let mut report = Report::default();
-    let root = Section::root(&ADMIN_STATE_COMMAND, document.table(), &mut report);
-    match root.read_one(&ADMIN_STATE, AdminStateDraft::read, &mut report).finish() {
-        Some(AdminStateTable { backend, admin_state }) if report.is_empty() => {
-            Ok(Command::AdminState(backend, admin_state))
-        }
-        _ => Err(document.refuse(report)),
-    }
-}
-
-fn given_call(document: &Document<'_>) -> Result<Command, Diagnostics> {
-    let mut report = Report::default();
-    let root = Section::root(&CALL_COMMAND, document.table(), &mut report);
-    match root.read_one(&CALL, CallDraft::read, &mut report).finish() {
-        Some(CallTable { call_id }) if report.is_empty() => Ok(Command::Call(call_id)),
+    let section = Section::root(root, document.table(), &mut report);
+    match section.read_one(root.tables[0], read, &mut report) {
+        Some(table) if report.is_empty() => Ok(table),
         _ => Err(document.refuse(report)),
     }
 }
@@ -199,11 +168,6 @@ pub fn call_text(call_id: &str) -> String {
 /// is `enable`, `drain` or `disable`. [`given`] rejects any other word.
 pub fn admin_state_text(backend: &str, admin_state: &str) -> String {
     format!("[duty]\nbackend = {}\nduty = {}\n", Value::from(backend), Value::from(admin_state))
-}
-
-/// Returns the command that installs the laws of `overload` in the shards.
-pub fn text(overload: &Overload) -> String {
-    overload_toml(overload)
 }
 
 #[cfg(test)]

@@ -129,6 +129,25 @@ impl Report {
         self.push(title.into(), spots, help.into());
     }
 
+    /// Reports that the name `written` at `span` is not one of `known`, the names of things of this
+    /// `kind`. The title begins with `begin`. If `known` is empty, `none` is the remedy.
+    pub fn unknown_name(
+        &mut self,
+        (span, written): (Range<usize>, &str),
+        begin: &str,
+        kind: &str,
+        known: &[&str],
+        none: &str,
+    ) {
+        let title = format!("{begin} an unknown {kind} {}", quoted(written));
+        let near = nearest(written, known.iter().copied()).map(in_quotes);
+        let help = match known {
+            [] => none.to_owned(),
+            known => suggestion(near, known.iter().copied().map(in_quotes)),
+        };
+        self.error(span, title, format!("there is no {kind} of this name"), help);
+    }
+
     /// Reports an error that has no place in the file, because a table or key is missing.
     pub fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
         self.push(title.into(), Vec::new(), help.into());
@@ -188,6 +207,20 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .filter(|(distance, name)| *distance <= reach || is_form_of(written, name))
         .min()
         .map(|(_, name)| name)
+}
+
+/// Returns the remedy for an unknown name: the name `near` that was probably meant, or else all
+/// `names`.
+pub fn suggestion<N: fmt::Display>(near: Option<N>, names: impl IntoIterator<Item = N>) -> String {
+    match near {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("write {}", alternatives(names)),
+    }
+}
+
+/// Returns `name` as a value in the file.
+pub fn in_quotes(name: &str) -> String {
+    format!("\"{name}\"")
 }
 
 /// Returns whether one of two names begins with the other, and the shorter one has at least three

@@ -3,7 +3,7 @@
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::{Report, nearest, quoted, suggestion};
 use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
@@ -22,10 +22,9 @@ pub(super) fn read<K: Kind>(
         let known = entry.params.iter().find(|param| param.name == &**key.get_ref());
         let Some(param) = known else {
             let names = || entry.params.iter().map(|param| param.name);
-            let help = match nearest(key.get_ref(), names()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None if entry.params.is_empty() => "remove it".to_owned(),
-                None => format!("write {}", alternatives(names())),
+            let help = match entry.params.is_empty() {
+                true => "remove it".to_owned(),
+                false => suggestion(nearest(key.get_ref(), names()), names()),
             };
             let name = quoted(key.get_ref());
             let title = format!("{kind} `{}` has no parameter {name}", entry.name);

@@ -8,7 +8,7 @@ use tidegate_world::Transport;
 use toml::Spanned;
 
 use super::address::{HostPort, SIP_PORT};
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::Report;
 use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
@@ -137,16 +137,15 @@ fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
 /// reach one of the back ends of the pool.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
-    let name = |listener: &ListenDraft| listener.name.as_ref().map(|name| name.get_ref().clone());
     let Some(listener) = named(pool, listeners) else {
-        let names: Vec<_> = listeners.iter().filter_map(name).collect();
-        let help = match nearest(wanted.get_ref(), names.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `\"{near}\"`?"),
-            None if names.is_empty() => "add this `name` to a `[[listen]]`".to_owned(),
-            None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
-        };
-        let title = format!("`listener` names an unknown listener {}", quoted(wanted.get_ref()));
-        return report.error(wanted.span(), title, "there is no listener of this name", help);
+        let names = listeners.iter().filter_map(|l| Some(l.name.as_ref()?.get_ref().as_str()));
+        return report.unknown_name(
+            (wanted.span(), wanted.get_ref().as_str()),
+            "`listener` names",
+            "listener",
+            &names.collect::<Vec<_>>(),
+            "add this `name` to a `[[listen]]`",
+        );
     };
     if let (Some(given), Some(has)) = (&pool.transport, &listener.transport)
         && given.get_ref() != has.get_ref()

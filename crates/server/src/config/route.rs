@@ -7,7 +7,7 @@ use std::ops::Range;
 use tidegate_proxy::{Rule, RuleTarget, Senders};
 use toml::Spanned;
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::Report;
 use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
@@ -232,11 +232,7 @@ fn check_pool_exists(to: &Spanned<Destination>, pools: &[pool::Draft], report: &
     if names.contains(&name.as_str()) {
         return;
     }
-    let help = match nearest(name, names.iter().copied()) {
-        Some(near) => format!("did you mean `\"{near}\"`?"),
-        None if names.is_empty() => "add the pool: `[[pool]]`".to_owned(),
-        None => format!("write {}", alternatives(names.iter().map(|name| format!("\"{name}\"")))),
-    };
-    let title = format!("the route leads to an unknown pool {}", quoted(name));
-    report.error(to.span(), title, "there is no pool of this name", help);
+    let written = (to.span(), name.as_str());
+    let none = "add the pool: `[[pool]]`";
+    report.unknown_name(written, "the route leads to", "pool", &names, none);
 }

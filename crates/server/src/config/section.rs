@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::{Report, nearest, quoted, suggestion};
 use super::knob::{Knob, Shape, Table};
 
 /// A table of a TOML file, with the [`Table`] that defines its keys.
@@ -193,10 +193,7 @@ impl<'a, 'i> Section<'a, 'i> {
         };
         for key in self.unknown() {
             let name = quoted(key.get_ref());
-            let help = match self.suggestion(key) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None => format!("write {}", alternatives(self.table.names())),
-            };
+            let help = suggestion(self.meant_by(key), self.table.names());
             report.error(key.span(), format!("unknown key {name}{place}"), "not known here", help);
         }
     }
@@ -209,12 +206,12 @@ impl<'a, 'i> Section<'a, 'i> {
     /// Returns whether an unknown key in this table is probably a misspelling of `name`. The key
     /// `name` is then not reported as missing.
     fn is_misspelt(&self, name: &str) -> bool {
-        self.unknown().any(|key| self.suggestion(key) == Some(name))
+        self.unknown().any(|key| self.meant_by(key) == Some(name))
     }
 
     /// Returns the known key that the unknown key `key` probably means: the most similar one that
     /// the table does not contain yet.
-    fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
+    fn meant_by(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }
 }

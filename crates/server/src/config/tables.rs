@@ -19,11 +19,6 @@ use super::knob::Table;
 
 /// The configuration file as a whole.
 pub(super) static ROOT: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
-    knobs: Vec::new,
     tables: &[
         &server::SERVER,
         &server::ADMIN,
@@ -36,7 +31,7 @@ pub(super) static ROOT: Table = Table {
         &overload::OVERLOAD,
         &emulate::EMULATE,
     ],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 #[cfg(test)]

@@ -143,6 +143,6 @@ fn thousandths(count: &Counter) -> f64 {
     count.get() as f64 / 1e3
 }
 
-fn millionths(count: &Counter) -> f64 {
+pub(crate) fn millionths(count: &Counter) -> f64 {
     count.get() as f64 / 1e6
 }

@@ -6,7 +6,7 @@ use tidegate_proxy::{Class, Counters};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::laws::name_at;
-use crate::metrics::collect::{ShardCounters, limit, sojourns};
+use crate::metrics::collect::{ShardCounters, limit, millionths, sojourns};
 
 /// Returns the law, settings and signals of one shard at `now`, as JSON.
 pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
@@ -91,8 +91,4 @@ fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
 /// means unknown.
 fn known(gauge: &Counter, unit: f64) -> Option<f64> {
     (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
-}
-
-fn millionths(gauge: &Counter) -> f64 {
-    gauge.get() as f64 / 1e6
 }

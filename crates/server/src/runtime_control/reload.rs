@@ -8,8 +8,8 @@ use crossbeam_channel::after;
 
 use super::wanted::{Replaced, Wanted};
 use super::{APPLY_WAIT, ControlError, RuntimeControl};
-use crate::config::command::{self, Refused};
-use crate::config::{Config, Diagnostics, TlsFiles, needs_restart};
+use crate::config::command::Refused;
+use crate::config::{Config, Diagnostics, TlsFiles, needs_restart, overload_toml};
 use crate::prepared::Reading;
 use crate::{key, users};
 
@@ -127,7 +127,7 @@ impl RuntimeControl {
             let mut overload = wanted.overload.clone();
             overload.gate.law = law.unwrap_or(overload.gate.law);
             overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
-            self.give(&mut wanted, command::text(&overload).as_bytes())?;
+            self.give(&mut wanted, overload_toml(&overload).as_bytes())?;
             wanted.overload = overload;
             // Set this now, so that the laws are not sent again if the second command cannot be
             // sent.

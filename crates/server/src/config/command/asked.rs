@@ -111,7 +111,7 @@ mod tests {
     use tidegate_control::registry::find;
 
     use super::*;
-    use crate::config::command::{self, Command, Laws, given};
+    use crate::config::command::{Command, Laws, given};
 
     fn running() -> Overload {
         let mut overload = Overload::default();
@@ -130,7 +130,9 @@ mod tests {
         let mut alike = running();
         (alike.gate.law, alike.gate.shadow) = (gate.law, gate.shadow);
         assert_eq!(wanted, alike, "nothing else is changed");
-        let Ok(Command::Laws(told)) = given(command::text(&wanted).as_bytes()) else { panic!() };
+        let Ok(Command::Laws(told)) = given(written::overload_toml(&wanted).as_bytes()) else {
+            panic!()
+        };
         assert_eq!(*told, laws(&wanted), "the shards are told the same");
         *told
     }

@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::wrong_type;
-use crate::config::diagnostic::{Report, alternatives, nearest, quoted};
+use crate::config::diagnostic::{Report, alternatives, in_quotes, nearest, quoted, suggestion};
 use crate::config::knob::Shape;
 
 /// A value that is one of a set of words.
@@ -115,7 +115,7 @@ impl<K: Kind> Shape for NamedOr<K> {
 
 /// Joins `names` in quotes, as text that can follow "write" in an error message.
 fn one_of(names: impl Iterator<Item = &'static str>) -> String {
-    alternatives(names.map(|name| format!("\"{name}\"")))
+    alternatives(names.map(in_quotes))
 }
 
 /// Returns the index in `names` of the word `value`. Reports any other value and returns `None`.
@@ -138,10 +138,8 @@ fn chosen<S: Shape>(
         (names.contains(name) && *word == plain(written)).then_some(*name)
     };
     let elsewhere = ELSEWHERE.iter().find_map(known_as);
-    let help = match elsewhere.or_else(|| nearest(written, names.iter().copied())) {
-        Some(name) => format!("did you mean `\"{name}\"`?"),
-        None => format!("write {}", shape.describe()),
-    };
+    let near = elsewhere.or_else(|| nearest(written, names.iter().copied()));
+    let help = suggestion(near.map(in_quotes), names.iter().copied().map(in_quotes));
     let title = format!("`{key}` cannot be {}", quoted(written));
     match reserved.iter().find(|(word, _)| word == written) {
         Some((_, why)) => {

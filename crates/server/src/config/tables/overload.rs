@@ -276,11 +276,9 @@ fn of_number(number: u8) -> Class {
 pub(in crate::config) static PARAMS: Table = Table {
     header: "[overload.params]",
     name: "params",
-    count: 0..=1,
     doc: "Parameters of the law.",
-    knobs: Vec::new,
-    tables: &[],
     has_free_keys: true,
+    ..Table::EMPTY
 };
 
 keys! {
@@ -304,11 +302,9 @@ keys! {
 pub(in crate::config) static SHADOW_PARAMS: Table = Table {
     header: "[overload.shadow.params]",
     name: "params",
-    count: 0..=1,
     doc: "Parameters of the shadow law.",
-    knobs: Vec::new,
-    tables: &[],
     has_free_keys: true,
+    ..Table::EMPTY
 };
 
 keys! {

@@ -177,11 +177,9 @@ impl Selection {
 pub static POOL_PARAMS: Table = Table {
     header: "[pool.params]",
     name: "params",
-    count: 0..=1,
     doc: "Parameters of the policy of the preceding pool.",
-    knobs: Vec::new,
-    tables: &[],
     has_free_keys: true,
+    ..Table::EMPTY
 };
 
 table! {

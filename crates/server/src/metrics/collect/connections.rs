@@ -36,26 +36,13 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&FAILED, &[("shard", shard), ("cause", cause)], counter.get());
     }
-    for (outcome, counter) in [
-        ("completed", &io.tls_handshakes),
-        ("protocol", &io.tls_failed_protocol),
-        ("certificate", &io.tls_failed_certificate),
-        ("expired", &io.tls_failed_expired),
-        ("rejected", &io.tls_failed_rejected),
-        ("slow", &io.tls_failed_slow),
-        ("closed", &io.tls_failed_closed),
-    ] {
+    let completed = [("completed", &io.tls_handshakes)].into_iter();
+    for (outcome, counter) in completed.chain(io.tls_failures()) {
         samples.push(&HANDSHAKES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     samples.push(&HANDSHAKE_CPU, &[("shard", shard)], seconds(&io.handshake_cpu_ns));
-    for (outcome, counter) in [
-        ("completed", &io.websocket_handshakes),
-        ("protocol", &io.websocket_failed_protocol),
-        ("subprotocol", &io.websocket_failed_subprotocol),
-        ("origin", &io.websocket_failed_origin),
-        ("slow", &io.websocket_failed_slow),
-        ("closed", &io.websocket_failed_closed),
-    ] {
+    let completed = [("completed", &io.websocket_handshakes)].into_iter();
+    for (outcome, counter) in completed.chain(io.websocket_failures()) {
         samples.push(&UPGRADES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     for (cause, counter) in [("full", overflow), ("backed_up", backed_up)] {
