@@ -367,6 +367,27 @@ fn an_unreachable_phone_gets_430_over_udp_too() {
     only(sent, "SIP/2.0 430 ");
 }
 
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
+/// request." Strangers that open and end many connections must not hide the end of the phone's connection.
+#[test]
+fn the_ends_of_other_connections_do_not_hide_that_of_the_phone() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let phone = scene.phone(Transport::Tcp);
+    let registered = scene.register(phone, SUPPORTED);
+    let text = inward("INVITE", &registered.all("Path"), "");
+    assert_eq!(only(scene.offer(registrar(), &text), "INVITE").0, phone);
+    scene.streams.on_closed(scene.now, phone.connection.unwrap(), CloseCause::Ended);
+    for number in 2..200 {
+        let id = ConnectionId::new(2 * number).unwrap();
+        let stranger = scene.phone_at(Transport::Tcp, "198.51.100.66:40000", id);
+        only(scene.offer(stranger, "\r\n\r\n"), "");
+        scene.streams.on_closed(scene.now, id, CloseCause::Ended);
+    }
+    scene.now = scene.now + std::time::Duration::from_millis(600);
+    // The next message lets the timer fire.
+    only(scene.offer(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
+}
+
 /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403 (Forbidden)
 /// response."
 ///
