@@ -85,6 +85,9 @@ pub(crate) struct Connection {
     /// The reason why nothing more can be sent. The connection ends when all bytes of the peer have
     /// been read.
     failure: Option<CloseCause>,
+    /// The reason why nothing more arrives, if the peer has ended its side of the connection while
+    /// bytes were left to send. The connection ends once these bytes are sent.
+    ended: Option<CloseCause>,
     /// Bytes of memory that the unsent messages used when the driver last counted them. It is 0 for
     /// a connection that the core has opened.
     pub(crate) unsent: usize,
@@ -122,6 +125,7 @@ impl Connection {
             since: Timestamp::NEVER,
             timer: Timestamp::NEVER,
             failure: None,
+            ended: None,
             unsent: 0,
             unsent_since: Timestamp::NEVER,
             out: VecDeque::new(),
@@ -210,7 +214,11 @@ impl Connection {
             // Messages are sent when the TLS handshake is complete. On a WebSocket, no message may
             // be sent before the response of its own handshake.
             State::Handshaking => self.websocket.is_none(),
-            State::Opening | State::Closing => false,
+            // After the last bytes, the end of TLS or of a WebSocket is announced.
+            State::Closing => {
+                self.ended.is_some() && self.tls.is_none() && self.websocket.is_none()
+            }
+            State::Opening => false,
         }
     }
 
@@ -233,6 +241,7 @@ impl Connection {
             self.out.push_back(pool.copy(&websocket.going_away()));
         }
         self.state = State::Closing;
+        self.ended = None;
     }
 
     /// Queues a message to send.

@@ -274,7 +274,7 @@ impl Connections {
                     if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
                     }
-                    self.end(id, cause);
+                    self.finish(now, id, cause);
                 }
             }
         }
@@ -387,7 +387,8 @@ impl Connections {
         count_unsent(&mut self.unsent, now, id, connection);
         match sent {
             Sent::All { .. } if connection.state == State::Closing => {
-                self.end(id, CloseCause::Asked);
+                let cause = connection.end_cause();
+                self.end(id, cause);
             }
             Sent::All { tells } => {
                 if tells {

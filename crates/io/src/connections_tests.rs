@@ -14,6 +14,8 @@ mod accepting;
 mod deadlines;
 #[path = "connections_tests/ending.rs"]
 mod ending;
+#[path = "connections_tests/half_closed.rs"]
+mod half_closed;
 #[path = "connections_tests/memory.rs"]
 mod memory;
 #[path = "connections_tests/tls.rs"]

@@ -33,7 +33,7 @@ pub(crate) const FRAME_HEADER_MAX: usize = 14;
 /// of empty fragments.
 const FRAGMENTS_MAX: usize = 1024;
 
-/// Number of bytes that the decoder reads at once.
+/// Number of bytes that the decoder reads at once. Its buffer has this size.
 const DECODED_TOGETHER: usize = 4096;
 
 /// The WebSocket state of a connection.
@@ -116,9 +116,11 @@ impl WebSocket {
     }
 
     /// Returns the number of bytes that are kept: the `held` bytes of the connection that are not
-    /// decoded yet, and the fragments in the decoder.
+    /// decoded yet, and the decoder with the fragments in it. While there is a decoder, this number
+    /// is above 0, even if the fragments have no payload.
     pub(crate) fn held(&self, held: usize) -> usize {
-        held + self.fragments - self.taken
+        let decoder = if self.has_fragments() { DECODED_TOGETHER } else { 0 };
+        held + decoder + self.fragments - self.taken
     }
 
     /// Returns whether fragments of a message have arrived, but not the last one.
@@ -130,6 +132,12 @@ impl WebSocket {
     /// no longer needs. The caller removes these bytes.
     pub(crate) fn release(&mut self) -> usize {
         std::mem::take(&mut self.taken)
+    }
+
+    /// Discards all bytes that have arrived and the fragments in the decoder.
+    pub(crate) fn discard(&mut self) {
+        (self.taken, self.fragments, self.frames) = (0, 0, 0);
+        self.decoder = None;
     }
 
     /// Decodes the next frame. `held` begins at the same byte as in the last call of this function,

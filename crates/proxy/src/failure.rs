@@ -96,9 +96,7 @@ pub(crate) fn on_failed(
         (Some(Proof::Request(context, index)), None) => {
             // RFC 5626 §7: "receiving a destination unreachable ICMP error on a UDP flow" is one of the
             // examples of a flow that has failed.
-            let flow = transactions.get(context).and_then(|context| context.branches.get(index));
-            let status =
-                if flow.is_some_and(|branch| branch.target.is_registered) { 430 } else { 503 };
+            let status = if is_registered(transactions, context, index) { 430 } else { 503 };
             transactions.record_unreachable(context, index, status);
         }
         (None, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
@@ -138,8 +136,13 @@ fn on_stream_failed(
             transactions.wake(now, context);
         }
         Some(Proof::Request(context, index)) => {
-            let status = UnsentReason::of(failure.cause).status();
-            transactions.record_unreachable(context, index, status);
+            // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
+            // Failed) response to the request." A full queue is no end of the flow.
+            let is_flow_gone =
+                failure.cause != Cause::Full && is_registered(transactions, context, index);
+            let reason =
+                if is_flow_gone { UnsentReason::FlowGone } else { UnsentReason::of(failure.cause) };
+            transactions.record_unreachable(context, index, reason.status());
             transactions.wake(now, context);
         }
         // The end of an idle connection says nothing about the peer. Requests that wait for a
@@ -195,6 +198,13 @@ fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     let shard = u16::from(branch.shard);
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
     (is_elsewhere && branch.is_own(&snapshot.keys)).then_some(shard)
+}
+
+/// Returns whether the target of a branch is a registered phone, which can be reached only on its
+/// flow.
+fn is_registered(transactions: &Transactions, context: Handle, index: usize) -> bool {
+    let branch = transactions.get(context).and_then(|context| context.branches.get(index));
+    branch.is_some_and(|branch| branch.target.is_registered)
 }
 
 fn proof_in(snapshot: &Snapshot, transactions: &Transactions, failure: &Failure) -> Option<Proof> {

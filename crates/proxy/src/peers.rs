@@ -1,5 +1,7 @@
 //! Knowledge of peers: verified addresses, and addresses at which no element listens.
 
+mod ended;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use tidegate_world::{Flow, Timestamp, Transport};
 use crate::keys::Keys;
 use crate::shares::hash_of;
 use crate::target::Target;
+use ended::Ended;
 
 /// Knowledge of a shard about its peers, in bounded tables.
 #[derive(Default)]
@@ -17,7 +20,7 @@ pub(crate) struct Peers {
     unreachable: Targets,
     /// Ended connections with peers that are not back ends. They have their own table, so that they
     /// do not evict entries of back ends.
-    ended: Targets,
+    ended: Ended,
     /// Back ends reached over UDP that have answered a large request over TCP, on a connection that
     /// is still open.
     connected: Targets,
@@ -78,9 +81,13 @@ impl Peers {
 
     /// Records that the connection of `flow` has ended, under the address of the peer.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
-        let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;
-        table.record(now, Target { connection, ..Target::new(transport, remote) });
+        let target = Target { connection, ..Target::new(transport, remote) };
+        if is_backend {
+            self.unreachable.record(now, target);
+        } else {
+            self.ended.record(now, &target);
+        }
         self.connected.targets.retain(|(known, _)| !known.is_at(transport, remote));
     }
 

@@ -96,8 +96,8 @@ pub(crate) struct Connection {
     pub(crate) is_idle: bool,
     /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
-    /// True if a message was handed to the driver on this connection.
-    pub(crate) has_carried: bool,
+    /// True if a request was handed to the driver on this connection.
+    pub(crate) has_carried_request: bool,
     /// Bytes handed to the driver for this connection since it last reported that it had sent all
     /// bytes.
     handed_out: usize,
@@ -124,7 +124,7 @@ impl Connection {
             has_spoken: false,
             is_idle: false,
             serves_others: false,
-            has_carried: false,
+            has_carried_request: false,
             handed_out: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -187,6 +187,7 @@ impl Connection {
     /// Returns the message with the flow of this connection, and counts its bytes in the window.
     /// The connection must be open.
     pub(crate) fn hand_out_now(&mut self, now: Timestamp, transmit: Transmit) -> Transmit {
+        self.has_carried_request |= is_request(&transmit.bytes);
         self.renew(now);
         self.hand_out_pong(now, transmit)
     }
@@ -196,7 +197,6 @@ impl Connection {
     /// does not count as a use of the connection.
     pub(crate) fn hand_out_pong(&mut self, now: Timestamp, pong: Transmit) -> Transmit {
         debug_assert_eq!(self.state, ConnectionState::Open);
-        self.has_carried = true;
         if self.waiting.is_empty() {
             self.blocked_since = Timestamp::NEVER;
         }
@@ -274,6 +274,11 @@ impl Connection {
         let accepted = self.flow.connection.is_some_and(|id| !id.is_opened());
         accepted && !self.has_spoken
     }
+}
+
+/// Returns whether a message is a request, not a response or a keep-alive.
+pub(crate) fn is_request(bytes: &[u8]) -> bool {
+    !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
 }
 
 #[cfg(test)]

@@ -12,8 +12,12 @@ use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, ShardIndex, Timers, Timestamp, Transmit,
 };
 
+<<<<<<< HEAD
 use self::limited::LimitedConnections;
 use crate::connection::{Connection, ConnectionState, Target, Use};
+=======
+use crate::connection::{Connection, ConnectionState, Target, is_request};
+>>>>>>> flows
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::recency::Recency;
 use crate::remotes::Remotes;
@@ -211,7 +215,8 @@ impl ConnectionTable {
     ///
     /// Returns the flow of the connection, with the address of the listener as the local address,
     /// and whether other shards have sent requests on the connection. Returns `None` if the
-    /// connection is unknown, or if no message on it was ever handed to the driver.
+    /// connection is unknown, or if no request on it was ever handed to the driver. Then no request
+    /// waits for a response on it, so its end concerns no one.
     ///
     /// The table counts a connection as [idle](ConnectionCounters::idle) if it has closed the
     /// connection because no message arrived in time. If the driver reports
@@ -240,7 +245,7 @@ impl ConnectionTable {
             self.remotes.forget(connection.flow.remote);
         }
         let flow = Flow { local: connection.listener, ..connection.flow };
-        connection.has_carried.then_some((flow, connection.serves_others))
+        connection.has_carried_request.then_some((flow, connection.serves_others))
     }
 
     /// Records that other shards send requests on a connection.
@@ -462,9 +467,19 @@ impl ConnectionTable {
     }
 }
 
+<<<<<<< HEAD
 /// Returns whether a message is a request, not a response or a keep-alive.
 fn is_request(bytes: &[u8]) -> bool {
     !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
+=======
+/// The kind of message for which the table looks up a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// A response whose own connection has ended.
+    Response,
+    /// Any other message.
+    Any,
+>>>>>>> flows
 }
 
 #[cfg(test)]

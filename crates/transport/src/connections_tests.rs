@@ -204,16 +204,14 @@ fn a_connection_that_does_not_open_in_time_is_given_up() {
 fn a_response_goes_on_its_connection_or_nowhere() {
     let mut scene = scene();
     let flow = scene.accepted(2, "198.51.100.7:51234");
-    scene.send(flow, "response").unwrap();
-    assert_eq!(scene.sent(), [(2, "response".into())]);
-    assert_eq!(
-        scene.table.on_closed(flow.connection.unwrap(), CloseCause::Ended),
-        Some((flow, false))
-    );
-    assert_eq!(scene.send(flow, "response"), Err(WhyUnsent::Gone));
+    scene.send(flow, "SIP/2.0 200").unwrap();
+    assert_eq!(scene.sent(), [(2, "SIP/2.0 200".into())]);
+    let closed = scene.table.on_closed(flow.connection.unwrap(), CloseCause::Ended);
+    assert_eq!(closed, None, "no request waits for a response on it");
+    assert_eq!(scene.send(flow, "SIP/2.0 200"), Err(WhyUnsent::Gone));
     assert!(scene.table.poll_connect().is_none());
     // For a flow that names no connection, one is opened.
-    scene.send(to(PEER), "response").unwrap();
+    scene.send(to(PEER), "SIP/2.0 200").unwrap();
     assert_eq!(scene.connect().remote, PEER.parse().unwrap());
 }
 

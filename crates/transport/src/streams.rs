@@ -31,9 +31,9 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If the peer reads too slowly, a request that begins [new
-/// work](Transmit::is_new_work) fails at once and does not wait. If a connection ends and messages
-/// may have been lost on it, the core gets [`on_failed`](Core::on_failed) with the flow of the
-/// connection and an empty quote.
+/// work](Transmit::is_new_work) fails at once and does not wait. If a connection ends on which
+/// requests of the core were sent, the core gets [`on_failed`](Core::on_failed) with the flow of the
+/// connection and an empty quote, because these requests may get no response.
 ///
 /// A core may reserve a connection for certain messages. For example, a user agent can open one
 /// connection for each call. The core opens the connection by [`poll_connect`](Core::poll_connect),

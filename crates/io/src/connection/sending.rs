@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
 
-use tidegate_world::{Buffer, CloseCause, STREAM_WINDOW};
+use tidegate_world::{Buffer, CloseCause, STREAM_WINDOW, Timestamp};
 
 use super::{Connection, READ, State, cause_of};
 
@@ -126,6 +126,35 @@ impl Connection {
                 return None;
             }
         }
+    }
+
+    /// Closes the connection once all bytes are sent, if the peer has ended only its own side
+    /// (`cause`) and bytes are left to send. Then discards the bytes that were read, because no
+    /// more follow. Returns false if the connection ends at once.
+    ///
+    /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of
+    /// the original request that created the transaction, if that connection is still open."
+    pub(crate) fn finish(&mut self, cause: CloseCause) -> bool {
+        let (may_send, has_sealed) =
+            self.tls.as_ref().map_or((true, false), |tls| (tls.may_send(), tls.has_output()));
+        let is_end_of_peer = matches!(cause, CloseCause::Ended | CloseCause::CutOff);
+        if !is_end_of_peer || !may_send || self.failure.is_some() {
+            return false;
+        }
+        if self.out.is_empty() && !has_sealed {
+            return false;
+        }
+        (self.state, self.ended, self.since) = (State::Closing, Some(cause), Timestamp::NEVER);
+        self.held = Vec::new();
+        if let Some(websocket) = &mut self.websocket {
+            websocket.discard();
+        }
+        true
+    }
+
+    /// Returns the cause with which a closing connection ends.
+    pub(crate) fn end_cause(&self) -> CloseCause {
+        self.ended.unwrap_or(CloseCause::Asked)
     }
 
     /// Removes `taken` bytes that have been sent from the front of the buffers.

@@ -58,7 +58,7 @@ impl Connections {
             }
             let (limit, counter, cause) = match connection.state {
                 State::Closing => {
-                    (self.limits.linger, &self.counters.stream_cut_off, CloseCause::Asked)
+                    (self.limits.linger, &self.counters.stream_cut_off, connection.end_cause())
                 }
                 State::Handshaking => {
                     (self.limits.handshake, connection.late(&self.counters), CloseCause::TimedOut)

@@ -14,8 +14,7 @@ use crate::TlsPeer;
 
 #[path = "certified.rs"]
 mod certified;
-use certified::certified_by;
-pub use certified::{Certified, certified};
+pub use certified::{Certified, certified, certified_by};
 
 fn scene(limits: StreamLimits) -> (Scene, Arc<ClientConfig>) {
     let Certified { server, client } = certified("a.example");
@@ -23,7 +22,7 @@ fn scene(limits: StreamLimits) -> (Scene, Arc<ClientConfig>) {
 }
 
 /// Runs a client in a thread of its own.
-fn client<T: Send + 'static>(
+pub(super) fn client<T: Send + 'static>(
     to: SocketAddr,
     config: Arc<ClientConfig>,
     run: impl FnOnce(&mut Stream<'_, ClientConnection, TcpStream>) -> T + Send + 'static,
@@ -90,7 +89,7 @@ fn an_end_that_the_core_did_not_ask_for_is_announced_too() {
 }
 
 /// Returns a provider of TLS 1.2 only, whose keys encrypt at most `records` records.
-fn limited(records: u64) -> CryptoProvider {
+pub(super) fn limited(records: u64) -> CryptoProvider {
     let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
     let SupportedCipherSuite::Tls12(suite) = suite else { panic!("{suite:?} is not of TLS 1.2") };
     let common = CipherSuiteCommon { confidentiality_limit: records, ..suite.common };

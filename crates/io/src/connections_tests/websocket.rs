@@ -178,6 +178,26 @@ fn a_ping_gives_the_rest_of_a_message_no_more_time() {
     assert_eq!(scene.closed(), CloseCause::TimedOut);
 }
 
+/// Otherwise a peer could keep the memory of a decoder for as long as a connection may be idle.
+#[test]
+fn a_fragment_without_payload_takes_memory_and_has_a_time_limit() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| websocket.get_ref().try_clone().unwrap());
+    accepted(&mut scene);
+    let mut socket = serve(&mut scene, peer);
+    // A text, and an empty text that is not complete, both with a mask of zeros.
+    socket.write_all(&[0x81, 0x81, 0, 0, 0, 0, b'O']).unwrap();
+    assert_eq!(scene.message(), b"O");
+    socket.write_all(&[0x01, 0x80, 0, 0, 0, 0]).unwrap();
+    while scene.connections.held == 0 {
+        scene.connections.poll(scene.now).unwrap();
+        assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    }
+    scene.now = scene.now + StreamLimits::default().message;
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+    assert_eq!((scene.counters.stream_slow.get(), scene.connections.held), (1, 0));
+}
+
 /// The header of a frame needs no buffer of its own, either.
 #[test]
 fn short_messages_for_a_peer_that_does_not_read_share_buffers() {

@@ -319,20 +319,21 @@ impl Ingress {
     /// Queues an arriving message, or decides on it at once.
     pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
+        // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given
+        // interface and UDP port, it MUST also provide a limited version of a STUN server on the
+        // same interface and UDP port." Such a message asks for no service, so it passes neither
+        // the gate nor a queue. A ban does not apply to it: otherwise all phones behind the NAT of a
+        // banned source would lose their bindings, and with them their calls.
+        if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
+            let decision = Decision::Stun(Box::new(received));
+            return Decided { class: None, read: Read::NotNow, decision };
+        }
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
             && !(may_go_on(&ban, &received) && view.verifies(now, &received))
         {
             self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
             self.count_droppable(now, &received, view, Recalled::default());
             let decision = Decision::Drop(DropReason::Banned);
-            return Decided { class: None, read: Read::NotNow, decision };
-        }
-        // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given
-        // interface and UDP port, it MUST also provide a limited version of a STUN server on the
-        // same interface and UDP port." Such a message asks for no service, so it passes neither
-        // the gate nor a queue.
-        if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
-            let decision = Decision::Stun(Box::new(received));
             return Decided { class: None, read: Read::NotNow, decision };
         }
         self.gate.on_arrival(now, self.new_sessions());

@@ -367,6 +367,52 @@ fn an_unreachable_phone_gets_430_over_udp_too() {
     only(sent, "SIP/2.0 430 ");
 }
 
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
+/// request." Strangers that open and end many connections must not hide the end of the phone's connection.
+#[test]
+fn the_ends_of_other_connections_do_not_hide_that_of_the_phone() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let phone = scene.phone(Transport::Tcp);
+    let registered = scene.register(phone, SUPPORTED);
+    let text = inward("INVITE", &registered.all("Path"), "");
+    assert_eq!(only(scene.offer(registrar(), &text), "INVITE").0, phone);
+    scene.streams.on_closed(scene.now, phone.connection.unwrap(), CloseCause::Ended);
+    for number in 2..200 {
+        let id = ConnectionId::new(2 * number).unwrap();
+        let stranger = scene.phone_at(Transport::Tcp, "198.51.100.66:40000", id);
+        only(scene.offer(stranger, "\r\n\r\n"), "");
+        scene.streams.on_closed(scene.now, id, CloseCause::Ended);
+    }
+    scene.now = scene.now + std::time::Duration::from_millis(600);
+    // The next message lets the timer fire.
+    only(scene.offer(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
+/// request." This also applies to a request that waited because the phone read too slowly.
+#[test]
+fn a_request_that_waited_for_a_flow_gets_430_when_the_flow_ends() {
+    for cause in [CloseCause::Reset, CloseCause::TimedOut] {
+        let mut scene = Scene::new(Mode::Transaction);
+        let phone = scene.phone(Transport::Tcp);
+        let path = scene.register(phone, SUPPORTED).header("Path").to_owned();
+        let long = format!("Content-Length: 40000\r\n\r\n{}", "x".repeat(40_000));
+        // Two long requests use up the window of the connection.
+        for number in 0..2 {
+            let text = inward("MESSAGE", &[&path], "")
+                .replace("z9hG4bK-c-", &format!("z9hG4bK-{number}-"))
+                .replace("Call-ID: c", &format!("Call-ID: {number}"))
+                .replace("Content-Length: 0\r\n\r\n", &long);
+            only(scene.offer(registrar(), &text), "MESSAGE");
+        }
+        let sent = scene.offer(registrar(), &inward("INVITE", &[&path], ""));
+        assert!(sent.iter().all(|(to, _)| to.remote != phone.remote), "{sent:#?}");
+        scene.streams.on_closed(scene.now, phone.connection.unwrap(), cause);
+        let (_, answer) = only(scene.offer(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
+        assert!(answer.header("CSeq").ends_with("INVITE"), "{cause:?}");
+    }
+}
+
 /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403 (Forbidden)
 /// response."
 ///

@@ -249,6 +249,34 @@ fn a_banned_source_can_still_answer_requests() {
     assert_eq!(proven.iter().filter(|is| **is).count(), 1, "{proven:?}");
 }
 
+/// RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface and
+/// UDP port, it MUST also provide a limited version of a STUN server on the same interface and UDP port."
+/// Phones behind one NAT share an address, so a ban of one of them must not end the bindings of all.
+#[test]
+fn a_ban_does_not_apply_to_stun_keep_alives() {
+    let list = BanList::new(4);
+    let mut script = Script::with(Policy::Rr, |settings| {
+        flood_limit(settings);
+        settings.bans = list.clone();
+    });
+    ban(&list, &script, PHONE);
+    assert!(script.send(PHONE, &invite("a")).is_empty());
+    let before = list.each(script.now)[0];
+    // Keep-alives at more than twice the rate of the ban do not prolong it either.
+    script.pass(Duration::from_secs(1));
+    let binding = [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], b"transaction0"].concat();
+    for _ in 0..2_000 {
+        script.offer(PHONE, &binding);
+        let answer = script.proxy.poll_transmit().expect("a ban drops no keep-alive");
+        assert_eq!(answer.flow.remote, address(PHONE));
+        assert_eq!(answer.bytes[..2], [1, 1]);
+    }
+    let counters = &script.counters;
+    let counts = (counters.bindings_answered.get(), counters.dropped(DropReason::Banned).get());
+    assert_eq!(counts, (2_000, 1));
+    assert_eq!(list.each(script.now)[0].until, before.until);
+}
+
 #[test]
 fn the_kernel_drops_nothing_of_a_source_that_is_known_to_receive() {
     let list = BanList::new(4);

@@ -1,0 +1,134 @@
+//! Connections that have ended, remembered for the requests that wait for a response on them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_world::{ConnectionId, Timestamp, Transport};
+
+use crate::target::Target;
+
+/// Maximum number of ends that a shard remembers. A new end replaces the oldest one. An entry takes
+/// about 150 bytes.
+const ENDED_MAX: usize = 1 << 14;
+
+/// Time for which an end is remembered. A request that waits for its first response checks its
+/// connection at intervals of up to half of this time, and waits for at most 64*T1.
+const KEPT_FOR: Duration = Duration::from_secs(32);
+
+/// The connection or the address under which the end of a connection is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Connection(ConnectionId),
+    Address(Transport, SocketAddr),
+}
+
+/// The ends of connections in the last [`KEPT_FOR`].
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// The time of the last end at each place.
+    ends: BTreeMap<Place, Timestamp>,
+    /// All ends in the order of their times. An end is outdated if a later one is at its place.
+    order: VecDeque<(Timestamp, Place)>,
+}
+
+impl Ended {
+    /// Records that the connection of `target`, at its address, has ended.
+    pub(super) fn record(&mut self, now: Timestamp, target: &Target) {
+        let Target { connection, transport, address, .. } = *target;
+        if let Some(id) = connection {
+            self.insert(now, Place::Connection(id));
+        }
+        // A request whose target names no connection uses only connections that we have opened.
+        if connection.is_none_or(ConnectionId::is_opened) {
+            self.insert(now, Place::Address(transport, address));
+        }
+    }
+
+    fn insert(&mut self, now: Timestamp, place: Place) {
+        while let Some(&(at, oldest)) = self.order.front() {
+            if self.order.len() < ENDED_MAX && now.since(at) <= KEPT_FOR {
+                break;
+            }
+            self.order.pop_front();
+            if self.ends.get(&oldest) == Some(&at) {
+                self.ends.remove(&oldest);
+            }
+        }
+        self.ends.insert(place, now);
+        self.order.push_back((now, place));
+    }
+
+    /// Returns whether the connection of `target`, or a connection to its address if it names none,
+    /// has ended at `since` or later.
+    pub(super) fn holds(&self, target: &Target, since: Timestamp) -> bool {
+        let place = match target.connection {
+            Some(id) => Place::Connection(id),
+            None => Place::Address(target.transport, target.address),
+        };
+        self.ends.get(&place).is_some_and(|at| *at >= since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    /// Returns a target on the connection with this number.
+    fn on(number: u32) -> Target {
+        let address: SocketAddr = ([192, 0, 2, 1], 40_000 + (number % 20_000) as u16).into();
+        Target { connection: ConnectionId::new(number), ..Target::new(Transport::Tcp, address) }
+    }
+
+    #[test]
+    fn an_end_is_found_by_its_connection_and_an_opened_one_by_its_address_too() {
+        let mut ended = Ended::default();
+        for (number, is_by_address) in [(2, false), (3, true)] {
+            ended.record(at(10), &on(number));
+            assert!(ended.holds(&on(number), at(10)), "{number}");
+            assert!(!ended.holds(&on(number), at(11)), "the end was before the request");
+            let elsewhere = Target { address: on(7).address, ..on(number) };
+            assert!(ended.holds(&elsewhere, at(0)), "a Via may name another port");
+            let unnamed = Target { connection: None, ..on(number) };
+            assert_eq!(ended.holds(&unnamed, at(0)), is_by_address, "{number}");
+        }
+        assert!(!ended.holds(&on(4), at(0)));
+        // The same connection id has ended once more.
+        ended.record(at(20), &on(2));
+        assert!(ended.holds(&on(2), at(20)));
+    }
+
+    /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response
+    /// to the request." The ends of very many other connections must not hide the end of the flow.
+    #[test]
+    fn an_end_is_remembered_for_32_s_among_many_others() {
+        let mut ended = Ended::default();
+        ended.record(at(0), &on(2));
+        for number in 2..ENDED_MAX as u32 {
+            ended.record(at(16_000), &on(2 * number));
+        }
+        assert!(ended.holds(&on(2), at(0)), "as many as a shard remembers");
+        assert_eq!(ended.order.len(), ENDED_MAX - 1);
+        ended.record(at(32_000), &on(2 * ENDED_MAX as u32));
+        assert!(ended.holds(&on(2), at(0)));
+        ended.record(at(32_001), &on(2 * ENDED_MAX as u32 + 2));
+        assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(0)));
+        // The rest is forgotten with the next end.
+        ended.record(at(100_000), &on(6));
+        assert_eq!((ended.order.len(), ended.ends.len()), (1, 1));
+    }
+
+    #[test]
+    fn the_number_of_remembered_ends_is_limited() {
+        let mut ended = Ended::default();
+        for number in 1..=ENDED_MAX as u32 + 10 {
+            ended.record(at(0), &on(2 * number));
+        }
+        assert_eq!((ended.order.len(), ended.ends.len()), (ENDED_MAX, ENDED_MAX));
+        assert!(!ended.holds(&on(20), at(0)) && ended.holds(&on(22), at(0)));
+    }
+}
