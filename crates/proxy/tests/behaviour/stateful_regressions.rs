@@ -116,6 +116,23 @@ fn an_established_call_stays_where_it_is() {
     assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_B));
 }
 
+/// A back end may pass a call on to another one, which sends its leg through us. The 2xx to that leg
+/// moved the call, and its count, to the other back end.
+#[test]
+fn a_leg_from_another_back_end_does_not_move_the_call() {
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    let leg = request("INVITE", "sip:carol@203.0.113.7:5060", "c1", 1, "");
+    let leg = leg.replace(CALLER, BACKEND_B).replace("z9hG4bK-c1", "z9hG4bK-leg");
+    let leg = last(s.send(BACKEND_B, &leg));
+    assert_eq!(leg.to, address("203.0.113.7:5060"));
+    s.one("203.0.113.7:5060", &leg.answer("200 OK"));
+    assert_eq!(s.held(), [1, 0]);
+    s.one(BACKEND_A, &out.answer("200 OK"));
+    let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 9, "Totag\r\n");
+    assert_eq!((s.one(CALLER, &bye).to, s.held()), (address(BACKEND_A), vec![1, 0]));
+}
+
 #[test]
 fn the_branches_of_a_fork_are_no_retransmissions() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
