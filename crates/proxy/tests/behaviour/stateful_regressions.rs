@@ -19,16 +19,16 @@ fn last(sent: Vec<Sent>) -> Sent {
 /// RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
 #[test]
 fn a_request_other_than_invite_is_not_cancelled() {
-    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let options = request("OPTIONS", "sip:bob@192.0.2.1", "c1", 1, "");
     let mut s = Script::stateful();
-    let first = s.one(CALLER, &message);
+    let first = s.one(CALLER, &options);
     s.pass(Duration::from_secs(4));
     assert_eq!(starts(&s.sent()).last().unwrap().0, BACKEND_B);
     let late = s.send(BACKEND_A, &first.answer("100 Trying"));
     assert_eq!(starts(&late), [], "the branch was given up, and gets no CANCEL");
 
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
-    let [a, b] = s.send(CALLER, &message).try_into().unwrap();
+    let [a, b] = s.send(CALLER, &options).try_into().unwrap();
     assert_eq!(starts(&s.send(BACKEND_B, &b.answer("100 Trying"))), []);
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("603 Decline"))), []);
     s.pass(T1_64 * 4);
