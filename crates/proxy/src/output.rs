@@ -115,7 +115,8 @@ impl Output {
     ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
         let transmit = Transmit::new(target.flow_from(own.local), bytes);
-        self.send(Transmit { is_new_work, ..transmit });
+        let may_reconnect = target.may_reconnect;
+        self.send(Transmit { is_new_work, may_reconnect, ..transmit });
     }
 
     /// Returns the number of packets that wait to be sent.

@@ -36,12 +36,17 @@ pub struct Transmit {
     /// the core can still send it to another peer or reject it. If the peer of its connection reads
     /// too slowly, such a request fails at once and does not wait.
     pub is_new_work: bool,
+    /// True if the packet may leave on another connection to the remote end of its flow, if the
+    /// connection that the flow names no longer exists.
+    pub may_reconnect: bool,
 }
 
 impl Transmit {
-    /// Creates a packet that is neither padded nor reordered, and that does not begin new work.
+    /// Creates a packet that is neither padded nor reordered, that does not begin new work, and
+    /// that only leaves on the connection that its flow names, if it names one.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
-        Self { flow, bytes, batching: Batching::default(), is_new_work: false }
+        let (is_new_work, may_reconnect) = (false, false);
+        Self { flow, bytes, batching: Batching::default(), is_new_work, may_reconnect }
     }
 }
 
