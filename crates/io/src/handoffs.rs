@@ -52,7 +52,7 @@ struct Parcel {
 #[derive(Debug)]
 enum Kind {
     Received { arrived: Timestamp, handoffs: u8 },
-    Transmit,
+    Transmit { is_to_stranger: bool, may_reconnect: bool },
     Failure(Cause),
 }
 
@@ -66,8 +66,9 @@ impl Parcel {
                 Self { kind, flow: received.flow, bytes: (*received.bytes).into(), hold }
             }
             HandoffInput::Transmit(transmit) => {
-                let bytes = (*transmit.bytes).into();
-                Self { kind: Kind::Transmit, flow: transmit.flow, bytes, hold }
+                let Transmit { flow, is_to_stranger, may_reconnect, .. } = *transmit;
+                let kind = Kind::Transmit { is_to_stranger, may_reconnect };
+                Self { kind, flow, bytes: (*transmit.bytes).into(), hold }
             }
             HandoffInput::Failure(failure) => {
                 let (kind, bytes) = (Kind::Failure(failure.cause), failure.quote.clone());
@@ -83,7 +84,10 @@ impl Parcel {
                 let bytes = pool.copy(&bytes);
                 HandoffInput::Received(Received { arrived, flow, bytes, handoffs })
             }
-            Kind::Transmit => HandoffInput::Transmit(Transmit::new(flow, pool.copy(&bytes))),
+            Kind::Transmit { is_to_stranger, may_reconnect } => {
+                let transmit = Transmit::new(flow, pool.copy(&bytes));
+                HandoffInput::Transmit(Transmit { is_to_stranger, may_reconnect, ..transmit })
+            }
             Kind::Failure(cause) => HandoffInput::Failure(Failure { flow, cause, quote: bytes }),
         };
         (input, hold)
@@ -242,7 +246,8 @@ mod tests {
         let id = ConnectionId::first_accepted(ShardIndex::new(1, 2));
         let (local, remote) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let flow = Flow::connected(Transport::Tcp, local, remote, id);
-        let transmit = Transmit::new(flow, pool.copy(b"SIP/2.0 200 OK"));
+        let transmit = Transmit::new(flow, pool.copy(b"BYE"));
+        let transmit = Transmit { is_to_stranger: true, may_reconnect: true, ..transmit };
         assert!(
             mesh[0].send(Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }).is_ok()
         );
@@ -251,7 +256,8 @@ mod tests {
         assert!(mesh[0].send(Handoff { shard: 1, input: HandoffInput::Failure(failure) }).is_ok());
         match input(&mesh[1], &pool) {
             HandoffInput::Transmit(transmit) => {
-                assert_eq!((transmit.flow, &transmit.bytes[..]), (flow, &b"SIP/2.0 200 OK"[..]));
+                assert_eq!((transmit.flow, &transmit.bytes[..]), (flow, &b"BYE"[..]));
+                assert!(transmit.is_to_stranger && transmit.may_reconnect);
             }
             other => panic!("no message to send: {other:?}"),
         }

@@ -116,7 +116,8 @@ impl Output {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
         let transmit = Transmit::new(target.flow_from(own.local), bytes);
         let is_to_stranger = snapshot.addresses.leads_to_stranger(&transmit.flow);
-        self.send(Transmit { is_new_work, is_to_stranger, ..transmit });
+        let may_reconnect = target.may_reconnect;
+        self.send(Transmit { is_new_work, is_to_stranger, may_reconnect, ..transmit });
     }
 
     /// Returns the number of packets that wait to be sent.

@@ -265,8 +265,8 @@ pub struct PoolSettings {
     pub choice: Choice,
     /// State that is kept for requests to the pool. Forking and failover require transactions.
     pub mode: Mode,
-    /// Time without any response to a new request after which the request fails over to another
-    /// back end.
+    /// Time without any response to a new request after which the silence counts as a failure. An
+    /// INVITE, a REGISTER and an OPTIONS then fail over to another back end.
     pub failover_after: Duration,
     /// Maximum number of back ends tried for one request, at most [`TRIES_MAX`].
     pub tries_max: u8,

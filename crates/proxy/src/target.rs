@@ -14,6 +14,8 @@ pub(crate) struct Target {
     /// True if a phone has registered on the flow to this target, so that the target can be reached
     /// only on this flow.
     pub(crate) is_registered: bool,
+    /// True if requests may use another connection to the address, if `connection` has ended.
+    pub(crate) may_reconnect: bool,
     /// The local address from which datagrams leave, if the target is the other end of a flow at a
     /// listener with the wildcard address.
     pub(crate) local: Option<IpAddr>,
@@ -28,7 +30,8 @@ impl From<crate::resolution::Target> for Target {
 impl Target {
     /// Creates a target at an address.
     pub(crate) fn new(transport: Transport, address: SocketAddr) -> Self {
-        Self { transport, address, connection: None, is_registered: false, local: None }
+        let (is_registered, may_reconnect) = (false, false);
+        Self { transport, address, connection: None, is_registered, may_reconnect, local: None }
     }
 
     /// Returns whether the target has this address, over this transport.

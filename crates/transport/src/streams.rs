@@ -25,9 +25,10 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
 /// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
-/// uses the connection to the remote end, which is opened if there is none. The flow of a message
-/// offered to the core has the address of a listener, and the id of the connection on which the
-/// message came.
+/// uses the connection to the remote end, which is opened if there is none. A message that [may
+/// reconnect](Transmit::may_reconnect) does the latter if the named connection no longer exists.
+/// The flow of a message offered to the core has the address of a listener, and the id of the
+/// connection on which the message came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If the peer reads too slowly, a request that begins [new
@@ -135,13 +136,23 @@ impl<C: Core> Streams<C> {
     }
 
     /// Reports an unsent message to the core. If the connection of a response has ended, first
-    /// tries to send the response on a connection to the address in its Via.
+    /// tries to send the response on a connection to the address in its Via. If the connection of a
+    /// message that [may reconnect](Transmit::may_reconnect) no longer exists, first tries to send
+    /// the message on another connection.
     ///
     /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
+        if why == WhyUnsent::Gone && transmit.may_reconnect {
+            let flow = Flow { connection: None, ..transmit.flow };
+            let again = Transmit { flow, may_reconnect: false, ..transmit };
+            if let Err(unsent) = self.connections.send(now, again) {
+                self.fail(now, &unsent);
+            }
+            return;
+        }
         let has_ended = matches!(why, WhyUnsent::Gone | WhyUnsent::Closed(_));
         if has_ended
             && transmit.flow.connection.is_some()

@@ -194,6 +194,42 @@ fn a_response_may_use_another_connection_but_a_request_may_not() {
     assert_eq!(scene.streams.core.failed, [(gone, Cause::Gone, "BYE".into())]);
 }
 
+/// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which an
+/// existing connection is open, it is RECOMMENDED that this connection be used".
+#[test]
+fn a_request_that_may_reconnect_uses_another_connection_if_its_own_is_gone() {
+    let mut scene = Scene::new();
+    let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
+    let send = |scene: &mut Scene, text: &str| {
+        let transmit = Transmit::new(gone, scene.pool.copy(text.as_bytes()));
+        scene.streams.core.out.push_back(Transmit { may_reconnect: true, ..transmit });
+        scene.streams.serve(scene.now);
+    };
+    send(&mut scene, "INVITE");
+    let opened = scene.open();
+    assert_eq!((opened.remote, scene.sent()), (at(PEER), vec![(1, "INVITE".into())]));
+    send(&mut scene, "ACK");
+    assert_eq!(scene.sent(), [(1, "ACK".into())]);
+    assert!(scene.streams.core.failed.is_empty());
+
+    scene.accept(2, PEER);
+    send(&mut scene, "BYE");
+    assert_eq!(scene.sent(), [(2, "BYE".into())], "its own connection exists");
+}
+
+#[test]
+fn a_request_that_cannot_reconnect_is_reported_once() {
+    let mut scene = Scene::new();
+    let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
+    let transmit = Transmit::new(gone, scene.pool.copy(b"BYE"));
+    scene.streams.core.out.push_back(Transmit { may_reconnect: true, ..transmit });
+    scene.streams.serve(scene.now);
+    let Connect { id, .. } = scene.streams.poll_connect().expect("a connection to open");
+    scene.streams.on_closed(scene.now, id, CloseCause::Refused);
+    assert_eq!(scene.streams.core.failed, [(to(PEER), Cause::Refused, "BYE".into())]);
+    assert!(scene.streams.poll_connect().is_none(), "it is tried once");
+}
+
 #[test]
 fn a_response_that_no_other_connection_takes_is_given_up() {
     let mut scene = Scene::new();

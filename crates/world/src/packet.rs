@@ -39,14 +39,25 @@ pub struct Transmit {
     /// True if the packet is a request to a peer that is neither a back end nor a trusted source.
     /// The transport opens only a limited number of connections to such peers.
     pub is_to_stranger: bool,
+    /// True if the packet may leave on another connection to the remote end of its flow, if the
+    /// connection that the flow names no longer exists.
+    pub may_reconnect: bool,
 }
 
 impl Transmit {
     /// Creates a packet that is neither padded nor reordered, that does not begin new work, and
-    /// that does not count as a request to a stranger.
+    /// that is not a request to a stranger. It leaves only on the connection that its flow names, if
+    /// it names one.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
-        let batching = Batching::default();
-        Self { flow, bytes, batching, is_new_work: false, is_to_stranger: false }
+        let (batching, no) = (Batching::default(), false);
+        Self {
+            flow,
+            bytes,
+            batching,
+            is_new_work: no,
+            is_to_stranger: no,
+            may_reconnect: no,
+        }
     }
 }
 

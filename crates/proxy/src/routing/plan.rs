@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Method, Uri};
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Received, Timestamp, Transport};
 
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
@@ -32,6 +32,7 @@ use crate::routing::target_choice::TargetChoice;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
+use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// The routing decision for a request, as far as it can be made without changing state.
@@ -219,7 +220,7 @@ fn destination_of<'a>(
                 && !is_ours
                 && needs_flow(snapshot, &request.uri, &peer) =>
         {
-            Destination::Target(snapshot.target_of(&peer), false)
+            Destination::Target(on_flow(snapshot, &request.uri, &peer), false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, is_ours)?,
         // RFC 3261 §16.12 lets a client preload a Route. We do not relay for strangers.
@@ -426,6 +427,36 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         // receives there. If its Via names another port, it may be behind address translation.
         true => peer.connection.is_some() || peer.has_other_port || contact.port() == 0,
         false => peer.is_translated || leads_nowhere(contact, peer),
+    }
+}
+
+/// Returns the target for a request that must use the flow to the other party of its dialog. If
+/// this flow is a connection over TCP, and the party could be reached at its Contact without the
+/// connection, the request may use another connection to the Contact. A trunk or an SBC closes idle
+/// connections, and accepts new ones.
+///
+/// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
+/// computed and the request is sent, using the same procedures for requests outside of a dialog
+/// (Section 8.1.2)."
+///
+/// RFC 3261 §18.1.1 only recommends the open connection. The Contact must have the IP address of
+/// the party. So the request goes to no third party, and not into the network behind a NAT. Over
+/// TLS, nothing would name the host that the certificate has to prove.
+fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Target {
+    let target = snapshot.target_of(peer);
+    let unconnected = PeerFlow { connection: None, ..*peer };
+    let is_free = target.connection.is_some()
+        && target.transport == Transport::Tcp
+        && !peer.is_translated
+        && !needs_flow(snapshot, contact, &unconnected);
+    let named = snapshot.addresses.target_of(contact).filter(|named| {
+        is_free
+            && named.transport == Transport::Tcp
+            && canonical(named.address).ip() == peer.remote.ip()
+    });
+    match named {
+        Some(Target { address, .. }) => Target { address, may_reconnect: true, ..target },
+        None => target,
     }
 }
 

@@ -20,6 +20,9 @@ const OWN_ROUTES_MAX: usize = 4;
 pub(crate) struct RouteSet<'a> {
     /// The number of leading values that name this proxy.
     pub(crate) own: usize,
+    /// The first valid route token. Values with another token may follow, if a back end has sent
+    /// the call back through us and has not recorded a route itself. They are removed and not
+    /// followed: see "Back ends that are proxies" in docs/guide/back-ends.md.
     pub(crate) token: Option<RouteToken>,
     /// The flow to a registered phone, if the last Route value that names us is the Path of that
     /// phone and the phone is not the sender. The request leaves on this flow, and Route values

@@ -35,9 +35,9 @@ use crate::transaction::large::over_tcp;
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time without a response after which a request is sent to the next address of its host name
-/// or the next contact of its user. By RFC 3263 §4.3 the next target would be tried when "timer B
-/// or timer F in RFC 3261 \[1\] fires". But a caller does not wait for 32 s.
+/// The time without a response after which a request that may arrive twice is sent to the next
+/// address of its host name or the next contact of its user. By RFC 3263 §4.3 the next target would
+/// be tried when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target in a new client transaction.
@@ -285,8 +285,8 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns the time without a response from a back end of this pool after which a request fails
-/// over, or `None` if the pool forks.
+/// Returns the time without a response from a back end of this pool after which the silence counts
+/// as a failure, and a request that may arrive twice fails over. Returns `None` if the pool forks.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)

@@ -150,7 +150,8 @@ pub(crate) struct Further {
 pub(crate) struct Pending {
     /// The time when the request was sent, or when the last provisional response arrived.
     pub(crate) since: Timestamp,
-    /// The time of the failover to another target, or `None` for no failover.
+    /// The time at which the silence of the target counts as a failure, and a request that may
+    /// arrive twice fails over. `None` if there is no such time.
     pub(crate) failover: Option<Timestamp>,
     /// The time at which Timer C fires, or `None` without Timer C.
     pub(crate) timer_c: Option<Timestamp>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_control::Tier;
-use tidegate_sip::Message;
+use tidegate_sip::{Message, Method};
 use tidegate_world::Transport;
 
 use crate::message::request::category_of_new;
@@ -45,6 +45,26 @@ pub(crate) fn try_after_refusal(
         return false;
     }
     try_next(step, context, live)
+}
+
+/// Sends the request to another target after a target has sent no response for the time of a
+/// failover. Any request that may not arrive twice waits until its client transaction times out.
+///
+/// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
+/// received any response, provisional or final".
+pub(crate) fn try_after_silence(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
+    if may_arrive_twice(context.method) {
+        try_next(step, context, live);
+    }
+}
+
+/// Returns whether a request with this method may go to another target although a silent target may
+/// have received it. An INVITE is cancelled at the silent target as soon as this target responds. A
+/// second REGISTER, OPTIONS or BYE changes nothing more. For any other request, silence may only
+/// mean that the server is slow, because many servers send no 100. A MESSAGE would arrive twice, and
+/// a SUBSCRIBE or a PUBLISH would leave state at both targets.
+const fn may_arrive_twice(method: Method) -> bool {
+    matches!(method, Method::Invite | Method::Register | Method::Options | Method::Bye)
 }
 
 /// Returns whether a request may go to one more back end of its pool.

@@ -281,9 +281,10 @@ pub(crate) fn write_own(
     Some(bytes)
 }
 
-/// Moves the call to the back end that has sent the 2xx.
+/// Moves the call to the back end that has sent the 2xx. A 2xx to the INVITE of a back end does not
+/// move the call, because another party has sent it.
 fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
-    let Some(backend_ref) = backend_ref else { return };
+    let Some(backend_ref) = backend_ref.filter(|_| context.toward_backend) else { return };
     let Some(call) = step.routing.calls.get(context.call) else { return };
     if call.backend_ref != backend_ref {
         let Context { identity, method, .. } = *context;

@@ -10,7 +10,7 @@ use crate::transaction::best::Best;
 use crate::transaction::branches::write_again;
 use crate::transaction::cancel::cancel_branch;
 use crate::transaction::context::{Cancel, Context, Live};
-use crate::transaction::failover::{retry_by_udp, try_next};
+use crate::transaction::failover::{retry_by_udp, try_after_silence, try_next};
 use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::respond::{conclude, send_last, send_trying};
 use crate::transaction::teach::{parties_of, record_silent};
@@ -187,7 +187,7 @@ fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
     if pending.failover.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
         let parties = parties_of(step.snapshot, context, live);
         record_silent(step, &context.branches[index], &mut live.pending[index], parties);
-        try_next(step, context, live);
+        try_after_silence(step, context, live);
     }
     let pending = &mut live.pending[index];
     if pending.timer_c.take_if(|due| *due <= step.now).is_some() {

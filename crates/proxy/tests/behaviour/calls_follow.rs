@@ -119,6 +119,37 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     assert_eq!(script.one(CALLER, &bare("BYE", "a", 2)).to, address(BACKEND_B));
 }
 
+/// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
+/// destination each time it is processed."
+///
+/// A back end that is a proxy sends its leg through us, with the address of the callee as
+/// Request-URI. Without transactions, the retransmission of the caller became another call.
+#[test]
+fn a_retransmission_follows_its_call_after_the_leg_of_the_back_end() {
+    let leg = request("INVITE", "sip:bob@203.0.113.7:5060", "a", 1, "");
+    let leg = leg.replace(CALLER, BACKEND_A).replace("z9hG4bK-a", "z9hG4bK-leg");
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    let outward = script.one(BACKEND_A, &leg);
+    for (from, text, first) in [(CALLER, invite("a"), &sent), (BACKEND_A, leg, &outward)] {
+        assert_eq!(script.one(from, &text), *first);
+    }
+    assert_eq!((counts(&script), script.counters.calls.get()), (vec![(1, 175), (0, 0)], 1));
+    // After a challenge both legs begin again, with another CSeq.
+    script.one("203.0.113.7:5060", &outward.answer("407 Proxy Authentication Required"));
+    script.one(BACKEND_A, &sent.answer("407 Proxy Authentication Required"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+    let again = request("INVITE", "sip:bob@192.0.2.1", "a", 2, "");
+    let sent = script.one(CALLER, &again);
+    assert_eq!(sent.to, address(BACKEND_A));
+    let leg = request("INVITE", "sip:bob@203.0.113.7:5060", "a", 2, "");
+    let leg = leg.replace(CALLER, BACKEND_A).replace("z9hG4bK-a", "z9hG4bK-leg");
+    script.one(BACKEND_A, &leg);
+    assert_eq!(script.one(CALLER, &again), sent);
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+}
+
 #[test]
 fn an_answered_call_always_stays_with_its_back_end() {
     let mut script = Script::new();

@@ -223,8 +223,8 @@ fn an_error_for_an_earlier_message_does_not_affect_later_ones() {
 #[test]
 fn other_requests_than_invites_are_not_cancelled() {
     let mut s = Script::stateful();
-    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    let out = s.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "m1", 1, ""));
     s.pass(Duration::from_secs(4));
-    s.sent();
+    assert_eq!(s.sent().pop().unwrap().to.to_string(), BACKEND_B);
     assert_eq!(s.send(BACKEND_A, &out.answer("100 Trying")), []);
 }

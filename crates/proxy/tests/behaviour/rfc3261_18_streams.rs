@@ -159,6 +159,20 @@ fn gone(scene: &mut Scene) -> (Flow, String) {
     (backend, bye(forwarded.header("Record-Route"), "TCP"))
 }
 
+/// Sets up a call of a party with this Via and Contact. Its connection then ends. Returns the
+/// connection of the back end, and the BYE of the back end.
+fn without_connection(scene: &mut Scene, via: &str, contact: &str) -> (Flow, String) {
+    let party = scene.accept(2, "198.51.100.7:40123");
+    scene.offer(party, &invite("TCP", via).replace(CONTACT, &format!("<{contact}>")));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(party, CloseCause::Ended);
+    scene.pass(Duration::from_secs(1));
+    let bye = bye(forwarded.header("Record-Route"), "TCP");
+    (backend, bye.replace("sip:alice@192.168.1.2:5060;transport=tcp", contact))
+}
+
 fn bye(route: &str, transport: &str) -> String {
     format!(
         "BYE sip:alice@192.168.1.2:5060;transport=tcp SIP/2.0\r\n\
@@ -205,6 +219,63 @@ fn a_request_to_a_flow_that_is_gone_gets_430() {
         sent.extend(scene.pass(Duration::ZERO));
         let (number, answer) = only(sent, "SIP/2.0 430");
         assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
+    }
+}
+
+/// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
+/// computed and the request is sent, using the same procedures for requests outside of a dialog
+/// (Section 8.1.2)." A trunk has closed its idle connection, and accepts another one at its Contact.
+#[test]
+fn a_request_to_a_party_that_accepts_connections_opens_another_one() {
+    let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
+        assert!(scene.offer(backend, &bye).is_empty(), "{mode:?}: it waits for the connection");
+        let (trunk, sent) = scene.open();
+        assert_eq!(trunk.remote, address("198.51.100.7:5070"), "{mode:?}");
+        let (_, forwarded) = only(sent, "BYE");
+        assert_eq!(forwarded.all("Route").len(), 0);
+        assert!(scene.pass(Duration::from_secs(2)).is_empty(), "{mode:?}");
+        let (number, _) = only(scene.offer(trunk, &forwarded.answer("200 OK")), "SIP/2.0 200");
+        assert_eq!(number, 1, "{mode:?}");
+        assert!(scene.streams.poll_connect().is_none(), "{mode:?}: it goes there once");
+    }
+}
+
+/// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
+#[test]
+fn a_party_that_refuses_another_connection_is_not_reached() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
+        let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
+        scene.offer(backend, &bye);
+        let Connect { id, .. } = scene.streams.poll_connect().expect("another connection");
+        scene.streams.on_closed(scene.now, id, CloseCause::Refused);
+        let mut sent = scene.sent();
+        sent.extend(scene.pass(Duration::ZERO));
+        assert_eq!(only(sent, "SIP/2.0 50").0, 1, "{mode:?}");
+        assert!(scene.streams.poll_connect().is_none(), "{mode:?}");
+    }
+}
+
+/// The Contact must lead to the party itself, over TCP, and the party must not be behind a NAT.
+#[test]
+fn a_request_to_any_other_party_without_its_connection_gets_430() {
+    for (via, contact) in [
+        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070"),
+        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070;transport=tcp;ob"),
+        ("198.51.100.7:5060", "sip:gw@192.168.1.2:5070;transport=tcp"),
+        ("192.168.1.2:5060", "sip:gw@198.51.100.7:5070;transport=tcp"),
+        ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp"),
+    ] {
+        let mut scene = Scene::tcp();
+        let (backend, bye) = without_connection(&mut scene, via, contact);
+        let mut sent = scene.offer(backend, &bye);
+        sent.extend(scene.pass(Duration::ZERO));
+        assert_eq!(only(sent, "SIP/2.0 430").0, 1, "{via} {contact}");
+        assert!(scene.streams.poll_connect().is_none(), "{via} {contact}");
     }
 }
 

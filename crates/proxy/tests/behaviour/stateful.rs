@@ -139,6 +139,56 @@ fn a_silent_back_end_leads_to_the_next() {
     assert_eq!(starts(&late), [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0")]);
 }
 
+/// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
+/// received any response, provisional or final".
+///
+/// A back end may be slow because a phone sleeps. Unless the request may arrive twice, no other back
+/// end gets it.
+#[test]
+fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
+    for method in ["MESSAGE", "SUBSCRIBE", "PUBLISH", "INFO", "X-NEW"] {
+        let mut s = Script::stateful();
+        let out = s.one(CALLER, &request(method, "sip:bob@192.0.2.1", "c1", 1, ""));
+        s.pass(Duration::from_secs(9));
+        let sent = s.sent();
+        assert_eq!(sent.iter().filter(|again| **again == out).count(), 4, "{method}: {sent:#?}");
+        assert!(starts(&sent).iter().all(|(to, _)| *to != BACKEND_B), "{method}: {sent:#?}");
+        let late = s.one(BACKEND_A, &out.answer("200 OK"));
+        assert_eq!(starts(&[late]), [(CALLER, "SIP/2.0 200 OK")], "{method}");
+        s.pass(Duration::from_secs(60));
+        assert_eq!((s.sent(), s.live()), (vec![], (0, 0)), "{method}");
+    }
+    for method in ["REGISTER", "OPTIONS"] {
+        let mut s = Script::stateful();
+        s.one(CALLER, &request(method, "sip:bob@192.0.2.1", "c1", 1, ""));
+        s.pass(Duration::from_secs(4));
+        assert_eq!(starts(&s.sent()).pop().unwrap().0, BACKEND_B, "{method}");
+    }
+}
+
+/// A request that may not arrive twice still goes to another back end after a 503, after an error of
+/// the transport, and when its transaction times out.
+#[test]
+fn a_message_that_a_back_end_has_not_taken_goes_to_the_next() {
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let mut s = Script::stateful();
+    let out = s.one(CALLER, &message);
+    let next = s.one(BACKEND_A, &out.answer("503 Service Unavailable"));
+    assert_eq!(next.to.to_string(), BACKEND_B);
+
+    let mut s = Script::stateful();
+    s.one(CALLER, &message);
+    s.refused(BACKEND_A);
+    assert_eq!(s.pass_and_take(Duration::from_millis(500)).to.to_string(), BACKEND_B);
+
+    let mut s = Script::stateful();
+    s.one(CALLER, &message);
+    s.pass(Duration::from_millis(31_999));
+    assert!(s.sent().iter().all(|sent| sent.to.to_string() != BACKEND_B));
+    s.pass(Duration::from_millis(1));
+    assert_eq!(s.sent().pop().unwrap().to.to_string(), BACKEND_B);
+}
+
 /// RFC 3261 §17.1.1.2: "The client transaction MUST be destroyed the instant it enters the
 /// "Terminated" state."
 ///

@@ -19,16 +19,16 @@ fn last(sent: Vec<Sent>) -> Sent {
 /// RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
 #[test]
 fn a_request_other_than_invite_is_not_cancelled() {
-    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let options = request("OPTIONS", "sip:bob@192.0.2.1", "c1", 1, "");
     let mut s = Script::stateful();
-    let first = s.one(CALLER, &message);
+    let first = s.one(CALLER, &options);
     s.pass(Duration::from_secs(4));
     assert_eq!(starts(&s.sent()).last().unwrap().0, BACKEND_B);
     let late = s.send(BACKEND_A, &first.answer("100 Trying"));
     assert_eq!(starts(&late), [], "the branch was given up, and gets no CANCEL");
 
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
-    let [a, b] = s.send(CALLER, &message).try_into().unwrap();
+    let [a, b] = s.send(CALLER, &options).try_into().unwrap();
     assert_eq!(starts(&s.send(BACKEND_B, &b.answer("100 Trying"))), []);
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("603 Decline"))), []);
     s.pass(T1_64 * 4);
@@ -114,6 +114,23 @@ fn an_established_call_stays_where_it_is() {
     s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
     assert_eq!(s.held(), [1, 1]);
     assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_B));
+}
+
+/// A back end may pass a call on to another one, which sends its leg through us. The 2xx to that leg
+/// moved the call, and its count, to the other back end.
+#[test]
+fn a_leg_from_another_back_end_does_not_move_the_call() {
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    let leg = request("INVITE", "sip:carol@203.0.113.7:5060", "c1", 1, "");
+    let leg = leg.replace(CALLER, BACKEND_B).replace("z9hG4bK-c1", "z9hG4bK-leg");
+    let leg = last(s.send(BACKEND_B, &leg));
+    assert_eq!(leg.to, address("203.0.113.7:5060"));
+    s.one("203.0.113.7:5060", &leg.answer("200 OK"));
+    assert_eq!(s.held(), [1, 0]);
+    s.one(BACKEND_A, &out.answer("200 OK"));
+    let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 9, "Totag\r\n");
+    assert_eq!((s.one(CALLER, &bye).to, s.held()), (address(BACKEND_A), vec![1, 0]));
 }
 
 #[test]

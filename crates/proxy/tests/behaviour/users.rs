@@ -249,6 +249,20 @@ fn a_contact_that_is_silent_is_followed_by_the_next_at_the_same_address() {
     assert_ne!(last.branch(), sent[0].branch());
 }
 
+/// RFC 3263 §4.3: silence is a failure only if "the transaction layer times out". So the text does
+/// not arrive twice, at a slow phone and at the next one.
+#[test]
+fn a_message_to_a_silent_contact_is_not_sent_to_the_next() {
+    let mut s = script();
+    s.send(CALLER, &request("MESSAGE", ALICE, "c", 1, ""));
+    let contacts = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.8"];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    s.pass(Duration::from_secs(9));
+    let sent = s.sent();
+    assert!(sent.iter().all(|sent| sent.to != address(OTHER_PHONE)), "{sent:#?}");
+    assert_eq!(statuses(&s.send(PHONE, &first.answer("200 OK"))), ["200"]);
+}
+
 #[test]
 fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
     let mut s = script();

@@ -80,7 +80,10 @@ impl Call {
         idle_max: Duration,
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction) {
-            if self.begins(transaction, evidence) {
+            // RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
+            // destination each time it is processed." If the call leads through its back end, the
+            // copies of the pending INVITE still have to be recognized.
+            if self.begins(transaction, evidence) && self.phase != Phase::Trying {
                 self.try_anew(evidence);
             }
             self.begin(now, transaction, evidence, None);
