@@ -50,14 +50,7 @@ impl Transmit {
     /// it names one.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
         let (batching, no) = (Batching::default(), false);
-        Self {
-            flow,
-            bytes,
-            batching,
-            is_new_work: no,
-            is_to_stranger: no,
-            may_reconnect: no,
-        }
+        Self { flow, bytes, batching, is_new_work: no, is_to_stranger: no, may_reconnect: no }
     }
 }
 

@@ -213,9 +213,8 @@ fn rfc7339_5_5_requests_that_always_pass_count_and_others_are_held_back_instead(
         let validity = Duration::from_secs(9);
         let value = Feedback { validity, ..feedback(Algorithm::Loss, percent, 1) };
         restriction.on_feedback(at(5000), value);
-        let sent = (5000..7000).filter(|&ms| {
-            restriction.on_request(at(ms), category(ms)) == SendVerdict::Send
-        });
+        let sent = (5000..7000)
+            .filter(|&ms| restriction.on_request(at(ms), category(ms)) == SendVerdict::Send);
         let sent = sent.count();
         assert!((expected - 40..=expected + 40).contains(&sent), "{percent} %: {sent} of 2000");
     }

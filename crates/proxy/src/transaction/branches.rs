@@ -130,6 +130,7 @@ fn prepare(
     live.pending.push(Pending {
         since: step.now,
         failover: others.map(|after| step.now + after),
+        is_silent: false,
         timer_c: (request.method == Method::Invite).then(|| step.now + TIMER_C),
         cancel: Cancel::No,
         breadth,

@@ -47,15 +47,28 @@ pub(crate) fn try_after_refusal(
     try_next(step, context, live)
 }
 
-/// Sends the request to another target after a target has sent no response for the time of a
-/// failover. Any request that may not arrive twice waits until its client transaction times out.
+/// Sends the request to another target after the target of the branch at `index` has sent no
+/// response for some time. Returns false if the request waits instead, because the target may only
+/// be slow and the request may not arrive twice. Such a request goes to another target once its
+/// back end has failed its probes, and otherwise when its client transaction times out.
 ///
 /// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
 /// received any response, provisional or final".
-pub(crate) fn try_after_silence(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
-    if may_arrive_twice(context.method) {
+pub(crate) fn try_after_silence(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    index: usize,
+) -> bool {
+    let backend_ref = context.branches[index].backend_ref;
+    let (now, snapshot) = (step.now, &step.snapshot);
+    let is_dead =
+        backend_ref.is_some_and(|backend_ref| !snapshot.backend(backend_ref).is_alive(now));
+    let may_try = is_dead || may_arrive_twice(context.method);
+    if may_try {
         try_next(step, context, live);
     }
+    may_try
 }
 
 /// Returns whether a request with this method may go to another target although a silent target may

@@ -185,9 +185,14 @@ fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
     }
     let pending = &mut live.pending[index];
     if pending.failover.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
-        let parties = parties_of(step.snapshot, context, live);
-        record_silent(step, &context.branches[index], &mut live.pending[index], parties);
-        try_after_silence(step, context, live);
+        if !std::mem::replace(&mut pending.is_silent, true) {
+            let parties = parties_of(step.snapshot, context, live);
+            record_silent(step, &context.branches[index], &mut live.pending[index], parties);
+        }
+        if !try_after_silence(step, context, live, index) {
+            let pending = &mut live.pending[index];
+            pending.failover = Some(step.now + step.now.since(pending.since));
+        }
     }
     let pending = &mut live.pending[index];
     if pending.timer_c.take_if(|due| *due <= step.now).is_some() {

@@ -166,6 +166,24 @@ fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
     }
 }
 
+/// A back end that does not answer its probes either is not slow.
+#[test]
+fn a_message_to_a_back_end_that_fails_its_probes_goes_to_the_next() {
+    let mut s = Script::stateful();
+    s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, ""));
+    s.pass(Duration::from_secs(5));
+    s.gone(0);
+    s.pass(Duration::from_millis(2_999));
+    assert!(starts(&s.sent()).iter().all(|(to, _)| *to != BACKEND_B));
+    s.pass(Duration::from_millis(1));
+    let sent = s.sent();
+    assert_eq!(starts(&sent), [(BACKEND_B, "MESSAGE sip:bob@192.0.2.1 SIP/2.0")]);
+    assert_eq!(
+        starts(&[s.one(BACKEND_B, &sent[0].answer("200 OK"))]),
+        [(CALLER, "SIP/2.0 200 OK")]
+    );
+}
+
 /// A request that may not arrive twice still goes to another back end after a 503, after an error of
 /// the transport, and when its transaction times out.
 #[test]

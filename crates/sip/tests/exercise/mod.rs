@@ -6,8 +6,9 @@
 
 use tidegate_sip::{
     ALGORITHMS_MAX, BYTES_MAX, FIELDS_MAX, HeaderName, Host, Malformed, Message, NameAddr,
-    OverloadControl, Param, Params, Passage, Reply, ScanStart, Splice, StartLine, Uri, Via, forward,
-    glance, reply_target, response_target, scan, top_via, write_overload_control, write_reply,
+    OverloadControl, Param, Params, Passage, Reply, ScanStart, Splice, StartLine, Uri, Via,
+    forward, glance, reply_target, response_target, scan, top_via, write_overload_control,
+    write_reply,
 };
 
 use crate::alike::{acknowledged_alike, refused_alike};
