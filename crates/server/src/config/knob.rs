@@ -85,6 +85,17 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table without keys that may occur once. Other tables give only the fields that differ.
+    pub const EMPTY: Self = Self {
+        header: "",
+        name: "",
+        count: 0..=1,
+        doc: "",
+        knobs: Vec::new,
+        tables: &[],
+        has_free_keys: false,
+    };
+
     /// Returns whether the header is written `[[…]]`.
     pub fn is_repeated(&self) -> bool {
         self.header.starts_with("[[")
