@@ -73,7 +73,7 @@ impl Comparison {
     /// Pairs the rows of simulated time with those of real sockets. Returns `None` if `experiment`
     /// was run in one world only, or if no rows match.
     pub fn of(experiment: &Experiment) -> Option<Self> {
-        let source = |world| experiment.sources.iter().find(|source| source.world == world);
+        let source = |world| experiment.sources.iter().find(|source| source.results.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
         let both = paired(sim, real);
         if both.is_empty() {
