@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::outage::Outage;
+use crate::run_spec::RunSpec;
 
 /// The counts of one run. Only calls that were due to start in the measured time are counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -198,6 +199,19 @@ impl Outcome {
     /// Returns the calls per second that count as goodput.
     pub fn goodput_cps(&self) -> f64 {
         self.good as f64 / self.measured_s
+    }
+
+    /// Returns the greatest possible goodput at the load that was actually offered in `run`, as a
+    /// fraction of the capacity.
+    pub fn bound(&self, run: &RunSpec) -> f64 {
+        run.bound(self.offered_cps() / run.capacity_cps())
+    }
+
+    /// Returns the goodput as a fraction of the [`bound`](Self::bound), or `None` if no goodput is
+    /// possible.
+    pub fn goodput_of_bound(&self, run: &RunSpec) -> Option<f64> {
+        let bound = self.bound(run);
+        (bound > 0.0).then(|| self.goodput_cps() / run.capacity_cps() / bound)
     }
 
     /// Returns the sum of the count `key` over all callers, for the whole run, or NaN if callers
