@@ -5,13 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, LineStyle, Table};
 use serde_json::{Value, json};
 
 use crate::prediction;
 use crate::run_spec::runs;
 use crate::scenario::Scenario;
+use crate::table::plain_table;
 use crate::worlds::{self, Kind};
 
 /// A file in a folder of scenarios.
@@ -77,26 +76,19 @@ fn content(scenario: Scenario) -> Content {
 /// Formats the entries as readable text. The durations assume that `jobs` runs take place at the
 /// same time.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(["scenario", "points", "runs", "simulated", "on real sockets", "title"]);
-    for content in entries.iter().filter_map(|entry| entry.content.as_ref().ok()) {
-        table.add_row([
+    let header = ["scenario", "points", "runs", "simulated", "on real sockets", "title"];
+    let row = |content: &Content| {
+        vec![
             content.name.clone(),
             content.parameter_sets.to_string(),
             content.runs.to_string(),
             words(content.simulated.div_f64(jobs.max(1) as f64)),
             words(content.real.div_f64(jobs.max(1) as f64)),
             content.title.clone(),
-        ]);
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if (1..=4).contains(&index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        column.set_padding((0, 2));
-    }
-    let mut text: String = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+        ]
+    };
+    let contents = entries.iter().filter_map(|entry| entry.content.as_ref().ok());
+    let mut text = plain_table(&header, contents.map(row), 1..=4, 2);
     for entry in entries {
         if let Err(wrong) = &entry.content {
             text += &format!("\n{} is no scenario:\n{}\n", entry.path.display(), wrong.trim_end());

@@ -10,15 +10,7 @@ use tidegate_server::config::{Diagnostics, Emulate};
 
 use crate::cost::{self, CALL};
 
-static ROOT: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
-    knobs: Vec::new,
-    tables: &[&EMULATE],
-    has_free_keys: false,
-};
+static ROOT: Table = Table { tables: &[&EMULATE], ..Table::EMPTY };
 
 /// Reads the file of costs at `path`.
 ///

@@ -16,6 +16,60 @@ use crate::summary::Row;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
+/// A column of the CSV: its name, and the function that formats its value for a run.
+type Column = (&'static str, fn(&RunSpec, &Outcome) -> String);
+
+/// The columns before the swept conditions.
+static VARIANT: [Column; 5] = [
+    ("world", |run, _| run.world.name().to_owned()),
+    ("variant", |run, _| run.variant.label.clone()),
+    ("law", |run, _| run.variant.overload.gate.law.entry().name.to_owned()),
+    ("decide", |run, _| run.variant.decide().to_owned()),
+    ("queue", |run, _| run.variant.queue().to_owned()),
+];
+
+/// The columns after the swept conditions.
+static MEASURED: [Column; 30] = [
+    ("repetition", |run, _| (run.repetition + 1).to_string()),
+    ("seed", |run, _| run.seed.to_string()),
+    ("capacity_cps", |run, _| run.capacity_cps().to_string()),
+    ("offered_cps", |_, outcome| outcome.offered_cps().to_string()),
+    ("bound", |run, outcome| outcome.bound(run).to_string()),
+    ("goodput_cps", |_, outcome| outcome.goodput_cps().to_string()),
+    ("goodput_of_bound", |run, outcome| or_empty(outcome.goodput_of_bound(run))),
+    ("refused", |_, outcome| outcome.refused_part().to_string()),
+    ("retransmission_ratio", |_, outcome| outcome.retransmission_ratio().to_string()),
+    ("p50_ms", |_, outcome| or_empty(outcome.set_up_delay.map(|delay| delay.p50_ms))),
+    ("p90_ms", |_, outcome| or_empty(outcome.set_up_delay.map(|delay| delay.p90_ms))),
+    ("p99_ms", |_, outcome| or_empty(outcome.set_up_delay.map(|delay| delay.p99_ms))),
+    ("max_ms", |_, outcome| or_empty(outcome.set_up_delay.map(|delay| delay.max_ms))),
+    ("handled", |_, outcome| outcome.handled_part().to_string()),
+    ("bye_p50_ms", |_, outcome| or_empty(outcome.bye_delay.map(|delay| delay.p50_ms))),
+    ("bye_p99_ms", |_, outcome| or_empty(outcome.bye_delay.map(|delay| delay.p99_ms))),
+    ("recovery_s", |_, outcome| or_empty(outcome.recovery_s)),
+    ("persons", |_, outcome| outcome.persons.to_string()),
+    ("persons_served", |_, outcome| outcome.persons_served.to_string()),
+    ("redials", |_, outcome| outcome.redials().to_string()),
+    ("backlog_s", |_, outcome| of_outage(outcome, |outage| Some(outage.backlog_s))),
+    ("recovered_s", |_, outcome| of_outage(outcome, |outage| outage.recovered_s)),
+    ("goodput_end", |_, outcome| of_outage(outcome, |outage| Some(outage.goodput_end))),
+    ("registered_end", |_, outcome| of_outage(outcome, |outage| outage.registered_end)),
+    ("caller_load", |_, outcome| outcome.generator.caller_load.to_string()),
+    ("answerer_load", |_, outcome| outcome.generator.answerer_load.to_string()),
+    ("drops", |_, outcome| outcome.generator.drops.to_string()),
+    ("too_slow", |_, outcome| outcome.generator.too_slow.is_some().to_string()),
+    ("attempts", |_, outcome| outcome.attempts.to_string()),
+    ("tidegate_cpu_s", |_, outcome| outcome.tidegate_cpu_s.to_string()),
+];
+
+fn of_outage(outcome: &Outcome, figure: fn(&Outage) -> Option<f64>) -> String {
+    or_empty(outcome.outage.as_ref().and_then(figure))
+}
+
+fn or_empty(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
 /// Returns a CSV with a row for each run.
 ///
 /// # Errors
@@ -25,101 +79,15 @@ pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let swept: Vec<&str> = results
         .first()
         .map_or_else(Vec::new, |(run, _)| run.swept.iter().map(|(axis, _)| axis.name()).collect());
-    let measured = [
-        "seed",
-        "capacity_cps",
-        "offered_cps",
-        "bound",
-        "goodput_cps",
-        "goodput_of_bound",
-        "refused",
-        "retransmission_ratio",
-        "p50_ms",
-        "p90_ms",
-        "p99_ms",
-        "max_ms",
-        "handled",
-        "bye_p50_ms",
-        "bye_p99_ms",
-        "recovery_s",
-        "persons",
-        "persons_served",
-        "redials",
-        "backlog_s",
-        "recovered_s",
-        "goodput_end",
-        "registered_end",
-        "caller_load",
-        "answerer_load",
-        "drops",
-        "too_slow",
-        "attempts",
-        "tidegate_cpu_s",
-    ];
-    let head = ["world", "variant", "law", "decide", "queue"];
-    writer.write_record(head.iter().chain(&swept).chain(&["repetition"]).chain(&measured))?;
+    let names = |columns: &'static [Column]| columns.iter().map(|(name, _)| *name);
+    writer.write_record(names(&VARIANT).chain(swept).chain(names(&MEASURED)))?;
     for (run, outcome) in results {
-        writer.write_record(record(run, outcome))?;
+        let cell = |(_, shown): &Column| shown(run, outcome);
+        let swept = run.swept.iter().map(|(_, value)| value.to_string());
+        let (variant, measured) = (VARIANT.iter().map(cell), MEASURED.iter().map(cell));
+        writer.write_record(variant.chain(swept).chain(measured))?;
     }
     writer.into_inner().map_err(|error| error.into_error())
-}
-
-fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
-    let variant = &run.variant;
-    let capacity = run.capacity_cps();
-    let bound = run.bound(outcome.offered_cps() / capacity);
-    let share = outcome.goodput_cps() / capacity / bound;
-    let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
-        outcome.set_up_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
-    };
-    let bye = |value: fn(&crate::outcome::Quantiles) -> f64| {
-        outcome.bye_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
-    };
-    let of_outage = |figure: fn(&Outage) -> Option<f64>| {
-        outcome.outage.as_ref().and_then(figure).map_or_else(String::new, |n| n.to_string())
-    };
-    let mut record = vec![
-        run.world.name().to_owned(),
-        variant.label.clone(),
-        variant.overload.gate.law.entry().name.to_owned(),
-        variant.decide().to_owned(),
-        variant.queue().to_owned(),
-    ];
-    record.extend(run.swept.iter().map(|(_, value)| value.to_string()));
-    let generator = &outcome.generator;
-    record.extend([
-        (run.repetition + 1).to_string(),
-        run.seed.to_string(),
-        capacity.to_string(),
-        outcome.offered_cps().to_string(),
-        bound.to_string(),
-        outcome.goodput_cps().to_string(),
-        if bound > 0.0 { share.to_string() } else { String::new() },
-        outcome.refused_part().to_string(),
-        outcome.retransmission_ratio().to_string(),
-        delay(|d| d.p50_ms),
-        delay(|d| d.p90_ms),
-        delay(|d| d.p99_ms),
-        delay(|d| d.max_ms),
-        outcome.handled_part().to_string(),
-        bye(|d| d.p50_ms),
-        bye(|d| d.p99_ms),
-        outcome.recovery_s.map_or_else(String::new, |s| s.to_string()),
-        outcome.persons.to_string(),
-        outcome.persons_served.to_string(),
-        outcome.redials().to_string(),
-        of_outage(|outage| Some(outage.backlog_s)),
-        of_outage(|outage| outage.recovered_s),
-        of_outage(|outage| Some(outage.goodput_end)),
-        of_outage(|outage| outage.registered_end),
-        generator.caller_load.to_string(),
-        generator.answerer_load.to_string(),
-        generator.drops.to_string(),
-        generator.too_slow.is_some().to_string(),
-        outcome.attempts.to_string(),
-        outcome.tidegate_cpu_s.to_string(),
-    ]);
-    record
 }
 
 /// Returns the content of `results.json` for a scenario that was run in `world`. `program` is the

@@ -3,14 +3,14 @@
 use std::fs;
 use std::thread;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// The machine on which this process runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The machine on which measurements were made.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Machine {
     /// Model name of the processor, or empty if unknown.
     pub processor: String,
-    /// Number of cores that this process may use.
+    /// Number of cores that the process could use.
     pub cores: usize,
     /// Version of the Linux kernel.
     pub kernel: String,

@@ -87,14 +87,6 @@ pub enum Trouble {
     Resolver(Resolution),
 }
 
-impl Way {
-    /// Returns whether packets from `from` to `to` travel over this link.
-    pub fn carries(&self, from: Endpoint, to: Endpoint) -> bool {
-        self.from.is_none_or(|endpoint| endpoint == from)
-            && self.to.is_none_or(|endpoint| endpoint == to)
-    }
-}
-
 impl Fault {
     /// Returns the time from the start of the load to the end of the fault.
     pub fn end(&self) -> Duration {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::outage::Outage;
+use crate::run_spec::RunSpec;
 
 /// The counts of one run. Only calls that were due to start in the measured time are counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,18 +29,14 @@ pub struct Outcome {
     /// Set-up delay of the calls that were answered, or `None` if none was.
     pub set_up_delay: Option<Quantiles>,
     /// Requests that start a transaction: INVITEs, and BYEs first sent in the measured time.
-    #[serde(default)]
     pub requests: u64,
     /// Requests answered with 2xx within the deadline: the "calls handled" of paper 003.
-    #[serde(default)]
     pub requests_handled: u64,
     /// Delay from the first transmission of a BYE to its 200, or `None` if no BYE was answered.
-    #[serde(default)]
     pub bye_delay: Option<Quantiles>,
     /// A histogram for balanced servers: element n is the number of new transactions that met n
     /// open transactions at their server. The last element includes all larger numbers. The
     /// histogram covers the measured time, and exists only in simulated time.
-    #[serde(default)]
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput reached 90 % of the offered load or
     /// of the capacity, whichever is smaller, and stayed there for 5 s. `None` if the overload did
@@ -48,31 +45,24 @@ pub struct Outcome {
     /// Seconds from the last rise of the load above the capacity until the goodput reached 90 % of
     /// the greatest possible goodput, and stayed there for 2 s. `None` if the load did not rise or
     /// the goodput did not reach this level within the measured time.
-    #[serde(default)]
     pub settled_s: Option<f64>,
     /// Number of people whose first call was in the measured time. All offered calls that are not
     /// first calls are redials.
-    #[serde(default)]
     pub persons: u64,
     /// Number of people whose first call was in the measured time and who were answered, at any
     /// attempt.
-    #[serde(default)]
     pub persons_served: u64,
     /// The course of an outage, or `None` if people do not redial and no device registers.
-    #[serde(default)]
     pub outage: Option<Outage>,
     /// Jain's index of fairness among the sources. The index is computed from the fraction of calls
     /// that each source set up in time. `None` if fewer than two sources have calls, if a source
     /// has fewer than 20 calls, or if no call was set up in time.
-    #[serde(default)]
     pub fairness: Option<f64>,
     /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a
     /// trunk.
-    #[serde(default)]
     pub trunk_in_time: Option<f64>,
     /// The fraction of the calls from all sources other than the trunk that were set up in time, or
     /// `None` if no calls come from a trunk.
-    #[serde(default)]
     pub others_in_time: Option<f64>,
     /// Measurements of the load generator.
     pub generator: Generator,
@@ -106,7 +96,6 @@ pub struct NodeOutcome {
     pub dropped: BTreeMap<String, u64>,
     /// New sessions that overload control rejected although the processor had idle time within the
     /// last 0.1 s.
-    #[serde(default)]
     pub early: u64,
     /// New work rejected, by reason.
     pub refused: BTreeMap<String, u64>,
@@ -128,7 +117,6 @@ pub struct NodeOutcome {
     pub socket_drops: u64,
     /// Datagrams that were dropped at the server's request before they reached its receive buffers,
     /// real and emulated. Each packet sent to the server is received, lost or counted here.
-    #[serde(default)]
     pub filtered: u64,
 }
 
@@ -211,6 +199,19 @@ impl Outcome {
     /// Returns the calls per second that count as goodput.
     pub fn goodput_cps(&self) -> f64 {
         self.good as f64 / self.measured_s
+    }
+
+    /// Returns the greatest possible goodput at the load that was actually offered in `run`, as a
+    /// fraction of the capacity.
+    pub fn bound(&self, run: &RunSpec) -> f64 {
+        run.bound(self.offered_cps() / run.capacity_cps())
+    }
+
+    /// Returns the goodput as a fraction of the [`bound`](Self::bound), or `None` if no goodput is
+    /// possible.
+    pub fn goodput_of_bound(&self, run: &RunSpec) -> Option<f64> {
+        let bound = self.bound(run);
+        (bound > 0.0).then(|| self.goodput_cps() / run.capacity_cps() / bound)
     }
 
     /// Returns the sum of the count `key` over all callers, for the whole run, or NaN if callers

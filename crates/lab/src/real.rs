@@ -7,7 +7,7 @@ mod cpu;
 mod tidegate;
 mod watched;
 
-pub use agents::{Answerers, Callers, Gauges};
+pub use agents::{Answerers, Callers};
 pub use core_thread::Done;
 pub(crate) use core_thread::{CoreThread, Socket};
 pub use cpu::Busiest;

@@ -63,14 +63,12 @@ pub struct Experiment {
     pub highlight: Vec<String>,
 }
 
-/// The results that one folder contains for one world (simulated time or real sockets).
+/// The results that one folder contains.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The label that distinguishes this source from the other sources of the experiment.
     pub label: String,
-    /// The world of the results.
-    pub world: Kind,
-    /// All results in the folder, including those of the other world.
+    /// The results in the folder.
     pub results: Results,
 }
 
@@ -91,14 +89,14 @@ impl Report {
                 experiments.push(Experiment { name, title, sources, highlight });
                 experiments.len() - 1
             });
-            experiments[at].sources.extend(results.worlds().into_iter().map(|world| Source {
-                label: world.title().to_owned(),
-                world,
-                results: results.clone(),
-            }));
+            // If all runs failed, there are no results to show.
+            if !results.rows.is_empty() {
+                let label = results.world.title().to_owned();
+                experiments[at].sources.push(Source { label, results });
+            }
         }
         for experiment in &mut experiments {
-            experiment.sources.sort_by_key(|source| source.world);
+            experiment.sources.sort_by_key(|source| source.results.world);
             name_apart(&mut experiment.sources);
         }
         Ok(Self { experiments })
@@ -140,9 +138,9 @@ impl Experiment {
 }
 
 impl Source {
-    /// Returns the rows of the results in this source's world.
+    /// Returns the rows of the results.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.results.rows_in(self.world)
+        self.results.rows.iter()
     }
 
     /// Returns all runs of this source with their folders, in the order in which the report shows
@@ -150,7 +148,7 @@ impl Source {
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =
-            self.results.points_in(self.world).map(|point| (point, folder(point))).collect();
+            self.results.points.iter().map(|point| (point, folder(point))).collect();
         runs.sort_by_key(|(point, _)| point.repetition);
         runs
     }
@@ -158,9 +156,9 @@ impl Source {
 
 /// Appends the name of the folder to each label that several sources share.
 fn name_apart(sources: &mut [Source]) {
-    let worlds: Vec<Kind> = sources.iter().map(|source| source.world).collect();
+    let worlds: Vec<Kind> = sources.iter().map(|source| source.results.world).collect();
     for source in sources {
-        if worlds.iter().filter(|world| **world == source.world).count() > 1 {
+        if worlds.iter().filter(|world| **world == source.results.world).count() > 1 {
             source.label = format!("{}, {}", source.label, source.results.folder.display());
         }
     }

@@ -138,10 +138,7 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
     };
-    let of_bound = outcomes().map(|outcome| {
-        let bound = run.bound(outcome.offered_cps() / capacity);
-        (bound > 0.0).then(|| outcome.goodput_cps() / capacity / bound)
-    });
+    let of_bound = outcomes().map(|outcome| outcome.goodput_of_bound(run));
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         Spread::of(outcomes().filter_map(|outcome| outcome.set_up_delay.as_ref().map(value)))
     };

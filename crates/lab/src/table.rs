@@ -1,14 +1,35 @@
-//! Formats results as a table for a terminal.
+//! Formats tables for a terminal.
+
+use std::ops::RangeBounds;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 
 use crate::summary::{Row, Spread};
 
-/// Formats `rows` as a table, as wide as its contents.
-pub fn render(rows: &[Row]) -> String {
+/// Formats `rows` below `header` as a table, as wide as its contents. The columns in `right` are
+/// aligned to the right. `gap` is the number of spaces between columns.
+pub(crate) fn plain_table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    right: impl RangeBounds<usize>,
+    gap: u16,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
+    table.set_header(header);
+    table.add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if right.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        column.set_padding((0, gap));
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Formats the results of a scenario.
+pub fn render(rows: &[Row]) -> String {
     let swept: Vec<&str> = rows
         .first()
         .map_or_else(Vec::new, |row| row.swept.iter().map(|(axis, _)| axis.title()).collect());
@@ -32,24 +53,17 @@ pub fn render(rows: &[Row]) -> String {
     let outages = rows.iter().any(|row| row.outage.is_some());
     header.extend(outages.then_some(OUTAGE).into_iter().flatten());
     header.extend(["generator", "lost"]);
-    table.set_header(header);
-    let mut last = None;
+    let (mut lines, mut last) = (Vec::new(), None);
     for row in rows {
         let group = (row.variant.name(), row.swept.clone());
         let first = last.as_ref() != Some(&group);
         if first && last.is_some() {
-            table.add_row(vec![""]);
+            lines.push(vec![String::new()]);
         }
-        table.add_row(cells(row, first, recovers, outages));
+        lines.push(cells(row, first, recovers, outages));
         last = Some(group);
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if index > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        column.set_padding((0, 1));
-    }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    plain_table(&header, lines, 1.., 1)
 }
 
 /// The headings of the columns about an outage.

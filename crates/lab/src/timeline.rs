@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate_agent::CallerStats;
 
 /// Maximum number of rows of a timeline file. Further rows are omitted.
 const ROWS_MAX: usize = 4_000_000;
@@ -76,6 +77,24 @@ pub(crate) fn series(folder: &Path, node: &str, quantity: &str) -> Vec<(f64, f64
         wanted.then_some((at, fields.next()?.parse().ok()?))
     };
     text.lines().filter_map(sample).collect()
+}
+
+impl From<&CallerStats> for CallersReading {
+    fn from(stats: &CallerStats) -> Self {
+        Self {
+            offered: stats.offered,
+            set_up: stats.set_up,
+            in_time: stats.set_up_in_time,
+            refused: stats.failed.status.get(&503).copied().unwrap_or(0),
+            repeated: stats.repeated.invite,
+            open: stats.open,
+            unanswered: stats.open - stats.talking,
+            came: stats.persons.came,
+            redialing: stats.persons.waiting,
+            registers: stats.devices.attempts + stats.devices.repeated,
+            registered: stats.devices.registered,
+        }
+    }
 }
 
 impl CallersReading {

@@ -54,11 +54,7 @@ impl Objective {
 
     fn of(self, run: &RunSpec, outcome: &Outcome) -> f64 {
         match self {
-            Self::Goodput => {
-                let capacity = run.capacity_cps();
-                let bound = run.bound(outcome.offered_cps() / capacity);
-                if bound > 0.0 { outcome.goodput_cps() / capacity / bound } else { 0.0 }
-            }
+            Self::Goodput => outcome.goodput_of_bound(run).unwrap_or(0.0),
             Self::Delay => {
                 let delay = outcome.set_up_delay.as_ref();
                 let deadlines = delay.map(|delay| delay.p99_ms / run.conditions.deadline_ms);

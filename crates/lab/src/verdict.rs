@@ -1,13 +1,13 @@
 //! Compares results with the expectations of a scenario.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::run_spec::RunSpec;
 use crate::scenario::{Expectation, Variant};
 use crate::summary::Row;
 
 /// An expected result, and whether the actual results agree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Verdict {
     /// The expectation and the actual result in one line, with the reason if the verdict is not
     /// valid.

@@ -31,8 +31,8 @@ fn callers_reach_answerers_and_both_report_their_calls() {
         ..CallerConfig::new(local, target)
     };
     let callers = Callers::start(configure, Seed(1), 0).unwrap();
-    until(|| callers.gauges().offered.get() == 100 && callers.gauges().open.get() == 0);
-    assert_eq!(callers.gauges().set_up.get(), 100);
+    until(|| callers.reading().offered == 100 && callers.reading().open == 0);
+    assert_eq!(callers.reading().set_up, 100);
     let called = callers.finish().unwrap();
     assert_eq!((called.stats.completed, called.drops), (100, 0));
     let measured = &called.stats.measured;
@@ -51,7 +51,7 @@ fn callers_without_a_callee_stop_at_once() {
     let target = nobody.local_addr().unwrap();
     let configure = |local| CallerConfig::new(local, target);
     let callers = Callers::start(configure, Seed(1), 0).unwrap();
-    until(|| callers.gauges().repeated.get() > 0);
+    until(|| callers.reading().repeated > 0);
     let called = callers.finish().unwrap();
     assert_eq!(called.stats.completed, 0);
     assert!(called.stats.open > 0);
@@ -88,9 +88,9 @@ fn people_call_again_and_devices_register_on_real_sockets() {
         ..CallerConfig::new(local, target)
     };
     let callers = Callers::start(configure, Seed(1), 0).unwrap();
-    let gauges = || callers.gauges();
-    until(|| gauges().offered.get() == 150 && gauges().open.get() == 0);
-    until(|| gauges().registers.get() >= 40 && gauges().registered.get() == 40);
+    let reading = || callers.reading();
+    until(|| reading().offered == 150 && reading().open == 0);
+    until(|| reading().registers >= 40 && reading().registered == 40);
     let stats = callers.finish().unwrap().stats;
     let persons = &stats.persons;
     assert_eq!((persons.came, persons.redials, persons.gave_up), (50, 100, 50));

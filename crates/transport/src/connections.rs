@@ -12,12 +12,8 @@ use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, ShardIndex, Timers, Timestamp, Transmit,
 };
 
-<<<<<<< HEAD
 use self::limited::LimitedConnections;
-use crate::connection::{Connection, ConnectionState, Target, Use};
-=======
-use crate::connection::{Connection, ConnectionState, Target, is_request};
->>>>>>> flows
+use crate::connection::{Connection, ConnectionState, Target, Use, is_request};
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::recency::Recency;
 use crate::remotes::Remotes;
@@ -465,21 +461,6 @@ impl ConnectionTable {
             timers.sweep(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
         }
     }
-}
-
-<<<<<<< HEAD
-/// Returns whether a message is a request, not a response or a keep-alive.
-fn is_request(bytes: &[u8]) -> bool {
-    !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
-=======
-/// The kind of message for which the table looks up a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    /// A response whose own connection has ended.
-    Response,
-    /// Any other message.
-    Any,
->>>>>>> flows
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, LineStyle, Table};
 use serde::Serialize;
 use tidegate_control::Values;
 use tidegate_world::Timestamp;
 
 use super::observer::Observer;
+use crate::table::plain_table;
 
 /// The outcomes of the calls whose deadline had passed when the observations ended. Other calls are
 /// not counted.
@@ -79,14 +78,11 @@ impl Row {
 
 /// Formats the rows as a table.
 pub fn render(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table
-        .set_header(["law", "", "offered", "in time", "", "refused", "resent", "p50 ms", "p99 ms"]);
-    for Row { law, how, figures } in rows {
+    let header = ["law", "", "offered", "in time", "", "refused", "resent", "p50 ms", "p99 ms"];
+    let line = |Row { law, how, figures }: &Row| {
         let share = |part: u64| 100.0 * part as f64 / figures.offered.max(1) as f64;
         let ms = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
-        table.add_row([
+        vec![
             law.clone(),
             (*how).to_owned(),
             figures.offered.to_string(),
@@ -96,15 +92,9 @@ pub fn render(rows: &[Row]) -> String {
             format!("{:.3}", figures.retransmission_ratio),
             ms(figures.setup_p50_ms),
             ms(figures.setup_p99_ms),
-        ]);
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        if index > 1 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        column.set_padding((0, 1));
-    }
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+        ]
+    };
+    plain_table(&header, rows.iter().map(line), 2.., 1)
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ impl Stage {
     /// Reads the counts of the server and of its callers, and adds them to `seen`.
     pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
         let status = self.tidegate.status()?;
-        let gauges = self.callers.as_ref().map(Callers::gauges);
-        seen.add(Counted::read(at, gauges, &status), &status);
+        let callers = self.callers.as_ref().map(Callers::reading);
+        seen.add(Counted::read(at, callers, &status), &status);
         Ok(())
     }
 

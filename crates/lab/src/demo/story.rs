@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side, bound};
-use crate::real::Gauges;
+use crate::timeline::CallersReading;
 
 /// Time over which rates of calls are averaged.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -123,15 +123,15 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// Reads the counts of the server, and of the callers of the current load. `gauges` is `None`
-    /// while no load is offered.
-    pub(super) fn read(at: Duration, gauges: Option<&Gauges>, status: &Value) -> Self {
+    /// Reads the counts of the server from `status`. `callers` are the counts of the callers of the
+    /// current load, or `None` while no load is offered.
+    pub(super) fn read(at: Duration, callers: Option<CallersReading>, status: &Value) -> Self {
         let mut counted = Self { at, ..Self::default() };
-        if let Some(gauges) = gauges {
-            counted.offered = gauges.offered.get();
-            counted.set_up_in_time = gauges.set_up_in_time.get();
-            counted.refused = gauges.refused.get();
-            counted.repeated = gauges.repeated.get();
+        if let Some(callers) = callers {
+            counted.offered = callers.offered;
+            counted.set_up_in_time = callers.in_time;
+            counted.refused = callers.refused;
+            counted.repeated = callers.repeated;
         }
         let shard = &status["shards"][0];
         counted.admitted = shard["new_calls"]["admitted"].as_u64().unwrap_or(0);
@@ -233,12 +233,14 @@ mod tests {
     }
 
     fn counted(at_ms: u64, calls: u64, status: &Value) -> Counted {
-        let gauges = Gauges::default();
-        gauges.offered.set(4 * calls);
-        gauges.set_up_in_time.set(calls);
-        gauges.refused.set(3 * calls);
-        gauges.repeated.set(2 * calls);
-        Counted::read(Duration::from_millis(at_ms), Some(&gauges), status)
+        let callers = CallersReading {
+            offered: 4 * calls,
+            in_time: calls,
+            refused: 3 * calls,
+            repeated: 2 * calls,
+            ..CallersReading::default()
+        };
+        Counted::read(Duration::from_millis(at_ms), Some(callers), status)
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats};
 use tidegate_io::Limits;
-use tidegate_world::{Counter, Pool, Seed};
+use tidegate_world::{Pool, Seed};
 
 use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
@@ -25,71 +25,11 @@ fn limits() -> Limits {
     Limits { coalesce: SLACK, gso: false, ..Limits::default() }
 }
 
-/// The counts of a group of callers. Other threads can read them while the callers call.
-#[derive(Debug, Default)]
-pub struct Gauges {
-    /// Calls that have become due.
-    pub offered: Counter,
-    /// Calls that were answered with a 2xx.
-    pub set_up: Counter,
-    /// Calls that were set up within the deadline.
-    pub set_up_in_time: Counter,
-    /// Calls rejected with 503.
-    pub refused: Counter,
-    /// Retransmissions of INVITEs.
-    pub repeated: Counter,
-    /// Calls that have begun and not ended.
-    pub open: Counter,
-    /// Calls that have begun and were neither answered nor ended.
-    pub unanswered: Counter,
-    /// People whose first call has become due.
-    pub came: Counter,
-    /// People who wait before they call again.
-    pub redialing: Counter,
-    /// REGISTERs sent, retransmissions included.
-    pub registers: Counter,
-    /// Devices that are registered.
-    pub registered: Counter,
-}
-
-impl Gauges {
-    fn show(&self, stats: &CallerStats) {
-        self.offered.set(stats.offered);
-        self.set_up.set(stats.set_up);
-        self.set_up_in_time.set(stats.set_up_in_time);
-        self.refused.set(stats.failed.status.get(&503).copied().unwrap_or(0));
-        self.repeated.set(stats.repeated.invite);
-        self.open.set(stats.open);
-        self.unanswered.set(stats.open - stats.talking);
-        self.came.set(stats.persons.came);
-        self.redialing.set(stats.persons.waiting);
-        self.registers.set(stats.devices.attempts + stats.devices.repeated);
-        self.registered.set(stats.devices.registered);
-    }
-}
-
-impl From<&Gauges> for CallersReading {
-    fn from(gauges: &Gauges) -> Self {
-        Self {
-            offered: gauges.offered.get(),
-            set_up: gauges.set_up.get(),
-            in_time: gauges.set_up_in_time.get(),
-            refused: gauges.refused.get(),
-            repeated: gauges.repeated.get(),
-            open: gauges.open.get(),
-            unanswered: gauges.unanswered.get(),
-            came: gauges.came.get(),
-            redialing: gauges.redialing.get(),
-            registers: gauges.registers.get(),
-            registered: gauges.registered.get(),
-        }
-    }
-}
-
 /// A group of callers that share one loopback address.
 pub struct Callers {
     thread: CoreThread<CallerStats>,
-    gauges: Arc<Gauges>,
+    /// The counts after the latest input. The thread of the callers writes them.
+    reading: Arc<Mutex<CallersReading>>,
 }
 
 impl Callers {
@@ -104,8 +44,8 @@ impl Callers {
         seed: Seed,
         element: u32,
     ) -> io::Result<Self> {
-        let gauges = Arc::new(Gauges::default());
-        let shown = Arc::clone(&gauges);
+        let reading = Arc::new(Mutex::new(CallersReading::default()));
+        let shown = Arc::clone(&reading);
         let socket = Socket::open(false)?;
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
         let start = socket.now() + LEAD;
@@ -115,16 +55,18 @@ impl Callers {
         let make = move |pool| {
             let caller =
                 Caller::new(config, seed, element, start, pool).expect("it was possible just now");
-            Watched::new(caller, move |caller: &Caller| shown.show(caller.stats()))
+            Watched::new(caller, move |caller: &Caller| {
+                *shown.lock().unwrap_or_else(PoisonError::into_inner) = caller.stats().into();
+            })
         };
         let stats = |watched: Watched<Caller, _>| watched.into_inner().stats().clone();
         let thread = CoreThread::start("caller", socket, limits(), make, stats)?;
-        Ok(Self { thread, gauges })
+        Ok(Self { thread, reading })
     }
 
     /// Returns the current counts of the callers.
-    pub fn gauges(&self) -> &Gauges {
-        &self.gauges
+    pub fn reading(&self) -> CallersReading {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops the callers immediately, even if calls are open.

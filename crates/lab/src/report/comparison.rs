@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, LineStyle, Table};
-
 use super::results::{Row, Spread, Swept, bound};
 use super::sign::with_sign;
 use super::{Experiment, Source};
 use crate::figure::highlight::Highlights;
 use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};
+use crate::table::plain_table;
 use crate::worlds::Kind;
 
 /// The results of one scenario in simulated time and on real sockets.
@@ -73,7 +71,7 @@ impl Comparison {
     /// Pairs the rows of simulated time with those of real sockets. Returns `None` if `experiment`
     /// was run in one world only, or if no rows match.
     pub fn of(experiment: &Experiment) -> Option<Self> {
-        let source = |world| experiment.sources.iter().find(|source| source.world == world);
+        let source = |world| experiment.sources.iter().find(|source| source.results.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
         let both = paired(sim, real);
         if both.is_empty() {
@@ -92,9 +90,7 @@ impl Comparison {
     /// Returns the comparison as a table for a terminal. Below the table, a line summarizes the
     /// errors of goodput, and another line the errors of delay.
     pub fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-        table.set_header([
+        let header = [
             "variant",
             "swept",
             "load",
@@ -104,20 +100,9 @@ impl Comparison {
             "p99 ms: sim",
             "real",
             "error",
-        ]);
-        for row in &self.rows {
-            table.add_row(row.cells());
-        }
-        for (index, column) in table.column_iter_mut().enumerate() {
-            if index > 1 {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            column.set_padding((0, 1));
-        }
+        ];
         let mut text = format!("{}: simulated time beside real sockets\n", self.title);
-        for line in table.lines() {
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
+        text += &plain_table(&header, self.rows.iter().map(Compared::cells), 2.., 1);
         for line in self.verdict() {
             let _ = writeln!(text, "{line}");
         }

@@ -4,11 +4,12 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
 use serde::Serialize;
 
-use super::results::{Condition, Row, Swept, bound};
+use super::results::{Row, Swept, bound};
 use super::table::{self, Table};
 use super::timeline::{self, Series};
 use super::{Experiment, Overview, Report, Source, VALUES_MAX};
 use crate::figure::{Figure, highlight};
+use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
@@ -140,7 +141,7 @@ struct Facts {
 struct SourceCondition {
     source: String,
     #[serde(flatten)]
-    condition: Condition,
+    condition: Verdict,
 }
 
 #[derive(Serialize)]
@@ -162,7 +163,7 @@ impl Part {
             .sources
             .iter()
             .flat_map(|source| {
-                let of_source = |condition: &Condition| SourceCondition {
+                let of_source = |condition: &Verdict| SourceCondition {
                     source: source.label.clone(),
                     condition: condition.clone(),
                 };
@@ -203,7 +204,7 @@ fn facts(source: &Source) -> Facts {
     if let Some(ms) = results.deadline_ms {
         facts.insert(2, ("deadline", format!("{ms} ms")));
     }
-    if let (Some(machine), Kind::Real) = (&results.machine, source.world) {
+    if let (Some(machine), Kind::Real) = (&results.machine, results.world) {
         facts.push(("machine", format!("{}, {} cores", machine.processor, machine.cores)));
         facts.push(("Linux", machine.kernel.clone()));
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
+use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
 const RESULTS: &str = "results.json";
@@ -30,35 +32,21 @@ pub struct Results {
     /// Hash of the programs with which the runs were made.
     pub program: String,
     /// The machine on which the runs were made. `None` in simulated time.
-    #[serde(default)]
     pub machine: Option<Machine>,
     /// The rate in calls/s that keeps the emulated processor fully busy.
     pub capacity_cps: f64,
     /// The processor time that a whole call costs, in seconds.
     pub call_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.
-    #[serde(default)]
     pub deadline_ms: Option<f64>,
-    /// The world of the rows and runs that do not name a world. `None` means real sockets.
-    pub world: Option<Kind>,
+    /// The world of the runs: simulated time or real sockets.
+    pub world: Kind,
     /// One row for each parameter set.
     pub rows: Vec<Row>,
     /// The verdicts on the expectations of the scenario, and on repetitions with equal outcomes.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<Verdict>,
     /// All runs.
-    #[serde(default)]
     pub points: Vec<Point>,
-}
-
-/// The machine on which the runs were made.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Machine {
-    /// Model name of the processor.
-    pub processor: String,
-    /// Number of cores that the process could use.
-    pub cores: usize,
-    /// The version of Linux.
-    pub kernel: String,
 }
 
 /// The values of the swept conditions, by name of the condition.
@@ -67,8 +55,6 @@ pub type Swept = BTreeMap<String, f64>;
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// The world of the runs. `None` means the world in [`Results::world`].
-    pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// The name of the variant's curve within its panel.
@@ -81,8 +67,7 @@ pub struct Row {
     /// Offered load as a multiple of the capacity.
     pub load: f64,
     /// The average load that was offered in the measured time, as a multiple of the capacity.
-    /// `None` in old results.
-    pub mean_load: Option<f64>,
+    pub mean_load: f64,
     /// The greatest possible goodput at the mean load, as a fraction of the capacity.
     pub bound: f64,
     /// Number of runs of the variant under these conditions.
@@ -103,17 +88,13 @@ pub struct Row {
     /// Seconds from the end of the overload until the goodput had recovered, in the runs that
     /// recovered. `None` if no overload ended, or if no run recovered.
     pub recovery_s: Option<Spread>,
-    /// Number of runs whose goodput recovered after the overload. `None` if no overload ended, or
-    /// in old results.
+    /// Number of runs whose goodput recovered after the overload. `None` if no overload ended.
     pub recovered: Option<usize>,
     /// The fraction of a core that the busiest thread of the load generator used.
-    #[serde(default)]
     pub generator_load: f64,
     /// Number of datagrams that the load generator lost.
-    #[serde(default)]
     pub drops: u64,
     /// Number of runs in which the load generator could not offer the requested load.
-    #[serde(default)]
     pub too_slow: usize,
 }
 
@@ -132,28 +113,9 @@ pub struct Spread {
     pub ci95: Option<[f64; 2]>,
 }
 
-/// An expectation of a scenario, and its result.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Condition {
-    /// The expectation and its result, in one line.
-    pub condition: String,
-    /// True if the expectation was met.
-    pub held: bool,
-    /// True if the results describe the server, and false if the load generator distorted them.
-    /// Older results lack this field and count as valid.
-    #[serde(default = "is_valid")]
-    pub valid: bool,
-}
-
-fn is_valid() -> bool {
-    true
-}
-
 /// One run of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
-    /// The world of the run. `None` means the world in [`Results::world`].
-    pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// The swept conditions, including the load.
@@ -202,28 +164,6 @@ impl Results {
         let text = fs::read_to_string(folder.join(SCENARIO)).unwrap_or_default();
         Ok(Self { folder: folder.to_owned(), text, ..results })
     }
-
-    /// Returns the worlds (simulated time, real sockets) that have results, simulated time first.
-    pub fn worlds(&self) -> Vec<Kind> {
-        let mut worlds: Vec<Kind> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
-        worlds.sort_unstable();
-        worlds.dedup();
-        worlds
-    }
-
-    /// Returns the rows whose runs took place in `world`.
-    pub fn rows_in(&self, world: Kind) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| self.world_of(row.world) == world)
-    }
-
-    /// Returns the runs that took place in `world`.
-    pub fn points_in(&self, world: Kind) -> impl Iterator<Item = &Point> {
-        self.points.iter().filter(move |point| self.world_of(point.world) == world)
-    }
-
-    fn world_of(&self, said: Option<Kind>) -> Kind {
-        said.or(self.world).unwrap_or(Kind::Real)
-    }
 }
 
 /// Returns the greatest possible goodput over the load, as the corners of a line from load 0 to
@@ -232,18 +172,17 @@ impl Results {
 /// to one panel and have the same swept conditions. The line ends at the capacity if no row has a
 /// load above the capacity and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
-    let rows: Vec<(f64, &Row)> =
-        rows.into_iter().map(|row| (row.mean_load.unwrap_or(row.load), row)).collect();
+    let rows: Vec<&Row> = rows.into_iter().collect();
     // With a profile, the mean load is the same multiple of the load in every row.
-    let loaded = rows.iter().find(|(_, row)| row.load > 0.0);
-    let factor = loaded.map_or(1.0, |(mean, row)| mean / row.load);
+    let loaded = rows.iter().find(|row| row.load > 0.0);
+    let factor = loaded.map_or(1.0, |row| row.mean_load / row.load);
     if factor == 0.0 {
         return vec![(0.0, 0.0), (last, 0.0)];
     }
     // The bound beyond the capacity is (1 - mean·ρ) / (1 - ρ), so any row with a mean load above
     // the capacity determines ρ.
-    let told = rows.iter().find(|(mean, row)| *mean > 1.0 && row.bound > 0.0);
-    let ratio = told.map(|(mean, row)| (1.0 - row.bound) / (mean - row.bound));
+    let told = rows.iter().find(|row| row.mean_load > 1.0 && row.bound > 0.0);
+    let ratio = told.map(|row| (1.0 - row.bound) / (row.mean_load - row.bound));
     let end = factor * last;
     let mut corners = vec![(0.0, 0.0), (end.min(1.0), end.min(1.0))];
     if end > 1.0
@@ -266,13 +205,12 @@ mod tests {
     pub(crate) fn row(load: f64, bound: f64) -> Row {
         let spread = Spread { min: 0.0, median: 0.0, max: 0.0, ci95: None };
         Row {
-            world: None,
             variant: "pi (arrival, class)".to_owned(),
             label: "pi".to_owned(),
             panel: "on arrival".to_owned(),
             swept: Swept::new(),
             load,
-            mean_load: None,
+            mean_load: load,
             bound,
             runs: 1,
             goodput: spread,
@@ -305,12 +243,11 @@ mod tests {
     #[test]
     fn with_a_profile_the_bound_has_its_corners_where_the_mean_load_has_them() {
         let reckoned = |mean| tidegate_control::bound::goodput(mean, 0.1);
-        let half =
-            |load: f64| Row { mean_load: Some(load / 2.0), ..row(load, reckoned(load / 2.0)) };
+        let half = |load: f64| Row { mean_load: load / 2.0, ..row(load, reckoned(load / 2.0)) };
         let corners = bound(&[half(1.0), half(4.0)], 6.0);
         assert_eq!(corners[..2], [(0.0, 0.0), (2.0, 1.0)]);
         assert!(corners[2].0 == 6.0 && (corners[2].1 - reckoned(3.0)).abs() < 1e-9, "{corners:?}");
-        let idle = Row { mean_load: Some(0.0), ..row(2.0, 0.0) };
+        let idle = Row { mean_load: 0.0, ..row(2.0, 0.0) };
         assert_eq!(bound(&[idle], 2.0), [(0.0, 0.0), (2.0, 0.0)]);
     }
 

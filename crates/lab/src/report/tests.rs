@@ -18,9 +18,10 @@ pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
     let row = |load: f64, bound: f64| {
         json!({
             "variant": "pi (arrival, class)", "label": "pi", "panel": title, "swept": {},
-            "load": load, "bound": bound, "runs": 3, "goodput": spread(0.9 * bound * factor),
-            "goodput_of_bound": spread(0.9 * factor), "retransmission_ratio": spread(0.0),
-            "refused": spread(0.1), "p50_ms": null, "p99_ms": spread(40.0 * factor),
+            "load": load, "mean_load": load, "bound": bound, "runs": 3,
+            "goodput": spread(0.9 * bound * factor), "goodput_of_bound": spread(0.9 * factor),
+            "retransmission_ratio": spread(0.0), "refused": spread(0.1), "p50_ms": null,
+            "p99_ms": spread(40.0 * factor),
             "generator_load": 0.05, "drops": 0, "too_slow": 0,
         })
     };
@@ -29,8 +30,8 @@ pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
         "machine": { "processor": "Abacus", "cores": 2, "kernel": "6.1" },
         "capacity_cps": 200.0, "call_s": 0.005, "deadline_ms": 500.0,
         "rows": [row(1.0, 1.0), row(2.0, 0.9)],
-        "conditions": [{ "condition": format!("{title} keeps"), "held": true },
-                       { "condition": "another", "held": false },
+        "conditions": [{ "condition": format!("{title} keeps"), "held": true, "valid": true },
+                       { "condition": "another", "held": false, "valid": true },
                        { "condition": "a third", "held": false, "valid": false }],
         "points": [{ "variant": "pi (arrival, class)", "swept": { "load": 1.0 }, "repetition": 1,
                      "seed": 7, "folder": "points/a" }],

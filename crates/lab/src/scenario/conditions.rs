@@ -242,8 +242,8 @@ impl Axis {
             return Some(None);
         }
         match self.0.number {
-            Number::Real(knob) => section.value(knob, report).map(Spanned::into_inner),
-            Number::Whole(knob) => section.value(knob, report).map(|n| n.into_inner() as f64),
+            Number::Real(knob) => section.plain(knob, report),
+            Number::Whole(knob) => section.plain(knob, report).map(|n| n as f64),
         }
         .map(Some)
     }

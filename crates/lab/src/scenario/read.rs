@@ -63,7 +63,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
 /// Reads all of the scenario except its name and text. Returns `None` when an error was reported.
 fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
-    let title = root.value(&TITLE, report).map(Spanned::into_inner);
+    let title = root.plain(&TITLE, report);
     let emulate = read_costs(&root, report);
     let (workload, of_workload) = root.read_one(
         &WORKLOAD,
@@ -74,7 +74,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     );
     let (mode, of_server) = root.read_one(
         &SERVER,
-        |section, report| (section.value(&MODE, report), read_axes(&SERVER, section, report)),
+        |section, report| (section.plain(&MODE, report), read_axes(&SERVER, section, report)),
         report,
     );
     let of_farm =
@@ -95,7 +95,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     for expectation in &expectations {
         check_variant(expectation, &variants, report);
     }
-    let mode = mode?.into_inner();
+    let mode = mode?;
     let farm = farm::read(&root, mode, report)?;
     let topology = match &farm {
         Some(farm) => farm.topology(),
@@ -296,8 +296,8 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
 }
 
 fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
-    let label = section.given(&LABEL, report).map(Spanned::into_inner);
-    let product_defaults = section.value(&PRODUCT_DEFAULTS, report).map(Spanned::into_inner);
+    let label = section.given_plain(&LABEL, report);
+    let product_defaults = section.plain(&PRODUCT_DEFAULTS, report);
     let pool = pool::read(section, report);
     let read = |overload: &Section<'_, '_>, report: &mut Report| match product_defaults {
         Some(true) => read_overload(overload, report),
@@ -312,10 +312,10 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
 }
 
 fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Schedule> {
-    let mut seconds = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let mut seconds = |knob| section.plain(knob, report);
     let (warm_up, measured) = (seconds(&WARM_UP_S), seconds(&MEASURED_S));
-    let sample_ms = section.given(&SAMPLE_MS, report).map(Spanned::into_inner);
-    let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let sample_ms = section.given_plain(&SAMPLE_MS, report);
+    let mut whole = |knob| section.plain(knob, report);
     let (repetitions, seed) = (whole(&REPETITIONS), whole(&SEED));
     Some(Schedule {
         warm_up: Duration::from_secs_f64(warm_up?),
@@ -334,9 +334,9 @@ struct Expected {
 
 fn read_expectation(section: &Section<'_, '_>, report: &mut Report) -> Option<Expected> {
     let variant = section.value(&OF, report);
-    let loads = section.given(&LOADS, report).map(Spanned::into_inner);
-    let least = section.given(&OF_BOUND_MIN, report).map(Spanned::into_inner);
-    let most = section.given(&OF_BOUND_MAX, report).map(Spanned::into_inner);
+    let loads = section.given_plain(&LOADS, report);
+    let least = section.given_plain(&OF_BOUND_MIN, report);
+    let most = section.given_plain(&OF_BOUND_MAX, report);
     if !section.has(&OF_BOUND_MIN) && !section.has(&OF_BOUND_MAX) {
         report.error(
             section.span(),

@@ -37,10 +37,6 @@ pub(super) use workload::{
 };
 
 pub(super) static ROOT: Table = Table {
-    header: "",
-    name: "",
-    count: 0..=1,
-    doc: "",
     knobs: || vec![&TITLE],
     tables: &[
         &WORKLOAD,
@@ -57,7 +53,7 @@ pub(super) static ROOT: Table = Table {
         &SCHEDULE,
         &EXPECT,
     ],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(super) static TITLE: Knob<Text<String>> = Knob {
@@ -70,14 +66,12 @@ pub(super) static TITLE: Knob<Text<String>> = Knob {
 pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
-    count: 0..=1,
     doc: "The conditions to vary, each with a list of values: `load`, `hold_s`, `patience_s`, \
           `deadline_ms`, `t1_ms` and `answerers` of `[workload]`, `queue_max` and `invite_to_bye` \
           of `[server]`, `nodes`, `pause_ms` and `pause_every_s` of `[farm]`, and `window_bytes` \
           and `buffer_bytes` of `[tcp]`. `lab run` runs every combination of the values.",
-    knobs: Vec::new,
-    tables: &[],
     has_free_keys: true,
+    ..Table::EMPTY
 };
 
 pub(super) static VARIANT: Table = Table {
@@ -92,7 +86,7 @@ pub(super) static VARIANT: Table = Table {
           class)`.",
     knobs: || vec![&LABEL, &PRODUCT_DEFAULTS],
     tables: &[&POOL, &OVERLOAD],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(super) static LABEL: Knob<Text<String>> = Knob {
@@ -117,11 +111,9 @@ pub(super) static PRODUCT_DEFAULTS: Knob<Flag> = Knob {
 pub(super) static SCHEDULE: Table = Table {
     header: "[schedule]",
     name: "schedule",
-    count: 0..=1,
     doc: "The times and repetitions of the measurement.",
     knobs: || vec![&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(super) static WARM_UP_S: Knob<Real> = Knob {
@@ -168,8 +160,7 @@ pub(super) static EXPECT: Table = Table {
     doc: "Expected result of a variant. If the result differs, `lab run` exits with 1. The bound \
           is the most goodput that any law could reach at the offered load.",
     knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(super) static OF: Knob<Text<String>> = Knob {

@@ -1,6 +1,7 @@
 //! Writes the configuration files of a world's proxies, in the format of `tidegate run`.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use tidegate_server::config::Config;
@@ -48,51 +49,40 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     if ahead != behind {
         text.push_str("listener = \"behind\"\n");
     }
-    for (key, value) in &this.pool {
-        let _ = writeln!(text, "{key} = {value}");
-    }
+    put(&mut text, &this.pool);
     let behind = world.behind(proxy);
     let first = behind.len().saturating_sub(this.standby);
     for (index, &place) in behind.iter().enumerate().filter(|(index, _)| !absent.contains(index)) {
         let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{}\"", name_of(world, place));
         let _ = writeln!(text, "priority = {}", u8::from(index >= first));
-        for (key, value) in &this.limits {
-            let _ = writeln!(text, "{key} = {value}");
-        }
+        put(&mut text, &this.limits);
     }
-    if !this.learning.is_empty() {
-        text.push_str("\n[pool.limit]\n");
-        for (key, value) in &this.learning {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-    }
-    if !this.health.is_empty() {
-        text.push_str("\n[pool.health]\n");
-        for (key, value) in &this.health {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-    }
+    put_table(&mut text, "[pool.limit]", &this.learning);
+    put_table(&mut text, "[pool.health]", &this.health);
     text.push_str("\n[overload]\n");
-    for (key, value) in &this.overload {
-        let _ = writeln!(text, "{key} = {value}");
-    }
+    put(&mut text, &this.overload);
     text.push_str("\n[overload.params]\n");
     for (key, value) in &this.params {
         let _ = writeln!(text, "{key} = {value:?}");
     }
-    if !this.sources.is_empty() {
-        text.push_str("\n[overload.sources]\n");
-        for (key, value) in &this.sources {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-    }
-    if !this.emulate.is_empty() {
-        text.push_str("\n[emulate]\n");
-        for (key, value) in &this.emulate {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-    }
+    put_table(&mut text, "[overload.sources]", &this.sources);
+    put_table(&mut text, "[emulate]", &this.emulate);
     text
+}
+
+/// Appends a table, unless it has no keys.
+fn put_table<V: Display>(text: &mut String, header: &str, keys: &BTreeMap<String, V>) {
+    if !keys.is_empty() {
+        let _ = writeln!(text, "\n{header}");
+        put(text, keys);
+    }
+}
+
+/// Appends a line for each key with its value.
+fn put<V: Display>(text: &mut String, keys: &BTreeMap<String, V>) {
+    for (key, value) in keys {
+        let _ = writeln!(text, "{key} = {value}");
+    }
 }
 
 /// Returns the address of a node for the configuration of a proxy. The address has a host name

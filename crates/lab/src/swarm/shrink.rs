@@ -8,7 +8,7 @@
 
 use super::attacker::Source;
 use super::run::Finding;
-use super::world::{Place, World};
+use super::world::{Place, Proxy, World};
 use tidegate_sim::fault::Trouble;
 use tidegate_sim::{Link, NodeId};
 
@@ -68,7 +68,7 @@ pub fn shrink(
 /// same number again on the reduced world.
 type Step = fn(&World, usize) -> Option<World>;
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 12] = [
     without_strangers,
     without_faults,
     without_streams,
@@ -76,9 +76,7 @@ const STEPS: [Step; 14] = [
     without_absences,
     with_fewer_calls,
     with_fewer_packets,
-    without_crowd,
-    without_proxy,
-    without_answerer,
+    without_node,
     without_fault,
     with_plain_link,
     with_plain_parties,
@@ -88,13 +86,7 @@ const STEPS: [Step; 14] = [
 /// Removes all attackers if `at` is 0, or else the attacker with the index `at - 1`.
 fn without_strangers(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
-    match at.checked_sub(1) {
-        None => world.strangers.clear(),
-        Some(at) if at < world.strangers.len() => {
-            world.strangers.remove(at);
-        }
-        Some(_) => return None,
-    }
+    remove_some(&mut world.strangers, at)?;
     Some(world)
 }
 
@@ -153,14 +145,21 @@ fn without_streams(world: &World, at: usize) -> Option<World> {
 /// Removes all times out of service if `at` is 0, or else the one with the index `at - 1`.
 fn without_absences(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
+    remove_some(&mut world.absences, at)?;
+    Some(world)
+}
+
+/// Removes all elements if `at` is 0, or else the element with the index `at - 1`. Returns `None`
+/// if there is no such element.
+fn remove_some<T>(elements: &mut Vec<T>, at: usize) -> Option<()> {
     match at.checked_sub(1) {
-        None => world.absences.clear(),
-        Some(at) if at < world.absences.len() => {
-            world.absences.remove(at);
+        None => elements.clear(),
+        Some(at) if at < elements.len() => {
+            elements.remove(at);
         }
         Some(_) => return None,
     }
-    Some(world)
+    Some(())
 }
 
 fn without_fault(world: &World, at: usize) -> Option<World> {
@@ -178,19 +177,17 @@ fn with_fewer_calls(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-fn without_crowd(world: &World, at: usize) -> Option<World> {
-    let more = world.callers.len() > 1;
-    (more && at < world.callers.len()).then(|| without(world, Place::Caller(at)))
-}
-
-fn without_proxy(world: &World, at: usize) -> Option<World> {
-    let more = world.proxies.len() > 1;
-    (more && at < world.proxies.len()).then(|| without(world, Place::Proxy(at)))
-}
-
-fn without_answerer(world: &World, at: usize) -> Option<World> {
-    let more = world.answerers.len() > 1;
-    (more && at < world.answerers.len()).then(|| without(world, Place::Answerer(at)))
+/// Removes the group of callers, the proxy or the answerer with the node number `at`, unless it is
+/// the last of its kind.
+fn without_node(world: &World, at: usize) -> Option<World> {
+    let place = world.place(at)?;
+    let count = match place {
+        Place::Caller(_) => world.callers.len(),
+        Place::Proxy(_) => world.proxies.len(),
+        Place::Answerer(_) => world.answerers.len(),
+        Place::Attacker(_) => return None,
+    };
+    Some(if count > 1 { without(world, place) } else { world.clone() })
 }
 
 /// Returns the world without the node `place`. The nodes after it get new indices.
@@ -328,32 +325,24 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
 
 /// Removes a group of settings, or a single key, from the configuration of a proxy. `at` is the
 /// index in the list of all groups and keys of all proxies.
-fn with_default(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
-    let mut at = at;
-    for proxy in &mut world.proxies {
+fn with_default(world: &World, mut at: usize) -> Option<World> {
+    const GROUPS: [fn(&mut Proxy); 4] = [
         // A law is removed together with its parameters.
-        if at == 0 {
+        |proxy| {
             proxy.overload.clear();
             proxy.params.clear();
+        },
+        |proxy| (proxy.health, proxy.standby) = Default::default(),
+        |proxy| (proxy.limits, proxy.learning) = Default::default(),
+        |proxy| proxy.emulate.clear(),
+    ];
+    let mut world = world.clone();
+    for proxy in &mut world.proxies {
+        if let Some(clear) = GROUPS.get(at) {
+            clear(proxy);
             return Some(world);
         }
-        at -= 1;
-        if at == 0 {
-            (proxy.health, proxy.standby) = Default::default();
-            return Some(world);
-        }
-        at -= 1;
-        if at == 0 {
-            (proxy.limits, proxy.learning) = Default::default();
-            return Some(world);
-        }
-        at -= 1;
-        if at == 0 {
-            proxy.emulate.clear();
-            return Some(world);
-        }
-        at -= 1;
+        at -= GROUPS.len();
         if take(&mut proxy.server, &mut at)
             || take(&mut proxy.pool, &mut at)
             || take(&mut proxy.health, &mut at)

@@ -1,6 +1,6 @@
 //! Writes the page and the figures of a tournament.
 
-use super::{Cell, Place, Results, Route};
+use super::{Bout, Cell, Place, Results, Route};
 use crate::figure::highlight::Highlights;
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 use crate::report::{self, Overview, Section};
@@ -23,11 +23,11 @@ pub(super) fn page(results: &Results) -> String {
                 "Mean of the runs, and beneath it its interval of 95 %; {what}. ▲ has the highest goodput, \
                  = is worse by at most 0.005 of the capacity or not significantly (confidence 95 %)"
             ),
-            table: by_bout(results, route, 1.0, 3, |cell| cell.kept),
+            table: means(results, route, 1.0, 3, |cell| cell.kept),
         });
     }
     let same = |factor, digits, of: fn(&Cell) -> Option<Spread>| {
-        by_bout(results, Route::Same, factor, digits, of)
+        means(results, Route::Same, factor, digits, of)
     };
     for (title, caption, table) in [
         (
@@ -93,23 +93,32 @@ pub(super) fn page(results: &Results) -> String {
     })
 }
 
-/// Returns a table of one quantity, with a row for each law and a column for each bout.
+/// Returns a table with a row for each law and a column for each bout. `show` formats a cell of it
+/// for the results of a law in a bout, if there are any.
 fn by_bout(
+    results: &Results,
+    route: Route,
+    show: impl Fn(&Bout, Option<&Cell>) -> report::Cell,
+) -> report::Table {
+    let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
+    let body = results.laws.iter().map(|law| {
+        let cells = results.bouts.iter().map(|bout| show(bout, bout.on(law, route)));
+        (law.to_string(), cells.collect())
+    });
+    report::Table::by_row("law", head, body)
+}
+
+/// Returns a table of the means of one quantity.
+fn means(
     results: &Results,
     route: Route,
     factor: f64,
     digits: usize,
     of: impl Fn(&Cell) -> Option<Spread>,
 ) -> report::Table {
-    let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
-    let body = results.laws.iter().map(|law| {
-        let cells = results.bouts.iter().map(|bout| {
-            let cell = bout.on(law, route);
-            report::Cell::mean(cell.and_then(&of), factor, digits, cell.map_or("", mark))
-        });
-        (law.to_string(), cells.collect())
-    });
-    report::Table::by_row("law", head, body)
+    by_bout(results, route, |_, cell| {
+        report::Cell::mean(cell.and_then(&of), factor, digits, cell.map_or("", mark))
+    })
 }
 
 /// Returns the mark for the rank of a law in a bout, or an empty text.
@@ -121,27 +130,21 @@ fn mark(cell: &Cell) -> &'static str {
     }
 }
 
-/// Returns a table of settling times on the same path, with a row for each law and a column for
-/// each bout. A column without times belongs to a bout in which no law settled, because the load
-/// does not rise above the capacity or is too high for all laws.
+/// Returns a table of settling times on the same path. A column without times belongs to a bout in
+/// which no law settled, because the load does not rise above the capacity or is too high for all
+/// laws.
 fn settled(results: &Results) -> report::Table {
-    let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
-    let body = results.laws.iter().map(|law| {
-        let cells = results.bouts.iter().map(|bout| {
-            let can_settle = bout.cells.iter().any(|cell| cell.settled.0 > 0);
-            let cell = bout.on(law, Route::Same);
-            let (count, time) = cell.map_or((0, None), |cell| cell.settled);
-            match (cell, count) {
-                (Some(_), 0) if can_settle => report::Cell::text("never"),
-                (None, _) | (Some(_), 0) => report::Cell::text("–"),
-                (Some(cell), _) => {
-                    report::Cell::mean(time, 1.0, 2, mark(cell)).of(count, cell.scores.len())
-                }
+    by_bout(results, Route::Same, |bout, cell| {
+        let can_settle = bout.cells.iter().any(|cell| cell.settled.0 > 0);
+        let (count, time) = cell.map_or((0, None), |cell| cell.settled);
+        match (cell, count) {
+            (Some(_), 0) if can_settle => report::Cell::text("never"),
+            (None, _) | (Some(_), 0) => report::Cell::text("–"),
+            (Some(cell), _) => {
+                report::Cell::mean(time, 1.0, 2, mark(cell)).of(count, cell.scores.len())
             }
-        });
-        (law.to_string(), cells.collect())
-    });
-    report::Table::by_row("law", head, body)
+        }
+    })
 }
 
 /// Returns the settling time of a law in a bout, or `None` unless the law settled in all its runs.

@@ -10,7 +10,7 @@ use super::{agents, outage};
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
 use crate::recovery::{Steady, overload_begins, overload_ends, recovery};
 use crate::run_spec::RunSpec;
-use crate::timeline::{CallersReading, Timeline};
+use crate::timeline::Timeline;
 use crate::topology::Topology;
 
 /// Name of the file with the values of a run over time.
@@ -78,23 +78,6 @@ fn quantiles(delays: &Delays) -> Option<Quantiles> {
         p99_ms: ms(delays.quantile(0.99)),
         max_ms: ms(delays.max()),
     })
-}
-
-/// Returns the current counts of callers for the timeline.
-pub(super) fn reading(stats: &CallerStats) -> CallersReading {
-    CallersReading {
-        offered: stats.offered,
-        set_up: stats.set_up,
-        in_time: stats.set_up_in_time,
-        refused: stats.failed.status.get(&503).copied().unwrap_or(0),
-        repeated: stats.repeated.invite,
-        open: stats.open,
-        unanswered: stats.open - stats.talking,
-        came: stats.persons.came,
-        redialing: stats.persons.waiting,
-        registers: stats.devices.attempts + stats.devices.repeated,
-        registered: stats.devices.registered,
-    }
 }
 
 /// Returns an error text if callers failed to start calls in the measured time of `run`, because

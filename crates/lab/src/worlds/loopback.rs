@@ -88,7 +88,7 @@ impl World for Loopback {
                     }
                     servers.sample(at, &mut timeline)?;
                     for (index, callers) in callers.iter().enumerate() {
-                        timeline.callers(index, at, callers.gauges().into());
+                        timeline.callers(index, at, callers.reading());
                     }
                 }
             }

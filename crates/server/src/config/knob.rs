@@ -85,7 +85,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An optional table without a header, keys and inner tables.
+    /// A table without keys that may occur once. Other tables give only the fields that differ.
     pub const EMPTY: Self = Self {
         header: "",
         name: "",

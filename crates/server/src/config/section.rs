@@ -109,6 +109,16 @@ impl<'a, 'i> Section<'a, 'i> {
         Some(Spanned::new(value.span(), read))
     }
 
+    /// Returns the same as [`value`](Self::value), without the position.
+    pub fn plain<S: Shape>(&self, knob: &Knob<S>, report: &mut Report) -> Option<S::Value> {
+        self.value(knob, report).map(Spanned::into_inner)
+    }
+
+    /// Returns the same as [`given`](Self::given), without the position.
+    pub fn given_plain<S: Shape>(&self, knob: &Knob<S>, report: &mut Report) -> Option<S::Value> {
+        self.given(knob, report).map(Spanned::into_inner)
+    }
+
     /// Calls `read` for each inner table that `table` defines, in the order of the file, and
     /// returns the results.
     pub fn read_all<T>(
@@ -132,6 +142,21 @@ impl<'a, 'i> Section<'a, 'i> {
         match self.sections(table, report).first() {
             Some(section) => read(section, report),
             None => read(&Section { table, content: &DeTable::new(), span: self.span() }, report),
+        }
+    }
+
+    /// Calls `read` for the inner table that `table` defines, which occurs at most once. The inner
+    /// `None` means that the file does not contain the inner table. The outer `None` means that
+    /// `read` returned `None`.
+    pub fn read_optional<T>(
+        &self,
+        table: &'static Table,
+        read: impl Fn(&Section<'_, '_>, &mut Report) -> Option<T>,
+        report: &mut Report,
+    ) -> Option<Option<T>> {
+        match self.read_all(table, read, report).pop() {
+            None => Some(None),
+            Some(read) => read.map(Some),
         }
     }
 

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use tidegate_server::config::schema::{Report, Section};
-use toml::Spanned;
 
 use crate::disturbance::Disturbance;
 use crate::scenario::tables::{COSTS, DEARER, DEARER_AT_S, MISREAD, STOLEN_EVERY_MS, STOLEN_MS};
 
 /// Reads the table `[disturbance]`. Returns `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Disturbance> {
-    let costs = section.value(&COSTS, report).map(Spanned::into_inner);
-    let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let costs = section.plain(&COSTS, report);
+    let mut real = |knob| section.plain(knob, report);
     let (dearer, dearer_at_s) = (real(&DEARER), real(&DEARER_AT_S));
     let misread = real(&MISREAD);
     let (stolen, every) =

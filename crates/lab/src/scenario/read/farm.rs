@@ -2,7 +2,6 @@
 
 use tidegate_proxy::Mode;
 use tidegate_server::config::schema::{Report, Section};
-use toml::Spanned;
 
 use crate::scenario::farm::Farm;
 use crate::scenario::tables::{FARM, NODE, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
@@ -15,7 +14,7 @@ pub(super) fn read(
     mode: Mode,
     report: &mut Report,
 ) -> Option<Option<Farm>> {
-    let read = root.read_all(
+    root.read_optional(
         &FARM,
         |section, report| {
             if root.names().any(|name| name == NODE.name) {
@@ -24,9 +23,9 @@ pub(super) fn read(
                 report.error(section.span(), title, "this table also defines servers", help);
                 return None;
             }
-            let nodes = section.value(&NODES, report).map(Spanned::into_inner);
-            let speeds = section.given(&SPEEDS, report).map(Spanned::into_inner);
-            let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);
+            let nodes = section.plain(&NODES, report);
+            let speeds = section.given_plain(&SPEEDS, report);
+            let mut real = |knob| section.plain(knob, report);
             let (pause_ms, pause_every_s) = (real(&PAUSE_MS), real(&PAUSE_EVERY_S));
             Some(Farm {
                 nodes: usize::try_from(nodes?).ok()?,
@@ -37,9 +36,5 @@ pub(super) fn read(
             })
         },
         report,
-    );
-    match read.into_iter().next() {
-        None => Some(None),
-        Some(farm) => Some(Some(farm?)),
-    }
+    )
 }

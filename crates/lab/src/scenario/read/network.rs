@@ -24,11 +24,11 @@ pub(super) struct WayDraft {
 impl WayDraft {
     pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Self> {
         let (from, to) = (section.given(&FROM, report), section.given(&LINK_TO, report));
-        let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);
+        let mut real = |knob| section.plain(knob, report);
         let (delay_ms, jitter_ms) = (real(&DELAY_MS), real(&JITTER_MS));
         let (loss, reorder, duplicate) = (real(&LOSS), real(&REORDER), real(&DUPLICATE));
-        let mbps = section.given(&BANDWIDTH_MBPS, report).map(Spanned::into_inner);
-        let queue = section.value(&QUEUE_BYTES, report).map(Spanned::into_inner);
+        let mbps = section.given_plain(&BANDWIDTH_MBPS, report);
+        let queue = section.plain(&QUEUE_BYTES, report);
         let queue_max_bytes = usize::try_from(queue?).ok()?;
         let bandwidth = |mbps| Bandwidth { bits_per_s: (mbps * 1e6) as u64, queue_max_bytes };
         let link = Link {
@@ -67,16 +67,16 @@ pub(super) struct FaultDraft {
 impl FaultDraft {
     pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Self> {
         let kind = section.value(&KIND, report);
-        let (at, lasts) = (section.value(&AT_S, report), section.value(&FOR_S, report));
+        let (at, lasts) = (section.plain(&AT_S, report), section.plain(&FOR_S, report));
         let node = section.given(&OF_NODE, report);
-        let silent = section.value(&SILENT, report).map(Spanned::into_inner);
-        let fails = section.value(&FAILS, report).map(Spanned::into_inner);
+        let silent = section.plain(&SILENT, report);
+        let fails = section.plain(&FAILS, report);
         let way = WayDraft::read(section, report);
         let kind = kind?;
         check_keys(*kind.get_ref(), section, report)?;
         Some(Self {
-            at: Duration::from_secs_f64(at?.into_inner()),
-            lasts: Duration::from_secs_f64(lasts?.into_inner()),
+            at: Duration::from_secs_f64(at?),
+            lasts: Duration::from_secs_f64(lasts?),
             kind,
             node,
             silent: silent?,

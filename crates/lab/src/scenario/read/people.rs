@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tidegate_agent::{BackOff, DevicesConfig, Redial, RegistrationLoss};
 use tidegate_server::config::schema::{Report, Section};
-use toml::Spanned;
 
 use crate::scenario::tables::{
     ATTEMPTS_MAX, COUNT, DEVICES, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS, PROBABILITY,
@@ -14,10 +13,7 @@ use crate::scenario::tables::{
 /// Reads the table `redial` of `[workload]`. The inner `None` means that the scenario has no
 /// `redial` table. The outer `None` means that an error was reported.
 pub(super) fn redial(workload: &Section<'_, '_>, report: &mut Report) -> Option<Option<Redial>> {
-    match workload.read_all(&REDIAL, read_redial, report).pop() {
-        None => Some(None),
-        Some(redial) => redial.map(Some),
-    }
+    workload.read_optional(&REDIAL, read_redial, report)
 }
 
 /// Reads the table `devices` of `[workload]`. The inner `None` means that the scenario has no
@@ -26,18 +22,15 @@ pub(super) fn devices(
     workload: &Section<'_, '_>,
     report: &mut Report,
 ) -> Option<Option<DevicesConfig>> {
-    match workload.read_all(&DEVICES, read_devices, report).pop() {
-        None => Some(None),
-        Some(devices) => devices.map(Some),
-    }
+    workload.read_optional(&DEVICES, read_devices, report)
 }
 
 fn read_redial(section: &Section<'_, '_>, report: &mut Report) -> Option<Redial> {
-    let attempts_max = section.value(&ATTEMPTS_MAX, report).map(Spanned::into_inner);
-    let probability = section.value(&PROBABILITY, report).map(Spanned::into_inner);
-    let wait_s = section.value(&WAIT_S, report).map(Spanned::into_inner);
-    let wait = section.value(&WAIT, report).map(Spanned::into_inner);
-    let waiting_max = section.value(&WAITING_MAX, report).map(Spanned::into_inner);
+    let attempts_max = section.plain(&ATTEMPTS_MAX, report);
+    let probability = section.plain(&PROBABILITY, report);
+    let wait_s = section.plain(&WAIT_S, report);
+    let wait = section.plain(&WAIT, report);
+    let waiting_max = section.plain(&WAITING_MAX, report);
     Some(Redial {
         attempts_max: u32::try_from(attempts_max?).ok()?,
         probability: probability?,
@@ -48,15 +41,15 @@ fn read_redial(section: &Section<'_, '_>, report: &mut Report) -> Option<Redial>
 
 fn read_devices(section: &Section<'_, '_>, report: &mut Report) -> Option<DevicesConfig> {
     let seconds = Duration::from_secs_f64;
-    let count = section.value(&COUNT, report).map(Spanned::into_inner);
-    let refresh = section.value(&REFRESH_S, report).map(Spanned::into_inner);
-    let base = section.value(&RETRY_S, report).map(Spanned::into_inner);
-    let max = section.value(&RETRY_MAX_S, report).map(Spanned::into_inner);
-    let jitter = section.value(&JITTER, report).map(Spanned::into_inner);
-    let obeys = section.value(&OBEYS, report).map(Spanned::into_inner);
-    let at = section.given(&LOST_AT_S, report).map(Spanned::into_inner);
-    let share = section.value(&LOST, report).map(Spanned::into_inner);
-    let within = section.value(&LOST_WITHIN_S, report).map(Spanned::into_inner);
+    let count = section.plain(&COUNT, report);
+    let refresh = section.plain(&REFRESH_S, report);
+    let base = section.plain(&RETRY_S, report);
+    let max = section.plain(&RETRY_MAX_S, report);
+    let jitter = section.plain(&JITTER, report);
+    let obeys = section.plain(&OBEYS, report);
+    let at = section.given_plain(&LOST_AT_S, report);
+    let share = section.plain(&LOST, report);
+    let within = section.plain(&LOST_WITHIN_S, report);
     if at.is_none() && !section.has(&LOST_AT_S) {
         section.report_idle(
             &[LOST.name, LOST_WITHIN_S.name],

@@ -1,7 +1,6 @@
 //! Reads `pool`: the balancing settings of a server.
 
 use tidegate_server::config::schema::{Report, Section, of_pool};
-use toml::Spanned;
 
 use crate::balancing::Balancing;
 use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
@@ -9,17 +8,14 @@ use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 /// Reads the table `pool` in `section`. The inner `None` means that the section has no `pool`. The
 /// outer `None` means that an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Balancing>> {
-    match section.read_all(&POOL, balancing, report).pop() {
-        None => Some(None),
-        Some(balancing) => Some(Some(balancing?)),
-    }
+    section.read_optional(&POOL, balancing, report)
 }
 
 fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
-    let calls_max = pool.given(&CALLS_MAX, report).map(Spanned::into_inner);
-    let cps_max = pool.given(&CPS_MAX, report).map(Spanned::into_inner);
+    let calls_max = pool.given_plain(&CALLS_MAX, report);
+    let cps_max = pool.given_plain(&CPS_MAX, report);
     let learning = pool.read_one(&of_pool::POOL_LIMIT, of_pool::learning, report);
-    let policy = pool.value(&POLICY, report).map(Spanned::into_inner)?;
+    let policy = pool.plain(&POLICY, report)?;
     Some(Balancing {
         selection: of_pool::selection(policy, pool, report)?,
         calls_max: calls_max.unwrap_or_default(),

@@ -79,12 +79,12 @@ struct Draft {
 impl Draft {
     fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Self> {
         let (name, to) = (section.value(&NAME, report), section.value(&TO, report));
-        let share = section.given(&SHARE, report).map(Spanned::into_inner);
-        let mode = section.given(&NODE_MODE, report).map(Spanned::into_inner);
-        let under_test = section.value(&UNDER_TEST, report).map(Spanned::into_inner);
-        let speed = section.value(&SPEED, report).map(Spanned::into_inner);
-        let profile = section.given(&NODE_PROFILE, report).map(Spanned::into_inner);
-        let obeys_feedback = section.value(&OBEYS_FEEDBACK, report).map(Spanned::into_inner);
+        let share = section.given_plain(&SHARE, report);
+        let mode = section.given_plain(&NODE_MODE, report);
+        let under_test = section.plain(&UNDER_TEST, report);
+        let speed = section.plain(&SPEED, report);
+        let profile = section.given_plain(&NODE_PROFILE, report);
+        let obeys_feedback = section.plain(&OBEYS_FEEDBACK, report);
         let pool = pool::read(section, report);
         let overload = section.read_all(&OVERLOAD, read_compared, report).pop();
         let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();

@@ -42,16 +42,16 @@ pub(super) fn read(
 ) -> Option<Workload> {
     let arrivals = section.value(&ARRIVALS, report).and_then(|a| process(a, folder, report));
     let profile = section.value(&PROFILE, report);
-    let hold = section.value(&HOLD, report).map(Spanned::into_inner);
-    let retransmissions = section.value(&RETRANSMISSIONS, report).map(Spanned::into_inner);
-    let open_max = section.given(&OPEN_MAX, report).map(Spanned::into_inner);
-    let open_limit = section.given(&OPEN_LIMIT, report).map(Spanned::into_inner);
-    let failover = section.value(&FAILOVER, report).map(Spanned::into_inner);
-    let trying = section.value(&TRYING, report).map(Spanned::into_inner);
-    let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
+    let hold = section.plain(&HOLD, report);
+    let retransmissions = section.plain(&RETRANSMISSIONS, report);
+    let open_max = section.given_plain(&OPEN_MAX, report);
+    let open_limit = section.given_plain(&OPEN_LIMIT, report);
+    let failover = section.plain(&FAILOVER, report);
+    let trying = section.plain(&TRYING, report);
+    let goodput = section.plain(&GOODPUT, report);
     let sources = section.value(&SOURCES, report);
-    let trunk = section.value(&TRUNK, report).map(Spanned::into_inner);
-    let emergency = section.value(&EMERGENCY, report).map(Spanned::into_inner);
+    let trunk = section.plain(&TRUNK, report);
+    let emergency = section.plain(&EMERGENCY, report);
     let redial = people::redial(section, report);
     let devices = people::devices(section, report);
     let (arrivals, profile, sources) = (arrivals?, profile?, sources?);

@@ -7,13 +7,11 @@ use crate::disturbance::Spread;
 pub(in crate::scenario) static DISTURBANCE: Table = Table {
     header: "[disturbance]",
     name: "disturbance",
-    count: 0..=1,
     doc: "Disturbances of the servers under test, such as costs that vary or a processor that \
           pauses. No law is told about them. They exist only in simulated time. The capacity and \
           the load are computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {

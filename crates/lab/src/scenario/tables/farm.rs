@@ -5,15 +5,13 @@ use tidegate_server::config::schema::{Absent, Knob, List, Real, Table, Whole};
 pub(in crate::scenario) static FARM: Table = Table {
     header: "[farm]",
     name: "farm",
-    count: 0..=1,
     doc: "A farm of servers, instead of `[[node]]`. Callers send to `balancer`, which selects \
           among `server-1`, `server-2`, … with the `pool` of the variant. The balancer is as fast \
           as possible and has no overload control: it admits everything within the limits of the \
           servers. The servers are under test, each at the costs in `[emulate]`. The capacity is \
           that of all servers together.",
     knobs: || vec![&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static NODES: Knob<Whole> = Knob {

@@ -24,8 +24,7 @@ pub(in crate::scenario) static LINK: Table = Table {
             &QUEUE_BYTES,
         ]
     },
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 const PARTY: Text<String> = Text::new("the name of a node, `\"callers\"` or `\"answerers\"`", any);
@@ -135,8 +134,7 @@ pub(in crate::scenario) static FAULT: Table = Table {
             &QUEUE_BYTES,
         ]
     },
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {

@@ -16,14 +16,12 @@ pub(in crate::scenario) static EMERGENCY: Knob<Real> = Knob {
 pub(in crate::scenario) static REDIAL: Table = Table {
     header: "[workload.redial]",
     name: "redial",
-    count: 0..=1,
     doc: "People call again after their call was rejected, timed out or was not answered in time. \
           `load` is then the rate of people, that is, of first attempts. Redials are additional \
           calls, and results count them as offered calls. Nobody calls again after the end of the \
           load. Without this table nobody calls again.",
     knobs: || vec![&ATTEMPTS_MAX, &PROBABILITY, &WAIT_S, &WAIT, &WAITING_MAX],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static ATTEMPTS_MAX: Knob<Whole> = Knob {
@@ -70,7 +68,6 @@ pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {
 pub(in crate::scenario) static DEVICES: Table = Table {
     header: "[workload.devices]",
     name: "devices",
-    count: 0..=1,
     doc: "Devices keep a registration through the servers: they refresh it, and register again \
           after a failure or a loss. Their REGISTERs are additional to `load`, and the answerers \
           answer them with 200. At the start all devices are registered.",
@@ -87,8 +84,7 @@ pub(in crate::scenario) static DEVICES: Table = Table {
             &LOST_WITHIN_S,
         ]
     },
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static COUNT: Knob<Whole> = Knob {

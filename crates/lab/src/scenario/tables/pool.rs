@@ -7,7 +7,6 @@ use tidegate_server::config::schema::{Absent, Knob, List, NamedOr, Real, Table, 
 pub(in crate::scenario) static POOL: Table = Table {
     header: "[pool]",
     name: "pool",
-    count: 0..=1,
     doc: "A part of a `[[variant]]` or `[[node]]`: it says how a server selects among its next \
           hops, and which limits they have. An example is `pool = { policy = \"tlwl\", cps_max = \
           [150, 75] }`. `params` and `limit`, as in `limit = { learn = \"refusals\" }`, are the \
@@ -16,7 +15,7 @@ pub(in crate::scenario) static POOL: Table = Table {
           short is repeated, so a single value applies to all next hops.",
     knobs: || vec![&POLICY, &CALLS_MAX, &CPS_MAX],
     tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static POLICY: Knob<NamedOr<Policies>> = Knob {

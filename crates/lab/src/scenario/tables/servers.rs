@@ -12,12 +12,10 @@ use super::workload::PROFILES;
 pub(in crate::scenario) static SERVER: Table = Table {
     header: "[server]",
     name: "server",
-    count: 0..=1,
     doc: "Settings of the servers. Without any `[[node]]` there is one server, between callers and \
           answerers.",
     knobs: || vec![&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
@@ -68,7 +66,7 @@ pub(in crate::scenario) static NODE: Table = Table {
         vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED, &NODE_PROFILE, &OBEYS_FEEDBACK]
     },
     tables: &[&POOL, &OVERLOAD, &EMULATE],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static NAME: Knob<Text<String>> = Knob {

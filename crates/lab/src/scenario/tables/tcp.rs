@@ -5,14 +5,12 @@ use tidegate_server::config::schema::{Absent, Knob, Table, Whole};
 pub(in crate::scenario) static TCP: Table = Table {
     header: "[tcp]",
     name: "tcp",
-    count: 0..=1,
     doc: "With this table, all messages travel over TCP. Without it, they travel over UDP. Each \
           sender has one connection to each receiver. A server under test that is busy does not \
           read, so its peers have to wait when the buffers of their connections are full. The \
           table may be empty. It works only in simulated time.",
     knobs: || vec![&WINDOW_BYTES, &BUFFER_BYTES],
-    tables: &[],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static WINDOW_BYTES: Knob<Whole> = Knob {

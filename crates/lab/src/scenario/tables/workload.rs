@@ -14,7 +14,6 @@ use crate::scenario::{Goodput, Hold};
 pub(in crate::scenario) static WORKLOAD: Table = Table {
     header: "[workload]",
     name: "workload",
-    count: 0..=1,
     doc: "The offered calls.",
     knobs: || {
         vec![
@@ -39,7 +38,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
         ]
     },
     tables: &[&REDIAL, &DEVICES],
-    has_free_keys: false,
+    ..Table::EMPTY
 };
 
 pub(in crate::scenario) static LOAD: Knob<Real> = Knob {

@@ -247,7 +247,8 @@ impl<'p> Stage<'p> {
         }
         for index in 0..self.run.conditions.topology.entries().count() {
             let sources = self.callers.iter().filter(|(entry, _)| *entry == index);
-            let readings = sources.map(|&(_, node)| counted::reading(self.caller(node).stats()));
+            let readings =
+                sources.map(|&(_, node)| CallersReading::from(self.caller(node).stats()));
             let reading = readings.fold(CallersReading::default(), CallersReading::plus);
             self.timeline.callers(index, at, reading);
         }
