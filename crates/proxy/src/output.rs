@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Malformed, Message};
-use tidegate_world::{Batching, Buffer, Handoff, HandoffInput, Received, Timestamp, Transmit};
+use tidegate_world::{
+    Batching, Buffer, Flow, Handoff, HandoffInput, Received, Timestamp, Transmit,
+};
 
 use crate::message::batching::{pad_at, sequence_of};
 use crate::message::reply::{rejection, reply};
@@ -115,8 +117,10 @@ impl Output {
     ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
         let transmit = Transmit::new(target.flow_from(own.local), bytes);
-        let is_to_stranger = snapshot.addresses.leads_to_stranger(&transmit.flow);
         let may_reconnect = target.may_reconnect;
+        let connection = transmit.flow.connection.filter(|_| !may_reconnect);
+        let flow = Flow { connection, ..transmit.flow };
+        let is_to_stranger = snapshot.addresses.leads_to_stranger(&flow);
         self.send(Transmit { is_new_work, is_to_stranger, may_reconnect, ..transmit });
     }
 
