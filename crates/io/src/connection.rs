@@ -214,10 +214,7 @@ impl Connection {
             // Messages are sent when the TLS handshake is complete. On a WebSocket, no message may
             // be sent before the response of its own handshake.
             State::Handshaking => self.websocket.is_none(),
-            // After the last bytes, the end of TLS or of a WebSocket is announced.
-            State::Closing => {
-                self.ended.is_some() && self.tls.is_none() && self.websocket.is_none()
-            }
+            State::Closing => self.ended.is_some(),
             State::Opening => false,
         }
     }

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::ServerName;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Error, ProtocolVersion, ServerConfig,
-    ServerConnection, SupportedCipherSuite,
+    CertificateError, ClientConfig, ClientConnection, Error, ServerConfig, ServerConnection,
+    SupportedCipherSuite,
 };
 use tidegate_world::{Buffer, Counter};
 
@@ -147,15 +147,6 @@ impl Tls {
     /// Returns whether the peer has announced that it sends nothing more.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
-    }
-
-    /// Returns whether messages may still be sent, even if the peer sends nothing more.
-    ///
-    /// RFC 5246 §7.2.1: "The other party MUST respond with a close_notify alert of its own and close
-    /// down the connection immediately, discarding any pending writes." In TLS 1.3, the end of one
-    /// side does not end the other (RFC 8446 §6.1).
-    pub(crate) fn may_send(&self) -> bool {
-        !self.is_ended || self.session.protocol_version() == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Returns whether no plaintext has arrived yet.

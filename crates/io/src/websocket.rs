@@ -134,12 +134,6 @@ impl WebSocket {
         std::mem::take(&mut self.taken)
     }
 
-    /// Discards all bytes that have arrived and the fragments in the decoder.
-    pub(crate) fn discard(&mut self) {
-        (self.taken, self.fragments, self.frames) = (0, 0, 0);
-        self.decoder = None;
-    }
-
     /// Decodes the next frame. `held` begins at the same byte as in the last call of this function,
     /// except that [released](Self::release) bytes are gone.
     ///

@@ -123,8 +123,8 @@ impl ConnectionTable {
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// At most half of the opened connections are for such responses and for requests to strangers.
-    /// The table closes connections for responses first when it needs room. Otherwise peers that
+    /// At most half of the opened connections are for such responses and for requests to strangers,
+    /// and at most half of these are for responses. The table closes connections for responses first when it needs room. Otherwise peers that
     /// close their connections early could use up all connections.
     ///
     /// # Errors
@@ -244,9 +244,12 @@ impl ConnectionTable {
         connection.has_carried_request.then_some((flow, connection.serves_others))
     }
 
-    /// Records that other shards send requests on a connection.
-    pub fn serve_others(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(&id) {
+    /// Records that other shards send requests on the connection that `flow` names or, if this
+    /// connection no longer exists, on another one to the remote end of `flow`.
+    pub fn serve_others(&mut self, flow: Flow) {
+        let named = flow.connection.filter(|id| self.connections.contains_key(id));
+        let used = named.or_else(|| self.by_target.get(&Target::of(flow)).copied());
+        if let Some(connection) = used.and_then(|id| self.connections.get_mut(&id)) {
             connection.serves_others = true;
         }
     }

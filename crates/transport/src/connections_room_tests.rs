@@ -80,8 +80,8 @@ fn a_connection_in_use_is_not_evicted() {
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to the IP
 /// address in the "received" parameter".
 #[test]
-fn connections_for_responses_take_half_of_the_places_and_yield_to_each_other() {
-    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
+fn connections_for_responses_take_a_quarter_of_the_places_and_yield_to_each_other() {
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() });
     let half_a_second = Duration::from_millis(500);
     let mut opened = Vec::new();
     for number in [1, 2] {
@@ -109,8 +109,10 @@ fn connections_for_responses_take_half_of_the_places_and_yield_to_each_other() {
 
 #[test]
 fn connections_for_responses_yield_to_requests() {
-    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
-    scene.opened(flow(1));
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() });
+    for number in [1, 5, 6, 7, 8] {
+        scene.opened(flow(number));
+    }
     for number in [2, 3] {
         scene.respond(flow(number)).unwrap();
     }
@@ -124,7 +126,7 @@ fn connections_for_responses_yield_to_requests() {
 /// each of them.
 #[test]
 fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
-    let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 256, ..ConnectionLimits::default() });
     let mut opened = Vec::new();
     for port in 1..=64 {
         scene.respond(to(&format!("198.51.100.7:{port}"))).unwrap();
@@ -152,7 +154,7 @@ fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
 /// An in-dialog request is sent on the connection whose id its route token contains.
 #[test]
 fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_others() {
-    let mut scene = Scene::new(ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() });
+    let mut scene = Scene::new(ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() });
     let mut opened = Vec::new();
     for number in [1, 2] {
         scene.respond(flow(number)).unwrap();

@@ -91,6 +91,21 @@ fn connections_to_strangers_yield_before_those_to_back_ends() {
     assert!(first.iter().all(|flow| scene.table.state(flow.connection.unwrap()).is_some()));
 }
 
+/// Otherwise peers that close their connections early could keep the proxy from a carrier that is
+/// not a trusted source.
+#[test]
+fn connections_for_responses_leave_places_to_strangers() {
+    let mut scene = opening(16);
+    let answered = (1..=9).filter(|&number| scene.respond(stranger(number)).is_ok()).count();
+    assert_eq!(
+        (answered, sent_to(&mut scene, (11..=20).map(|n| format!("192.0.2.{n}:5060")))),
+        (4, 4)
+    );
+    // A connection to a stranger does not yield to a response, however long it is unused.
+    scene.now = scene.now + 2 * ConnectionLimits::default().yields_after;
+    assert_eq!(scene.respond(stranger(30)), Err(WhyUnsent::TooMany));
+}
+
 /// Otherwise a stranger could use connections for responses to get any number of other ones.
 #[test]
 fn a_request_to_a_stranger_on_a_connection_for_responses_leaves_it_limited() {

@@ -10,6 +10,7 @@ use tidegate_world::{
     QueryAnswer, QueryId, Received, ShardIndex, Timestamp, Transmit, delegate,
 };
 
+use crate::connection::is_request;
 use crate::connections::ConnectionTable;
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::unsent::{Unsent, WhyUnsent, cause_of};
@@ -244,12 +245,12 @@ impl<C: Core> Core for Streams<C> {
     fn on_transmit(&mut self, now: Timestamp, transmit: Transmit) {
         // Only the sender of a request waits for an answer. So only a request makes it necessary to
         // report the end of the connection to other shards.
-        let is_request = !transmit.bytes.starts_with(b"SIP/2.0 ");
-        if let Some(id) = transmit.flow.connection.filter(|_| is_request) {
-            self.connections.serve_others(id);
-        }
+        let (flow, is_request) = (transmit.flow, is_request(&transmit.bytes));
         if let Err(unsent) = self.connections.send(now, transmit) {
             self.on_unsent(now, unsent);
+        }
+        if is_request {
+            self.connections.serve_others(flow);
         }
         self.settle(now);
     }

@@ -242,8 +242,8 @@ fn a_response_that_no_other_connection_takes_is_given_up() {
 }
 
 #[test]
-fn early_closers_leave_half_of_the_connections_to_others() {
-    let limits = ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() };
+fn early_closers_leave_most_of_the_connections_to_others() {
+    let limits = ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() };
     let mut scene = Scene::within(limits);
     for host in 1..=9 {
         let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };

@@ -20,6 +20,7 @@
 use tidegate_world::{Stream, Timestamp};
 
 use super::Category;
+use super::rate::REQUIRED_MAX;
 use crate::throttle::Deterministic;
 
 /// Age in seconds at which the weight of a request has fallen to 37 %. The receiving server uses
@@ -81,8 +82,11 @@ impl Loss {
             // Without a first category there is nothing to hold back.
             [if loss > 0.0 { loss / reducible } else { 0.0 }, 0.0]
         } else {
-            let (more, others) = (loss - reducible, 1.0 - reducible - required);
-            [1.0, if more < others { more / others } else { 1.0 }]
+            // ACKs and CANCELs take at most two thirds of what may be sent, so that a flood of ACKs
+            // does not hold back all other requests.
+            let (may_pass, others) = (1.0 - loss, 1.0 - reducible - required);
+            let left = may_pass - required.min(REQUIRED_MAX * may_pass);
+            [1.0, if left < others { 1.0 - left / others } else { 0.0 }]
         };
         let (index, held) = if category.is_reducible() { (0, first) } else { (1, second) };
         category == Category::Required || self.throttles[index].passes(1.0 - held)

@@ -52,9 +52,9 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
-/// The part of the rate, 0 to 1, that ACKs and CANCELs may take from the requests in sessions. Two
+/// The part, 0 to 1, of what may be sent that ACKs and CANCELs may take from the requests in sessions. Two
 /// of them belong to an INVITE at most: its CANCEL, and the ACK to its final response.
-const REQUIRED_MAX: f64 = 2.0 / 3.0;
+pub(super) const REQUIRED_MAX: f64 = 2.0 / 3.0;
 
 /// The number of ACKs and CANCELs at once that may take a part of the rate from the requests in
 /// sessions.
@@ -109,7 +109,8 @@ impl Rate {
         if is_new {
             self.bucket.scale(now, f64::from(before) / rate);
             // RFC 7415 §3.5.1: "the capacity of the bucket (the upper bound of the counter) is (T +
-            // TAU)." At a constant rate, the tolerances keep the content within the capacity.
+            // TAU)." At a constant rate, the tolerances keep the content within the capacity,
+            // except that an ACK may exceed it by T.
             self.bucket.limit(now, (tau3 + 1.0) / rate);
         }
         let tolerance = match category {

@@ -205,7 +205,7 @@ fn rfc7339_5_5_requests_that_always_pass_count_and_others_are_held_back_instead(
         1 | 4 | 8 => Category::Required,
         _ => Category::Ongoing,
     };
-    for (percent, expected) in [(10, 1800), (20, 1600), (50, 1000), (70, 600), (90, 600)] {
+    for (percent, expected) in [(10, 1800), (20, 1600), (50, 1000), (70, 800), (90, 667)] {
         let mut restriction = restriction();
         for ms in 0..5000 {
             restriction.on_request(at(ms), category(ms));

@@ -128,27 +128,20 @@ impl Connection {
         }
     }
 
-    /// Closes the connection once all bytes are sent, if the peer has ended only its own side
-    /// (`cause`) and bytes are left to send. Then discards the bytes that were read, because no
-    /// more follow. Returns false if the connection ends at once.
+    /// Closes the connection once all bytes are sent, if it has neither TLS nor a WebSocket, the
+    /// peer has ended only its own side (`cause`), and bytes are left to send. Then discards the
+    /// bytes that were read, because no more follow. Returns false if the connection ends at once.
     ///
     /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of
     /// the original request that created the transaction, if that connection is still open."
     pub(crate) fn finish(&mut self, cause: CloseCause) -> bool {
-        let (may_send, has_sealed) =
-            self.tls.as_ref().map_or((true, false), |tls| (tls.may_send(), tls.has_output()));
         let is_end_of_peer = matches!(cause, CloseCause::Ended | CloseCause::CutOff);
-        if !is_end_of_peer || !may_send || self.failure.is_some() {
-            return false;
-        }
-        if self.out.is_empty() && !has_sealed {
+        let is_plain = self.tls.is_none() && self.websocket.is_none();
+        if !is_end_of_peer || !is_plain || self.failure.is_some() || self.out.is_empty() {
             return false;
         }
         (self.state, self.ended, self.since) = (State::Closing, Some(cause), Timestamp::NEVER);
         self.held = Vec::new();
-        if let Some(websocket) = &mut self.websocket {
-            websocket.discard();
-        }
         true
     }
 

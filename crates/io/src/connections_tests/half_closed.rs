@@ -1,11 +1,7 @@
 //! Tests of connections whose peer has ended its own side.
 
 use std::net::Shutdown;
-use std::sync::mpsc;
 
-use rustls::crypto::ring::default_provider;
-
-use super::tls::{Certified, certified_by, client, limited};
 use super::*;
 
 /// Takes turns until the connection is being closed.
@@ -75,36 +71,4 @@ fn a_connection_that_the_core_has_opened_ends_with_the_side_of_its_peer() {
     scene.fill(flow);
     back_end.shutdown(Shutdown::Write).unwrap();
     assert_eq!(scene.closed(), CloseCause::Ended);
-}
-
-/// RFC 5246 §7.2.1: "The other party MUST respond with a close_notify alert of its own and close down the
-/// connection immediately, discarding any pending writes." TLS 1.3 has no such rule.
-#[test]
-fn only_with_tls_1_2_the_end_of_the_peer_discards_what_is_being_sent() {
-    for (provider, is_sent) in [(default_provider(), true), (limited(1 << 24), false)] {
-        let Certified { server, client: config } = certified_by(provider, "a.example");
-        let tls = Some(TlsServer::new(server));
-        let mut scene = Scene::with_tls(StreamLimits::default(), tls, Arc::new(|_| None));
-        let (next, steps) = mpsc::channel();
-        let peer = client(scene.local, config, move |stream| {
-            stream.write_all(MESSAGE).unwrap();
-            steps.recv().unwrap();
-            stream.conn.send_close_notify();
-            stream.flush().unwrap();
-            // The peer reads nothing, and keeps its socket until the end.
-            steps.recv().unwrap();
-        });
-        assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
-        let Some(StreamEvent::Received(received)) = scene.next() else { panic!("no message") };
-        scene.settle();
-        scene.fill(received.flow);
-        next.send(()).unwrap();
-        if is_sent {
-            wait_for_end(&mut scene, received.flow.connection.unwrap());
-        } else {
-            assert_eq!(scene.closed(), CloseCause::Ended);
-        }
-        next.send(()).unwrap();
-        peer.join().unwrap();
-    }
 }

@@ -14,7 +14,8 @@ use crate::TlsPeer;
 
 #[path = "certified.rs"]
 mod certified;
-pub use certified::{Certified, certified, certified_by};
+use certified::certified_by;
+pub use certified::{Certified, certified};
 
 fn scene(limits: StreamLimits) -> (Scene, Arc<ClientConfig>) {
     let Certified { server, client } = certified("a.example");
@@ -22,7 +23,7 @@ fn scene(limits: StreamLimits) -> (Scene, Arc<ClientConfig>) {
 }
 
 /// Runs a client in a thread of its own.
-pub(super) fn client<T: Send + 'static>(
+fn client<T: Send + 'static>(
     to: SocketAddr,
     config: Arc<ClientConfig>,
     run: impl FnOnce(&mut Stream<'_, ClientConnection, TcpStream>) -> T + Send + 'static,
@@ -89,7 +90,7 @@ fn an_end_that_the_core_did_not_ask_for_is_announced_too() {
 }
 
 /// Returns a provider of TLS 1.2 only, whose keys encrypt at most `records` records.
-pub(super) fn limited(records: u64) -> CryptoProvider {
+fn limited(records: u64) -> CryptoProvider {
     let suite = cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
     let SupportedCipherSuite::Tls12(suite) = suite else { panic!("{suite:?} is not of TLS 1.2") };
     let common = CipherSuiteCommon { confidentiality_limit: records, ..suite.common };

@@ -59,14 +59,14 @@ impl Ended {
         self.order.push_back((now, place));
     }
 
-    /// Returns whether the connection of `target`, or a connection to its address if it names none,
-    /// has ended at `since` or later.
+    /// Returns whether the connection of `target` has ended at `since` or later. If `target` names
+    /// none, or may reconnect, also a connection that we have opened to its address counts.
     pub(super) fn holds(&self, target: &Target, since: Timestamp) -> bool {
-        let place = match target.connection {
-            Some(id) => Place::Connection(id),
-            None => Place::Address(target.transport, target.address),
-        };
-        self.ends.get(&place).is_some_and(|at| *at >= since)
+        let ended = |place| self.ends.get(&place).is_some_and(|at| *at >= since);
+        // A request that may reconnect may have left on a connection that we have opened.
+        target.connection.is_some_and(|id| ended(Place::Connection(id)))
+            || (target.connection.is_none() || target.may_reconnect)
+                && ended(Place::Address(target.transport, target.address))
     }
 }
 
@@ -95,6 +95,9 @@ mod tests {
             assert!(ended.holds(&elsewhere, at(0)), "a Via may name another port");
             let unnamed = Target { connection: None, ..on(number) };
             assert_eq!(ended.holds(&unnamed, at(0)), is_by_address, "{number}");
+            let again = Target { may_reconnect: true, ..on(number + 10) };
+            let again = Target { address: on(number).address, ..again };
+            assert_eq!(ended.holds(&again, at(0)), is_by_address, "{number}");
         }
         assert!(!ended.holds(&on(4), at(0)));
         // The same connection id has ended once more.

@@ -60,7 +60,7 @@ pub(crate) fn try_after_silence(
     live: &mut Live,
     index: usize,
 ) -> bool {
-    let backend_ref = context.branches[index].backend_ref;
+    let backend_ref = context.branches[index].backend_ref.filter(|_| context.toward_backend);
     let (now, snapshot) = (step.now, &step.snapshot);
     let is_dead =
         backend_ref.is_some_and(|backend_ref| !snapshot.backend(backend_ref).is_alive(now));

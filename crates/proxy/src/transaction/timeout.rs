@@ -147,14 +147,21 @@ fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Liv
     live.consider(Best::own(live.pending[index].unreachable.unwrap_or(usual)));
 }
 
+/// Records once that the target of a branch has sent no response in time.
+fn on_silent(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usize) {
+    if !std::mem::replace(&mut live.pending[index].is_silent, true) {
+        let parties = parties_of(step.snapshot, context, live);
+        record_silent(step, &context.branches[index], &mut live.pending[index], parties);
+    }
+}
+
 /// Handles a timeout of the client transaction of a branch: Timer B or F (RFC 3261 §17.1).
 fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     if live.pending[index].is_abandoned {
         return;
     }
     step.counters().timeouts.add(1);
-    let parties = parties_of(step.snapshot, context, live);
-    record_silent(step, &context.branches[index], &mut live.pending[index], parties);
+    on_silent(step, context, live, index);
     if !try_next(step, context, live) && context.method == Method::Invite {
         live.consider(Best::own(408));
     }
@@ -185,10 +192,7 @@ fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
     }
     let pending = &mut live.pending[index];
     if pending.failover.take_if(|due| *due <= step.now).is_some() && client.is_unanswered() {
-        if !std::mem::replace(&mut pending.is_silent, true) {
-            let parties = parties_of(step.snapshot, context, live);
-            record_silent(step, &context.branches[index], &mut live.pending[index], parties);
-        }
+        on_silent(step, context, live, index);
         if !try_after_silence(step, context, live, index) {
             let pending = &mut live.pending[index];
             pending.failover = Some(step.now + step.now.since(pending.since));

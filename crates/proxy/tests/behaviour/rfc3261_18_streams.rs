@@ -260,6 +260,19 @@ fn a_party_that_refuses_another_connection_is_not_reached() {
     }
 }
 
+/// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
+#[test]
+fn the_end_of_another_connection_to_a_party_ends_the_request_on_it() {
+    let mut scene = Scene::tcp();
+    let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
+    let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
+    scene.offer(backend, &bye);
+    let (trunk, sent) = scene.open();
+    only(sent, "BYE");
+    scene.close(trunk, CloseCause::Ended);
+    assert_eq!(only(scene.pass(Duration::from_millis(500)), "SIP/2.0 50").0, 1);
+}
+
 /// The Contact must lead to the party itself, over TCP, and the party must not be behind a NAT.
 #[test]
 fn a_request_to_any_other_party_without_its_connection_gets_430() {

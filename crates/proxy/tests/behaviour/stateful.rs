@@ -6,6 +6,14 @@ use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request,
 use tidegate_balance::Policy;
 use tidegate_proxy::Mode;
 
+/// Returns a proxy with transactions that needs many failures before it probes a back end.
+fn patient() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].health.error_limit = 100;
+    })
+}
+
 /// RFC 3261 §16.2: "The proxy core MUST behave as a UAS with respect to sending an immediate
 /// provisional on that server transaction (such as 100 Trying) as described in Section 8.2.6."
 ///
@@ -147,7 +155,7 @@ fn a_silent_back_end_leads_to_the_next() {
 #[test]
 fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
     for method in ["MESSAGE", "SUBSCRIBE", "PUBLISH", "INFO", "X-NEW"] {
-        let mut s = Script::stateful();
+        let mut s = patient();
         let out = s.one(CALLER, &request(method, "sip:bob@192.0.2.1", "c1", 1, ""));
         s.pass(Duration::from_secs(9));
         let sent = s.sent();
@@ -169,7 +177,7 @@ fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
 /// A back end that does not answer its probes either is not slow.
 #[test]
 fn a_message_to_a_back_end_that_fails_its_probes_goes_to_the_next() {
-    let mut s = Script::stateful();
+    let mut s = patient();
     s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, ""));
     s.pass(Duration::from_secs(5));
     s.gone(0);
@@ -199,7 +207,7 @@ fn a_message_that_a_back_end_has_not_taken_goes_to_the_next() {
     s.refused(BACKEND_A);
     assert_eq!(s.pass_and_take(Duration::from_millis(500)).to.to_string(), BACKEND_B);
 
-    let mut s = Script::stateful();
+    let mut s = patient();
     s.one(CALLER, &message);
     s.pass(Duration::from_millis(31_999));
     assert!(s.sent().iter().all(|sent| sent.to.to_string() != BACKEND_B));

@@ -10,7 +10,8 @@ use super::message::Message;
 use super::surroundings::Surroundings;
 use super::timer::{T1_64, TIMER_C};
 
-/// The time of silence after which a back end is abandoned, if the request may arrive twice.
+/// The time of silence after which a back end is abandoned, if the request may arrive twice or the
+/// back end is down.
 pub const FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Debug)]

@@ -348,10 +348,7 @@ impl Context {
         let mut copy = forward::copy(around, &self.server.request, &self.way, target, &name);
         copy.set("Max-Breadth", &breadth.to_string());
         let mut branch = Branch::new(around, copy, target);
-        // RFC 3263 §4.3: silence is a failure when "the transaction layer times out". Requests that
-        // may arrive twice do not wait for that.
-        let may_fail_over = matches!(self.way, Way::Pool { fork: false, sender: None, .. })
-            && ["INVITE", "REGISTER", "OPTIONS", "BYE"].contains(&self.server.request.method());
+        let may_fail_over = matches!(self.way, Way::Pool { fork: false, sender: None, .. });
         branch.failover_at = may_fail_over.then(|| around.now + FAILOVER_AFTER);
         self.branches.push(branch);
     }

@@ -45,10 +45,19 @@ impl Context {
             cancel.times_out(now);
         }
         if branch.client.is_waiting() && due(branch.failover_at) {
-            branch.failover_at = None;
-            let pending = self.branches.iter().position(Branch::is_pending);
-            if let Some(pending) = pending {
-                self.try_next(around, pending);
+            // RFC 3263 §4.3: silence is a failure when "the transaction layer times out". Requests
+            // that may arrive twice do not wait for that.
+            let may_arrive_twice = ["INVITE", "REGISTER", "OPTIONS", "BYE"];
+            if may_arrive_twice.contains(&self.server.request.method())
+                || !around.is_up(branch.client.to)
+            {
+                branch.failover_at = None;
+                let pending = self.branches.iter().position(Branch::is_pending);
+                if let Some(pending) = pending {
+                    self.try_next(around, pending);
+                }
+            } else {
+                branch.failover_at = Some(now + now.since(branch.sent_at));
             }
         }
         let branch = &mut self.branches[index];

@@ -23,9 +23,11 @@ const OPENING_PART: usize = 32;
 /// those that are being closed. Peers choose the addresses of these connections, in a Via or a
 /// Contact.
 ///
-/// Their number is limited, so that the table always has room for connections to back ends. Each
+/// Their number is limited, so that the table always has room for connections to back ends. At most
+/// half of them are for responses, so that these cannot keep out all requests to strangers. Each
 /// stranger, and each site of strangers, has a share: at most as many connections as strangers may
-/// still open. So a few strangers cannot use up all these connections.
+/// still open. So the first of n strangers has at most half of the connections, and each further one
+/// at most half of the rest.
 #[derive(Debug, Default)]
 pub(super) struct LimitedConnections {
     /// The connections that carry only responses, to requests whose own connections have ended.
@@ -41,6 +43,12 @@ impl LimitedConnections {
     /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.for_responses.len() + self.to_strangers.len()
+    }
+
+    /// Returns whether one more of the `max` connections may have this use.
+    pub(super) fn has_place(&self, by: Use, max: usize) -> bool {
+        let responses_max = (max / 2).max(1);
+        self.len() < max && (by != Use::Response || self.for_responses.len() < responses_max)
     }
 
     /// Counts a connection that is to be opened to `remote`. Returns false, and does not count the
@@ -87,18 +95,23 @@ impl LimitedConnections {
         }
     }
 
-    /// Returns the connection to close first if there is no room: the least recently used
-    /// connection for responses, unless it was used within [`RESPONSES_YIELD_AFTER`], or the least
-    /// recently used connection to a stranger, unless it was used within `yields_after`. `last_use`
-    /// returns the time of a connection's last use.
+    /// Returns the connection to close first if there is no room for a message `by` this use: the
+    /// least recently used connection for responses, unless it was used within
+    /// [`RESPONSES_YIELD_AFTER`], or the least recently used connection to a stranger, unless it was
+    /// used within `yields_after` or the message is a response. `last_use` returns the time of a
+    /// connection's last use.
     pub(super) fn oldest(
         &mut self,
         now: Timestamp,
+        by: Use,
         yields_after: Duration,
         last_use: impl Fn(ConnectionId) -> Timestamp,
     ) -> Option<ConnectionId> {
         let for_responses = self.for_responses.oldest(now, RESPONSES_YIELD_AFTER, &last_use);
-        for_responses.or_else(|| self.to_strangers.oldest(now, yields_after, &last_use))
+        if for_responses.is_some() || by == Use::Response {
+            return for_responses;
+        }
+        self.to_strangers.oldest(now, yields_after, &last_use)
     }
 
     /// Records that a connection for responses to `remote` is open, or could not be opened.

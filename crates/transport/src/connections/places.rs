@@ -72,7 +72,7 @@ impl ConnectionTable {
             return true;
         }
         let max = self.limits.limited_max();
-        let has_place = self.limited.len() < max || self.evict_limited(now);
+        let has_place = self.limited.has_place(by, max) || self.evict_limited(now, by);
         let has_room = has_place && self.limited.admit(flow.remote, by, max);
         if !has_room {
             self.counters.excess.add(1);
@@ -113,7 +113,7 @@ impl ConnectionTable {
         if self.recency.len() + 1 + spare <= self.limits.opened_max {
             return;
         }
-        if !self.evict_limited(now) {
+        if !self.evict_limited(now, Use::Any) {
             let Self { limits, connections, recency, .. } = self;
             let last_use = |id| last_use(connections, now, id);
             let oldest = recency.oldest(now, limits.yields_after, last_use);
@@ -121,12 +121,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes an unused connection for responses or to a stranger, if there is one. Returns whether
-    /// it closed one.
-    fn evict_limited(&mut self, now: Timestamp) -> bool {
+    /// Closes an unused connection for responses, or one to a stranger, to make room for a message
+    /// `by` this use. Makes no room for a response at the expense of a stranger. Returns whether it
+    /// closed one.
+    fn evict_limited(&mut self, now: Timestamp, by: Use) -> bool {
         let Self { limits, connections, limited, .. } = self;
         let last_use = |id| last_use(connections, now, id);
-        let oldest = limited.oldest(now, limits.yields_after, last_use);
+        let oldest = limited.oldest(now, by, limits.yields_after, last_use);
         self.evict(oldest)
     }
 

@@ -74,9 +74,9 @@ table! {
         reserved: &[],
     }, Default("\"transaction\"");
     /// Milliseconds without a response after which Tidegate sends a new INVITE, REGISTER or OPTIONS
-    /// to another back end. Other requests could arrive twice, so they stay for 32 s. In 4,000 ms
-    /// Tidegate retransmits an INVITE three times over UDP (RFC 3261 §17.1.1.2). This key applies
-    /// only with transactions.
+    /// to another back end. Other requests could arrive twice, so they wait until the back end is
+    /// down, or for 32 s. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
+    /// §17.1.1.2). This key applies only with transactions.
     failover_after("failover_after_ms"): Duration =
         millis(100..=32_000), Default("4_000"), only(&WITH_TRANSACTIONS);
     /// The largest number of back ends that Tidegate tries for a new request, one after the other.
