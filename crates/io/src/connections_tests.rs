@@ -155,6 +155,18 @@ impl Scene {
         }
         posted
     }
+
+    /// Reads `count` bytes as the peer, while the shard goes on sending.
+    fn read(&mut self, client: &mut TcpStream, count: usize) -> Vec<u8> {
+        let (mut read, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
+        while read.len() < count {
+            let newly = client.read(&mut buffer).unwrap();
+            assert!(newly > 0, "the connection ended after {} bytes", read.len());
+            read.extend_from_slice(&buffer[..newly]);
+            self.connections.poll(self.now).unwrap();
+        }
+        read
+    }
 }
 
 /// RFC 3261 §18.3: a message ends where its Content-Length says, wherever the segments end.

@@ -52,8 +52,9 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
-/// The part, 0 to 1, of what may be sent that ACKs and CANCELs may take from the requests in sessions. Two
-/// of them belong to an INVITE at most: its CANCEL, and the ACK to its final response.
+/// The part, 0 to 1, of what may be sent that ACKs and CANCELs may take from the requests in
+/// sessions. At most two of them belong to an INVITE: its CANCEL, and the ACK to its final
+/// response.
 pub(super) const REQUIRED_MAX: f64 = 2.0 / 3.0;
 
 /// The number of ACKs and CANCELs at once that may take a part of the rate from the requests in

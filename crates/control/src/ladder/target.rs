@@ -75,10 +75,10 @@ impl Target {
 
     /// Makes the ladder drop messages of all sources for a time, if the messages of the sources
     /// that are not heavy were too many in several periods in a row. They are too many if they
-    /// exceed the `can_pass` messages a second that can be served or rejected, or if buffers overflow
-    /// and they are more than those of heavy sources. [Spared](super::Tally::spared) messages are neither judged nor
-    /// subtracted from `can_pass`: with many of them, a stranger could have the messages of all
-    /// sources dropped.
+    /// exceed the `can_pass` messages a second that can be served or rejected, or if buffers
+    /// overflow and they are more than those of heavy sources. [Spared](super::Tally::spared)
+    /// messages are neither judged nor subtracted from `can_pass`: with many of them, a stranger
+    /// could have the messages of all sources dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,

@@ -27,13 +27,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
         assert!(buffers <= BUFFERS_MAX, "{buffers} buffers of {size} bytes");
         // All bytes arrive, each of them once.
         let posted = filled + STREAM_WINDOW / size * size;
-        let mut read = Vec::new();
-        let mut buffer = vec![0; 1 << 20];
-        while read.len() < posted {
-            let count = client.read(&mut buffer).unwrap();
-            read.extend_from_slice(&buffer[..count]);
-            scene.connections.poll(scene.now).unwrap();
-        }
+        let read = scene.read(&mut client, posted);
         assert_eq!(read.len(), posted);
         assert!(read[filled..].chunks(2).all(|pair| pair == b"\r\n"));
     }

@@ -161,6 +161,7 @@ fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
         let sent = s.sent();
         assert_eq!(sent.iter().filter(|again| **again == out).count(), 4, "{method}: {sent:#?}");
         assert!(starts(&sent).iter().all(|(to, _)| *to != BACKEND_B), "{method}: {sent:#?}");
+        assert_eq!(s.backends.backends()[0].failures(), 1, "{method}: its silence counts once");
         let late = s.one(BACKEND_A, &out.answer("200 OK"));
         assert_eq!(starts(&[late]), [(CALLER, "SIP/2.0 200 OK")], "{method}");
         s.pass(Duration::from_secs(60));
@@ -213,6 +214,7 @@ fn a_message_that_a_back_end_has_not_taken_goes_to_the_next() {
     assert!(s.sent().iter().all(|sent| sent.to.to_string() != BACKEND_B));
     s.pass(Duration::from_millis(1));
     assert_eq!(s.sent().pop().unwrap().to.to_string(), BACKEND_B);
+    assert_eq!(s.backends.backends()[0].failures(), 1, "its silence counts once");
 }
 
 /// RFC 3261 §17.1.1.2: "The client transaction MUST be destroyed the instant it enters the

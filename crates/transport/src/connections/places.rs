@@ -187,7 +187,7 @@ fn last_use(
 /// Returns the numbers of accepted connections that one source, and one site, may have while the
 /// table has room for `free` more accepted connections. See [`Remotes`](crate::remotes::Remotes).
 ///
-/// When only the [last part](LAST_PART) of the room is left, one site may have at most `free`
+/// If only the [last part](LAST_PART) of the room is left, one site may have at most `free`
 /// connections. Otherwise a few sites could fill the table and keep out all others, including back
 /// ends. If `per_remote_max` is close to `accepted_max`, the last part is the difference of the
 /// two. An operator sets such limits if all browsers come from the address of a reverse proxy.
