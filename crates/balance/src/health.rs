@@ -17,7 +17,7 @@ mod liveness;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, unit_enum};
 
 pub(crate) use evidence::Evidence;
 pub use evidence::{Parties, Sources};
@@ -42,58 +42,30 @@ impl AdminState {
     const ALL: [Self; 4] = [Self::InService, Self::Draining, Self::Maintenance, Self::Removed];
 }
 
-/// The state of a back end as operators see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The back end takes calls.
-    Up,
-    /// The back end takes calls, but did not answer the last request or probe.
-    Suspect,
-    /// The back end has just come back up. It gets fewer calls than its weight allows, and more and
-    /// more of them.
-    SlowStart,
-    /// The back end has asked for a pause, by Retry-After in a 503.
-    Busy,
-    /// The back end takes calls although requests showed that it is busy or down, because otherwise
-    /// too many back ends of its pool would be excluded.
-    Spared,
-    /// The back end does not answer, or its host name has no address.
-    Down,
-    /// The back end is in [`AdminState::Draining`].
-    Draining,
-    /// The back end is in [`AdminState::Maintenance`].
-    Maintenance,
-    /// The back end is in [`AdminState::Removed`].
-    Removed,
-}
-
-impl State {
-    /// All states.
-    pub const ALL: [Self; 9] = [
-        Self::Up,
-        Self::Suspect,
-        Self::SlowStart,
-        Self::Busy,
-        Self::Spared,
-        Self::Down,
-        Self::Draining,
-        Self::Maintenance,
-        Self::Removed,
-    ];
-
-    /// Returns the name of the state in metrics and commands.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Suspect => "suspect",
-            Self::SlowStart => "slow-start",
-            Self::Busy => "busy",
-            Self::Spared => "spared",
-            Self::Down => "down",
-            Self::Draining => "draining",
-            Self::Maintenance => "maintenance",
-            Self::Removed => "removed",
-        }
+unit_enum! {
+    /// The state of a back end as operators see it. The names are those in metrics and commands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum State {
+        /// The back end takes calls.
+        Up = "up",
+        /// The back end takes calls, but did not answer the last request or probe.
+        Suspect = "suspect",
+        /// The back end has just come back up. It gets fewer calls than its weight allows, and more
+        /// and more of them.
+        SlowStart = "slow-start",
+        /// The back end has asked for a pause, by Retry-After in a 503.
+        Busy = "busy",
+        /// The back end takes calls although requests showed that it is busy or down, because
+        /// otherwise too many back ends of its pool would be excluded.
+        Spared = "spared",
+        /// The back end does not answer, or its host name has no address.
+        Down = "down",
+        /// The back end is in [`AdminState::Draining`].
+        Draining = "draining",
+        /// The back end is in [`AdminState::Maintenance`].
+        Maintenance = "maintenance",
+        /// The back end is in [`AdminState::Removed`].
+        Removed = "removed",
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod tlwl;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tidegate_world::{Kind, Stream, Timestamp};
+use tidegate_world::{Kind, Stream, Timestamp, unit_enum};
 
 use crate::Backend;
 
@@ -48,39 +48,24 @@ pub type Entry = tidegate_world::param::Entry<Policies>;
 /// A policy with the values of its parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Policies>;
 
-/// A policy for selecting the back end of a new call. The [`entry`](Self::entry) of a policy
-/// describes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is documented by its entry in the registry")]
-pub enum Policy {
-    Rr,
-    Hash,
-    Fnv,
-    Cjsq,
-    Tjsq,
-    Tlwl,
-    HashTo,
-    Rwma,
-    P2c,
-    PeakEwma,
-    Rendezvous,
-}
-
-impl Policy {
-    /// All policies, in the order of the [registry](crate::registry::POLICIES).
-    pub const ALL: [Self; 11] = [
-        Self::Rr,
-        Self::Hash,
-        Self::Fnv,
-        Self::Cjsq,
-        Self::Tjsq,
-        Self::Tlwl,
-        Self::HashTo,
-        Self::Rwma,
-        Self::P2c,
-        Self::PeakEwma,
-        Self::Rendezvous,
-    ];
+unit_enum! {
+    /// A policy for selecting the back end of a new call. The [`entry`](Self::entry) of a policy
+    /// describes it. The order is that of the [registry](crate::registry::POLICIES).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
+    pub enum Policy {
+        Rr,
+        Hash,
+        Fnv,
+        Cjsq,
+        Tjsq,
+        Tlwl,
+        HashTo,
+        Rwma,
+        P2c,
+        PeakEwma,
+        Rendezvous,
+    }
 }
 
 /// The part of a request by which a policy selects. The caller passes it as the key of the call.

@@ -5,27 +5,18 @@
 //! any list. In a full list, a new ban replaces the ban of the source that sent least, if the new
 //! source sends more. The list counts each ban that is replaced or for which there is no room.
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, unit_enum};
 
-/// The reason for a ban.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BanCause {
-    /// The source exceeded a limit.
-    Limit,
-    /// The source exceeded the maximum message rate of any source.
-    Rate,
-    /// An operator set the ban.
-    Operator,
-}
-
-impl BanCause {
-    /// Returns the name of the cause, as operators see it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::Rate => "rate",
-            Self::Operator => "operator",
-        }
+unit_enum! {
+    /// The reason for a ban. The names are those that operators see.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum BanCause {
+        /// The source exceeded a limit.
+        Limit = "limit",
+        /// The source exceeded the maximum message rate of any source.
+        Rate = "rate",
+        /// An operator set the ban.
+        Operator = "operator",
     }
 }
 

@@ -2,36 +2,24 @@
 
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, unit_enum};
 
 use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 
-/// A kind of new work. Each kind has its own throttle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bucket {
-    /// Work that begins a session. More work of the session follows.
-    Session,
-    /// A single request, which does not begin a session.
-    Single,
-    /// Work that begins a session and is served before other new work, up to a rate limit.
-    Priority,
-}
-
-pub(crate) const BUCKETS: usize = 3;
-
-impl Bucket {
-    /// All buckets.
-    pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single, Self::Priority];
-
-    /// Returns the name of the bucket in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Single => "single",
-            Self::Priority => "priority",
-        }
+unit_enum! {
+    /// A kind of new work. Each kind has its own throttle. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Bucket {
+        /// Work that begins a session. More work of the session follows.
+        Session = "session",
+        /// A single request, which does not begin a session.
+        Single = "single",
+        /// Work that begins a session and is served before other new work, up to a rate limit.
+        Priority = "priority",
     }
 }
+
+pub(crate) const BUCKETS: usize = Bucket::ALL.len();
 
 /// Counts of the new work of one bucket since the start. At all times, `offered = admitted +
 /// refused + undecided`, where `undecided` counts the waiting pieces that the gate will judge at

@@ -14,7 +14,7 @@ mod tests;
 mod token_bucket;
 mod window;
 
-use tidegate_world::{Stream, Timestamp};
+use tidegate_world::{Stream, Timestamp, unit_enum};
 
 use crate::Allowance;
 use crate::arrival_rate::ArrivalRate;
@@ -24,36 +24,22 @@ pub(crate) use leaky_bucket::LeakyBucket;
 use random::Random;
 pub(crate) use token_bucket::TokenBucket;
 
-/// The method by which a throttle selects the work that passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThrottleKind {
-    /// Passes a share of the work, evenly spread (paper 000 §3.4).
-    Deterministic,
-    /// Passes a share of the work, by a random draw for each piece (paper 002 §2.4).
-    Random,
-    /// Passes work at a rate, and short bursts above the rate (RFC 7415 §3.5.1).
-    LeakyBucket,
-    /// Passes work at a rate. If less work arrives than the rate allows, the unused part of the
-    /// rate can be used later, in a burst.
-    TokenBucket,
-    /// Passes work at a rate, with a minimum time between two pieces.
-    Gapping,
-}
-
-impl ThrottleKind {
-    /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
-
-    /// Returns the name of the kind of throttle in configurations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deterministic => "deterministic",
-            Self::Random => "random",
-            Self::LeakyBucket => "leaky-bucket",
-            Self::TokenBucket => "token-bucket",
-            Self::Gapping => "gapping",
-        }
+unit_enum! {
+    /// The method by which a throttle selects the work that passes. The names are those in
+    /// configurations.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ThrottleKind {
+        /// Passes a share of the work, evenly spread (paper 000 §3.4).
+        Deterministic = "deterministic",
+        /// Passes a share of the work, by a random draw for each piece (paper 002 §2.4).
+        Random = "random",
+        /// Passes work at a rate, and short bursts above the rate (RFC 7415 §3.5.1).
+        LeakyBucket = "leaky-bucket",
+        /// Passes work at a rate. If less work arrives than the rate allows, the unused part of the
+        /// rate can be used later, in a burst.
+        TokenBucket = "token-bucket",
+        /// Passes work at a rate, with a minimum time between two pieces.
+        Gapping = "gapping",
     }
 }
 

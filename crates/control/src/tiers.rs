@@ -74,7 +74,7 @@ mod cost;
 
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, unit_enum};
 
 use crate::filter::LowPass;
 use crate::signals::Reading;
@@ -119,27 +119,16 @@ const CALLS: u64 = 30;
 /// The longest time between two changes of the share of calls with state.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
-/// The kind of service that a call gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tier {
-    /// Tidegate keeps state for the call, so it can retransmit messages, absorb retransmissions and
-    /// fail over.
-    #[default]
-    Stateful,
-    /// Each message is forwarded separately, without state.
-    Stateless,
-}
-
-impl Tier {
-    /// All tiers.
-    pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
-
-    /// Returns the name of the tier in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stateful => "stateful",
-            Self::Stateless => "stateless",
-        }
+unit_enum! {
+    /// The kind of service that a call gets. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Tier {
+        /// Tidegate keeps state for the call, so it can retransmit messages, absorb retransmissions
+        /// and fail over.
+        #[default]
+        Stateful = "stateful",
+        /// Each message is forwarded separately, without state.
+        Stateless = "stateless",
     }
 }
 

@@ -1,5 +1,7 @@
 //! The verdict of the gate on new work.
 
+use tidegate_world::unit_enum;
+
 use crate::{Bucket, Source};
 
 /// The verdict on a message that asks for new work.
@@ -51,75 +53,41 @@ impl Ticket {
     }
 }
 
-/// The reason why work is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The law does not admit the work.
-    Law,
-    /// The work is a retransmission of work that was rejected.
-    Again,
-    /// The rank of the work is below the lowest rank that the law admits.
-    Rank,
-    /// The work waited in the queue for longer than the law allows.
-    Stale,
-    /// Earlier copies of the message were probably dropped, and too much other work waits.
-    Late,
-    /// The queue is full.
-    QueueFull,
-    /// All possible back ends are at their limits.
-    PoolFull,
-    /// No possible back end may get new work.
-    PoolDown,
-    /// The server is stopping.
-    Stopping,
-    /// The source has used up its share of the admitted work, or of the room in the queue.
-    SourceShare,
-    /// The source has exceeded the limit that applies to it.
-    SourceLimit,
-    /// All possible back ends have asked for fewer requests.
-    Feedback,
-    /// The peer that sent the work has used up its share of this server, and takes no part in
-    /// feedback or does not obey it.
-    PeerShare,
+unit_enum! {
+    /// The reason why work is rejected. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Reason {
+        /// The law does not admit the work.
+        Law = "law",
+        /// The work is a retransmission of work that was rejected.
+        Again = "again",
+        /// The rank of the work is below the lowest rank that the law admits.
+        Rank = "rank",
+        /// The work waited in the queue for longer than the law allows.
+        Stale = "stale",
+        /// Earlier copies of the message were probably dropped, and too much other work waits.
+        Late = "late",
+        /// The queue is full.
+        QueueFull = "queue_full",
+        /// All possible back ends are at their limits.
+        PoolFull = "pool_full",
+        /// No possible back end may get new work.
+        PoolDown = "pool_down",
+        /// The server is stopping.
+        Stopping = "stopping",
+        /// The source has used up its share of the admitted work, or of the room in the queue.
+        SourceShare = "source_share",
+        /// The source has exceeded the limit that applies to it.
+        SourceLimit = "source_limit",
+        /// All possible back ends have asked for fewer requests.
+        Feedback = "feedback",
+        /// The peer that sent the work has used up its share of this server, and takes no part in
+        /// feedback or does not obey it.
+        PeerShare = "peer_share",
+    }
 }
 
 impl Reason {
-    /// All reasons.
-    pub const ALL: [Self; 13] = [
-        Self::Law,
-        Self::Again,
-        Self::Rank,
-        Self::Stale,
-        Self::Late,
-        Self::QueueFull,
-        Self::PoolFull,
-        Self::PoolDown,
-        Self::Stopping,
-        Self::SourceShare,
-        Self::SourceLimit,
-        Self::Feedback,
-        Self::PeerShare,
-    ];
-
-    /// Returns the name of the reason in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Law => "law",
-            Self::Again => "again",
-            Self::Rank => "rank",
-            Self::Stale => "stale",
-            Self::Late => "late",
-            Self::QueueFull => "queue_full",
-            Self::PoolFull => "pool_full",
-            Self::PoolDown => "pool_down",
-            Self::Stopping => "stopping",
-            Self::SourceShare => "source_share",
-            Self::SourceLimit => "source_limit",
-            Self::Feedback => "feedback",
-            Self::PeerShare => "peer_share",
-        }
-    }
-
     /// Returns an explanation of the reason: a sentence for operators.
     pub const fn doc(self) -> &'static str {
         match self {

@@ -18,6 +18,7 @@ use std::{fs, io};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_control::registry;
+use tidegate_world::unit_enum;
 
 use crate::catalogue;
 use crate::outcome::Outcome;
@@ -31,26 +32,15 @@ pub use score::{Cell, Place, Score};
 /// Name of the file that describes the laws' own paths.
 const OWN_PATHS: &str = "own-paths.toml";
 
-/// The path of a law: the settings with which the law decides, queues and rejects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Route {
-    /// The settings of the scenario, the same for all laws.
-    Same,
-    /// The settings of the paper or program from which the law comes.
-    Own,
-}
-
-impl Route {
-    /// The same path and the law's own path.
-    pub const ALL: [Self; 2] = [Self::Same, Self::Own];
-
-    /// Returns the name of the path.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Same => "same path",
-            Self::Own => "own path",
-        }
+unit_enum! {
+    /// The path of a law: the settings with which the law decides, queues and rejects.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Route {
+        /// The settings of the scenario, the same for all laws.
+        Same = "same path",
+        /// The settings of the paper or program from which the law comes.
+        Own = "own path",
     }
 }
 

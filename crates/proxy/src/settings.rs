@@ -15,7 +15,7 @@ use tidegate_balance::{Pool, Values};
 use tidegate_control::feedback::Algorithms;
 use tidegate_control::{BanList, PriorityCap};
 use tidegate_transaction::Timing;
-use tidegate_world::{Seed, Transport};
+use tidegate_world::{Seed, Transport, unit_enum};
 
 use crate::keys::Secret;
 use crate::message::class::Class;
@@ -222,26 +222,18 @@ impl Default for Overload {
     }
 }
 
-/// The state that is kept for forwarded requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// No transactions (RFC 3261 §16.11). The proxy only remembers the back end selected for each
-    /// call.
-    Stateless,
-    /// A response context for each request (RFC 3261 §16).
-    Transaction,
-    /// Transactions for some calls and none for the others, depending on the spare processor time.
-    Adaptive,
-}
-
-impl Mode {
-    /// Returns the name of the mode in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Stateless => "stateless",
-            Self::Transaction => "transaction",
-            Self::Adaptive => "adaptive",
-        }
+unit_enum! {
+    /// The state that is kept for forwarded requests. The names are those in the configuration.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Mode {
+        /// No transactions (RFC 3261 §16.11). The proxy only remembers the back end selected for
+        /// each call.
+        Stateless = "stateless",
+        /// A response context for each request (RFC 3261 §16).
+        Transaction = "transaction",
+        /// Transactions for some calls and none for the others, depending on the spare processor
+        /// time.
+        Adaptive = "adaptive",
     }
 }
 

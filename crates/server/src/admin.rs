@@ -166,7 +166,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
             Phase::Admitting => StatusCode::OK,
             Phase::Starting | Phase::Draining => StatusCode::SERVICE_UNAVAILABLE,
         };
-        (code, format!("{}\n", phase.as_str()))
+        (code, format!("{}\n", phase.name()))
     };
     let metrics = Arc::new(metrics);
     let turns = Arc::new(Semaphore::new(WRITERS_MAX));
@@ -182,7 +182,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
         let write = move || {
             let mut whole = status();
             whole.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
-            whole.insert("phase".to_owned(), life.phase().as_str().into());
+            whole.insert("phase".to_owned(), life.phase().name().into());
             format!("{:#}\n", serde_json::Value::Object(whole))
         };
         ([(header::CONTENT_TYPE, "application/json")], written(status_turns, write).await)

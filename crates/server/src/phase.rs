@@ -2,26 +2,20 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The phase of a process. A process goes through the phases in this order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Phase {
-    /// Sockets are being opened.
-    Starting,
-    /// New calls are accepted.
-    Admitting,
-    /// The process was asked to stop, and only existing work continues.
-    Draining,
-}
+use tidegate_world::unit_enum;
 
-impl Phase {
-    /// Returns the name of the phase, one word in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Admitting => "admitting",
-            Self::Draining => "draining",
-        }
+unit_enum! {
+    /// The phase of a process. A process goes through the phases in this order. Each name is one
+    /// word in lower case.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    #[repr(u8)]
+    pub enum Phase {
+        /// Sockets are being opened.
+        Starting = "starting",
+        /// New calls are accepted.
+        Admitting = "admitting",
+        /// The process was asked to stop, and only existing work continues.
+        Draining = "draining",
     }
 }
 

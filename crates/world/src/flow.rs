@@ -4,28 +4,30 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-/// A transport protocol for SIP messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Transport {
-    /// Datagrams, RFC 3261 §18.
-    Udp,
-    /// A byte stream, RFC 3261 §18.
-    Tcp,
-    /// TLS over TCP, RFC 3261 §26.2.1.
-    Tls,
-    /// WebSocket over TCP, RFC 7118.
-    Ws,
-    /// WebSocket over TLS, RFC 7118.
-    Wss,
-    // SCTP (RFC 4168) would be a further variant: reliable, and with messages that keep their
-    // boundaries. `tidegate-io` would need a socket of its own for it. It is left out because the
-    // kernels on which Tidegate is tested have no SCTP (`CONFIG_IP_SCTP` is not set).
+use crate::unit_enum;
+
+unit_enum! {
+    /// A transport protocol for SIP messages. The names are those in a Via header field (RFC 3261
+    /// §20.42, RFC 7118 §5.1).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Transport {
+        /// Datagrams, RFC 3261 §18.
+        Udp = "UDP",
+        /// A byte stream, RFC 3261 §18.
+        Tcp = "TCP",
+        /// TLS over TCP, RFC 3261 §26.2.1.
+        Tls = "TLS",
+        /// WebSocket over TCP, RFC 7118.
+        Ws = "WS",
+        /// WebSocket over TLS, RFC 7118.
+        Wss = "WSS",
+        // SCTP (RFC 4168) would be a further variant: reliable, and with messages that keep their
+        // boundaries. `tidegate-io` would need a socket of its own for it. It is left out because
+        // the kernels on which Tidegate is tested have no SCTP (`CONFIG_IP_SCTP` is not set).
+    }
 }
 
 impl Transport {
-    /// All transports.
-    pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Tls, Self::Ws, Self::Wss];
-
     /// Returns whether the transport itself delivers data, or reports that it could not deliver
     /// them.
     ///
@@ -45,17 +47,6 @@ impl Transport {
     /// WebSocket connections, because a browser accepts none.
     pub const fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)
-    }
-
-    /// Returns the name of the transport in a Via header field (RFC 3261 §20.42, RFC 7118 §5.1).
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "UDP",
-            Self::Tcp => "TCP",
-            Self::Tls => "TLS",
-            Self::Ws => "WS",
-            Self::Wss => "WSS",
-        }
     }
 }
 
@@ -222,47 +213,34 @@ pub struct Connect {
     pub remote: SocketAddr,
 }
 
-/// The reason why a connection ended, or was never opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CloseCause {
-    /// The core asked to close the connection.
-    Asked,
-    /// The peer ended the connection between two messages.
-    Ended,
-    /// The peer ended the connection within a message.
-    CutOff,
-    /// The peer reset the connection.
-    Reset,
-    /// Nothing listens at the peer's port.
-    Refused,
-    /// The network or the host is unreachable.
-    Unreachable,
-    /// The peer did not answer in time, did not complete a handshake or a message in time, or did
-    /// not read in time.
-    TimedOut,
-    /// The TLS handshake failed, or the identity of the peer cannot be verified.
-    Insecure,
-    /// The peer's data cannot be cut into messages (RFC 3261 §18.3), a WebSocket handshake failed,
-    /// or the memory for incomplete messages is used up.
-    Garbled,
-    /// Any other reason, such as another error of the operating system or a limit on connections.
-    Other,
-}
-
-impl CloseCause {
-    /// All causes.
-    pub const ALL: [Self; 10] = [
-        Self::Asked,
-        Self::Ended,
-        Self::CutOff,
-        Self::Reset,
-        Self::Refused,
-        Self::Unreachable,
-        Self::TimedOut,
-        Self::Insecure,
-        Self::Garbled,
-        Self::Other,
-    ];
+unit_enum! {
+    /// The reason why a connection ended, or was never opened.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum CloseCause {
+        /// The core asked to close the connection.
+        Asked,
+        /// The peer ended the connection between two messages.
+        Ended,
+        /// The peer ended the connection within a message.
+        CutOff,
+        /// The peer reset the connection.
+        Reset,
+        /// Nothing listens at the peer's port.
+        Refused,
+        /// The network or the host is unreachable.
+        Unreachable,
+        /// The peer did not answer in time, did not complete a handshake or a message in time, or
+        /// did not read in time.
+        TimedOut,
+        /// The TLS handshake failed, or the identity of the peer cannot be verified.
+        Insecure,
+        /// The peer's data cannot be cut into messages (RFC 3261 §18.3), a WebSocket handshake
+        /// failed, or the memory for incomplete messages is used up.
+        Garbled,
+        /// Any other reason, such as another error of the operating system or a limit on
+        /// connections.
+        Other,
+    }
 }
 
 #[cfg(test)]

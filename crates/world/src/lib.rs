@@ -23,6 +23,7 @@ mod source;
 mod stream;
 mod time;
 mod timers;
+mod unit_enum;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
 pub use calendar::Calendar;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_world::unit_enum;
+
 /// A rate counts as used if at least this share of it is used.
 const USED: f64 = 0.9;
 
@@ -10,14 +12,17 @@ const ENOUGH: u64 = 10;
 /// Maximum time for which an interval waits for [`ENOUGH`] requests.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A law that computes the rate of a back end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RateLaw {
-    /// Additive increase, multiplicative decrease (`aimd.rs`).
-    #[default]
-    Aimd,
-    /// The rate is a multiple of the accepted requests (`sre.rs`).
-    Sre,
+unit_enum! {
+    /// A law that computes the rate of a back end. The names are those in the configuration. The
+    /// default law is the first.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum RateLaw {
+        /// Additive increase, multiplicative decrease (`aimd.rs`).
+        #[default]
+        Aimd = "aimd",
+        /// The rate is a multiple of the accepted requests (`sre.rs`).
+        Sre = "sre",
+    }
 }
 
 /// Parameters for learning the rate of a back end.
@@ -58,19 +63,6 @@ pub(crate) struct Interval {
     pub(crate) refused: u64,
     /// True if the rate limit held requests back.
     pub(crate) wanted: bool,
-}
-
-impl RateLaw {
-    /// All laws, with the default law first.
-    pub const ALL: [Self; 2] = [Self::Aimd, Self::Sre];
-
-    /// Returns the name of the law in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Aimd => "aimd",
-            Self::Sre => "sre",
-        }
-    }
 }
 
 impl Interval {

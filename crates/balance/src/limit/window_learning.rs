@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use tidegate_world::unit_enum;
+
 /// Time after which a request without a response no longer counts. It is T1 of RFC 3261, after
 /// which the request is sent again.
 pub const FORGOTTEN: Duration = Duration::from_millis(500);
@@ -25,17 +27,20 @@ pub(super) const FEW: u64 = 5;
 /// Maximum time for which an interval waits for enough responses.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A law that computes the window of a back end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WindowLaw {
-    /// The law uses the time of the quickest response, and the loss (`delay.rs`).
-    #[default]
-    Delay,
-    /// The law compares the time of the quickest response with its average (`gradient.rs`).
-    Gradient,
-    /// The law uses the share of requests that are retransmitted although the back end has them
-    /// (`retransmissions.rs`).
-    Retransmissions,
+unit_enum! {
+    /// A law that computes the window of a back end. The names are those in the configuration. The
+    /// default law is the first.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum WindowLaw {
+        /// The law uses the time of the quickest response, and the loss (`delay.rs`).
+        #[default]
+        Delay = "delay",
+        /// The law compares the time of the quickest response with its average (`gradient.rs`).
+        Gradient = "gradient",
+        /// The law uses the share of requests that are retransmitted although the back end has them
+        /// (`retransmissions.rs`).
+        Retransmissions = "retransmissions",
+    }
 }
 
 /// Parameters for learning the window of a back end.
@@ -75,20 +80,6 @@ pub(crate) struct Responses {
     pub(crate) lost: u64,
     /// True if the window held requests back.
     pub(crate) wanted: bool,
-}
-
-impl WindowLaw {
-    /// All laws, with the default law first.
-    pub const ALL: [Self; 3] = [Self::Delay, Self::Gradient, Self::Retransmissions];
-
-    /// Returns the name of the law in the configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Delay => "delay",
-            Self::Gradient => "gradient",
-            Self::Retransmissions => "retransmissions",
-        }
-    }
 }
 
 /// Returns whether the delay, loss or share of retransmissions is nearly the same although the

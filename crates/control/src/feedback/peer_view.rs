@@ -1,30 +1,20 @@
 //! The state of a server that sends requests to this one (a peer), for status and metrics.
 
+use tidegate_world::unit_enum;
+
 use super::Algorithm;
 
-/// The participation of a peer in overload control.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// The peer takes no part in overload control.
-    #[default]
-    Apart,
-    /// The peer takes part in overload control and obeys the feedback.
-    Obeys,
-    /// The peer takes part in overload control, but sends more than the feedback allows.
-    Disobeys,
-}
-
-impl Standing {
-    /// All standings.
-    pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
-
-    /// Returns the name of the standing in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Apart => "apart",
-            Self::Obeys => "obeys",
-            Self::Disobeys => "disobeys",
-        }
+unit_enum! {
+    /// The participation of a peer in overload control. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Standing {
+        /// The peer takes no part in overload control.
+        #[default]
+        Apart = "apart",
+        /// The peer takes part in overload control and obeys the feedback.
+        Obeys = "obeys",
+        /// The peer takes part in overload control, but sends more than the feedback allows.
+        Disobeys = "disobeys",
     }
 }
 

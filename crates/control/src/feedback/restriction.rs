@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Purpose, Seed, Timestamp};
+use tidegate_world::{Purpose, Seed, Timestamp, unit_enum};
 
 use super::loss::Loss;
 use super::rate::Rate;
@@ -46,35 +46,20 @@ pub enum SendVerdict {
     Reject,
 }
 
-/// The result of applying a feedback value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeedbackOutcome {
-    /// The value applies from now on.
-    Accepted,
-    /// The value has the same sequence number as the last accepted value.
-    Known,
-    /// The value has a lower sequence number than the last accepted value.
-    Late,
-    /// The value belongs to an algorithm that was not offered to the server.
-    NotOffered,
-    /// The value is not valid for its algorithm.
-    Invalid,
-}
-
-impl FeedbackOutcome {
-    /// All outcomes.
-    pub const ALL: [Self; 5] =
-        [Self::Accepted, Self::Known, Self::Late, Self::NotOffered, Self::Invalid];
-
-    /// Returns the name of the outcome in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Known => "known",
-            Self::Late => "late",
-            Self::NotOffered => "not_offered",
-            Self::Invalid => "invalid",
-        }
+unit_enum! {
+    /// The result of applying a feedback value. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum FeedbackOutcome {
+        /// The value applies from now on.
+        Accepted = "accepted",
+        /// The value has the same sequence number as the last accepted value.
+        Known = "known",
+        /// The value has a lower sequence number than the last accepted value.
+        Late = "late",
+        /// The value belongs to an algorithm that was not offered to the server.
+        NotOffered = "not_offered",
+        /// The value is not valid for its algorithm.
+        Invalid = "invalid",
     }
 }
 

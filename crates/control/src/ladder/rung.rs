@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate_world::unit_enum;
+
 /// The parameters of a [`Ladder`](super::Ladder).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSettings {
@@ -21,26 +23,18 @@ impl Default for LadderSettings {
     }
 }
 
-/// The treatment of new work that is not admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rung {
-    /// All work that is not admitted is answered.
-    #[default]
-    Reject,
-    /// All work that is not admitted is answered, and these answers are padded to a few lengths.
-    Pad,
-    /// A share of the datagrams is dropped before they are read. Work that is read and not admitted
-    /// is answered.
-    Thin,
-}
-
-impl Rung {
-    /// Returns the name of the rung in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reject => "reject",
-            Self::Pad => "pad",
-            Self::Thin => "thin",
-        }
+unit_enum! {
+    /// The treatment of new work that is not admitted. The names are those in metrics.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Rung {
+        /// All work that is not admitted is answered.
+        #[default]
+        Reject = "reject",
+        /// All work that is not admitted is answered, and these answers are padded to a few
+        /// lengths.
+        Pad = "pad",
+        /// A share of the datagrams is dropped before they are read. Work that is read and not
+        /// admitted is answered.
+        Thin = "thin",
     }
 }

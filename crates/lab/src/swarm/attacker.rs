@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_sim::{NodeId, Tap};
 use tidegate_world::{
-    Core, Failure, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit,
+    Core, Failure, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit, unit_enum,
 };
 
 use forgery::{Request, Text};
@@ -69,54 +69,38 @@ pub enum Source {
     Crowd(usize),
 }
 
-/// A kind of attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Attack {
-    /// INVITEs with the Call-ID of an admitted call and an invented To-tag.
-    Tags,
-    /// INVITEs with the Call-ID and CSeq of an admitted call and a different From-tag. Some lack
-    /// the magic cookie in the branch.
-    Copies,
-    /// Calls that are answered, and BYEs with a wrong To-tag for these calls.
-    Byes,
-    /// BYEs and CANCELs for calls of other nodes.
-    Hangups,
-    /// Responses to requests of other nodes.
-    Responses,
-    /// INVITEs to a number for which the back end answers 503 with a Retry-After of an hour.
-    Closed,
-    /// INVITEs to a number for which the back end never answers.
-    Void,
-    /// INVITEs whose second Via violates the grammar. No back end answers these INVITEs.
-    Vias,
-    /// "Port unreachable" ICMP errors that seem to come from back ends.
-    Icmp,
-    /// INVITEs to the number that all callers call. Some require the proxy to make as many changes
-    /// as possible.
-    Flood,
-    /// BYEs, ACKs, INFOs and responses that do not belong to a call.
-    Noise,
-    /// Large INVITEs to a number that rings forever.
-    Hoard,
-}
-
-impl Attack {
-    /// All kinds of attacks.
-    pub const ALL: [Self; 12] = [
-        Self::Tags,
-        Self::Copies,
-        Self::Byes,
-        Self::Hangups,
-        Self::Responses,
-        Self::Closed,
-        Self::Void,
-        Self::Vias,
-        Self::Icmp,
-        Self::Flood,
-        Self::Noise,
-        Self::Hoard,
-    ];
+unit_enum! {
+    /// A kind of attack.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Attack {
+        /// INVITEs with the Call-ID of an admitted call and an invented To-tag.
+        Tags,
+        /// INVITEs with the Call-ID and CSeq of an admitted call and a different From-tag. Some
+        /// lack the magic cookie in the branch.
+        Copies,
+        /// Calls that are answered, and BYEs with a wrong To-tag for these calls.
+        Byes,
+        /// BYEs and CANCELs for calls of other nodes.
+        Hangups,
+        /// Responses to requests of other nodes.
+        Responses,
+        /// INVITEs to a number for which the back end answers 503 with a Retry-After of an hour.
+        Closed,
+        /// INVITEs to a number for which the back end never answers.
+        Void,
+        /// INVITEs whose second Via violates the grammar. No back end answers these INVITEs.
+        Vias,
+        /// "Port unreachable" ICMP errors that seem to come from back ends.
+        Icmp,
+        /// INVITEs to the number that all callers call. Some require the proxy to make as many
+        /// changes as possible.
+        Flood,
+        /// BYEs, ACKs, INFOs and responses that do not belong to a call.
+        Noise,
+        /// Large INVITEs to a number that rings forever.
+        Hoard,
+    }
 }
 
 impl Attacker {

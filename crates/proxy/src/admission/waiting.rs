@@ -1,43 +1,35 @@
 //! Waiting messages and the queue classes in which they wait.
 
 use tidegate_control::Ticket;
-use tidegate_world::Received;
+use tidegate_world::{Received, unit_enum};
 
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 
-/// The queue classes, in the order in which they are served. [`Invites`](Self::Invites),
-/// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns.
-///
-/// Several kinds of messages ([`Class`]) share one queue class if they must stay in order: a 200
-/// must not overtake its 180, nor a BYE its ACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueClass {
-    Responses,
-    /// Requests that belong to a call.
-    InProgress,
-    /// New INVITEs with priority, each with its CANCEL.
-    Priority,
-    /// New INVITEs without priority, each with its CANCEL.
-    Invites,
-    Registrations,
-    /// Other new requests.
-    Others,
-    /// Messages that claim to belong to a call or transaction, although the proxy found none.
-    Unverified,
+unit_enum! {
+    /// The queue classes, in the order in which they are served. [`Invites`](Self::Invites),
+    /// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns.
+    ///
+    /// Several kinds of messages ([`Class`]) share one queue class if they must stay in order: a
+    /// 200 must not overtake its 180, nor a BYE its ACK.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum QueueClass {
+        Responses,
+        /// Requests that belong to a call.
+        InProgress,
+        /// New INVITEs with priority, each with its CANCEL.
+        Priority,
+        /// New INVITEs without priority, each with its CANCEL.
+        Invites,
+        Registrations,
+        /// Other new requests.
+        Others,
+        /// Messages that claim to belong to a call or transaction, although the proxy found none.
+        Unverified,
+    }
 }
 
 impl QueueClass {
-    pub(super) const ALL: [Self; 7] = [
-        Self::Responses,
-        Self::InProgress,
-        Self::Priority,
-        Self::Invites,
-        Self::Registrations,
-        Self::Others,
-        Self::Unverified,
-    ];
-
     /// Index of the first class of new work without priority. The classes of such work take turns.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;

@@ -2,59 +2,35 @@
 
 use tidegate_control::Bucket;
 use tidegate_sip::{Method, ScanStart};
+use tidegate_world::unit_enum;
 
-/// The class of a message. Overload control and the queues treat each class separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// A final response.
-    Final,
-    /// A provisional response.
-    Provisional,
-    /// An ACK.
-    Ack,
-    /// A BYE.
-    Bye,
-    /// A CANCEL.
-    Cancel,
-    /// A request within a known call, or a retransmission of a known request.
-    InDialog,
-    /// An INVITE that belongs to no known call.
-    Invite,
-    /// A REGISTER that is not a retransmission of a known request.
-    Register,
-    /// Any other request that belongs to no known call.
-    Other,
+unit_enum! {
+    /// The class of a message. Overload control and the queues treat each class separately. The
+    /// names are those in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Class {
+        /// A final response.
+        Final = "final",
+        /// A provisional response.
+        Provisional = "provisional",
+        /// An ACK.
+        Ack = "ack",
+        /// A BYE.
+        Bye = "bye",
+        /// A CANCEL.
+        Cancel = "cancel",
+        /// A request within a known call, or a retransmission of a known request.
+        InDialog = "in_dialog",
+        /// An INVITE that belongs to no known call.
+        Invite = "invite",
+        /// A REGISTER that is not a retransmission of a known request.
+        Register = "register",
+        /// Any other request that belongs to no known call.
+        Other = "other",
+    }
 }
 
 impl Class {
-    /// All classes.
-    pub const ALL: [Self; 9] = [
-        Self::Final,
-        Self::Provisional,
-        Self::Ack,
-        Self::Bye,
-        Self::Cancel,
-        Self::InDialog,
-        Self::Invite,
-        Self::Register,
-        Self::Other,
-    ];
-
-    /// Returns the name of the class in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Final => "final",
-            Self::Provisional => "provisional",
-            Self::Ack => "ack",
-            Self::Bye => "bye",
-            Self::Cancel => "cancel",
-            Self::InDialog => "in_dialog",
-            Self::Invite => "invite",
-            Self::Register => "register",
-            Self::Other => "other",
-        }
-    }
-
     /// Returns whether a message of this class asks for new work, which may be rejected.
     pub const fn is_new_work(self) -> bool {
         matches!(self, Self::Invite | Self::Register | Self::Other)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_control::Tier;
+use tidegate_world::unit_enum;
 
 /// An entry of a shard's call table.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,35 +39,23 @@ pub struct BackendOfCall {
     pub address: Option<SocketAddr>,
 }
 
-/// The state of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallState {
-    /// A request that starts no call, such as REGISTER or OPTIONS.
-    Single,
-    /// The INVITE was forwarded and has no final response.
-    Trying,
-    /// The INVITE has a 2xx, and the ACK has been awaited for less than 64·T1.
-    Unacknowledged,
-    /// The INVITE has a 2xx, and no BYE is pending. The ACK has arrived, or did not arrive within
-    /// 64·T1.
-    Established,
-    /// A BYE was forwarded and has no final response.
-    Ending,
-    /// The call is over. The entry is kept for retransmissions.
-    Ended,
-}
-
-impl CallState {
-    /// Returns the name of the state in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Trying => "trying",
-            Self::Unacknowledged => "unacknowledged",
-            Self::Established => "established",
-            Self::Ending => "ending",
-            Self::Ended => "ended",
-        }
+unit_enum! {
+    /// The state of a call. The names are those in JSON.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum CallState {
+        /// A request that starts no call, such as REGISTER or OPTIONS.
+        Single = "single",
+        /// The INVITE was forwarded and has no final response.
+        Trying = "trying",
+        /// The INVITE has a 2xx, and the ACK has been awaited for less than 64·T1.
+        Unacknowledged = "unacknowledged",
+        /// The INVITE has a 2xx, and no BYE is pending. The ACK has arrived, or did not arrive
+        /// within 64·T1.
+        Established = "established",
+        /// A BYE was forwarded and has no final response.
+        Ending = "ending",
+        /// The call is over. The entry is kept for retransmissions.
+        Ended = "ended",
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
+use tidegate_world::unit_enum;
 
 /// A secret key: 256 bits.
 pub type Key = [u8; 32];
@@ -52,15 +53,17 @@ struct Made {
 /// Time since the Unix epoch, the start of 1970. Instances on different machines share this time.
 pub type UnixTime = Duration;
 
-/// The role of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// The key verifies tokens, and will make tokens later.
-    Next,
-    /// The key makes and verifies tokens.
-    Current,
-    /// The key no longer makes tokens, but still verifies them.
-    Previous,
+unit_enum! {
+    /// The role of a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Role {
+        /// The key verifies tokens, and will make tokens later.
+        Next = "next",
+        /// The key makes and verifies tokens.
+        Current = "current",
+        /// The key no longer makes tokens, but still verifies them.
+        Previous = "previous",
+    }
 }
 
 /// A key as shown to operators.
@@ -316,17 +319,6 @@ pub(crate) fn from_hex(line: &[u8]) -> Option<Key> {
 
 pub(crate) fn to_hex(key: &Key) -> String {
     key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-impl Role {
-    /// Returns the name of the role.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Next => "next",
-            Self::Current => "current",
-            Self::Previous => "previous",
-        }
-    }
 }
 
 impl fmt::Debug for KeyRing {

@@ -134,10 +134,8 @@ keys! {
     /// seconds. This is the client-side throttling of Google's book Site Reliability Engineering.
     /// Use it only if rejections cost the back end almost nothing, because up to half of the
     /// requests are rejected there.
-    key "rate_law" (rate.law) = Choice {
-        words: &[(RateLaw::Aimd.name(), RateLaw::Aimd), (RateLaw::Sre.name(), RateLaw::Sre)],
-        reserved: &[],
-    }, Default("\"aimd\""), only(&LEARNS_RATE);
+    key "rate_law" (rate.law) = Choice { words: &RateLaw::NAMED, reserved: &[] },
+        Default("\"aimd\""), only(&LEARNS_RATE);
     /// Milliseconds from one adjustment of the rate to the next. If fewer than ten requests arrive
     /// in that time, the interval grows to at most two seconds.
     key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
@@ -159,14 +157,8 @@ keys! {
     /// `retransmissions`: a controller adjusts the limit so that a tenth of the requests are
     /// retransmitted while they wait in the back end. So requests wait for about half a second. The
     /// law does not notice lost requests.
-    key "window_law" (window.law) = Choice {
-        words: &[
-            (WindowLaw::Delay.name(), WindowLaw::Delay),
-            (WindowLaw::Gradient.name(), WindowLaw::Gradient),
-            (WindowLaw::Retransmissions.name(), WindowLaw::Retransmissions),
-        ],
-        reserved: &[],
-    }, Default("\"delay\""), only(&LEARNS_WINDOW);
+    key "window_law" (window.law) = Choice { words: &WindowLaw::NAMED, reserved: &[] },
+        Default("\"delay\""), only(&LEARNS_WINDOW);
     /// Milliseconds for which a request may wait in an overloaded back end, in addition to the
     /// usual time to the first response.
     key "delay_ms" (window.delay) = millis(5..=1_000), Default("50"), only(&USES_DELAY);

@@ -55,26 +55,6 @@ impl From<Classes> for Scheme {
     }
 }
 
-static CLASS_WORDS: [(&str, Class); Class::ALL.len()] = {
-    let mut words = [("", Class::Final); Class::ALL.len()];
-    let mut i = 0;
-    while i < words.len() {
-        words[i] = (Class::ALL[i].name(), Class::ALL[i]);
-        i += 1;
-    }
-    words
-};
-
-static THROTTLES: [(&str, ThrottleKind); ThrottleKind::ALL.len()] = {
-    let mut words = [("", ThrottleKind::Deterministic); ThrottleKind::ALL.len()];
-    let mut i = 0;
-    while i < words.len() {
-        words[i] = (ThrottleKind::ALL[i].name(), ThrottleKind::ALL[i]);
-        i += 1;
-    }
-    words
-};
-
 static SIMPLIFIED: Only<Overload> = Only {
     by: "classes",
     when: |overload| matches!(overload.gate.scheme, Scheme::Simplified { .. }),
@@ -176,7 +156,7 @@ keys! {
                 shed.order = order.into_inner().into_iter().map(|class| class as u8).collect();
             }
         }
-    } = List { of: Choice { words: &CLASS_WORDS, reserved: &[] }, count_max: Class::ALL.len() },
+    } = List { of: Choice { words: &Class::NAMED, reserved: &[] }, count_max: Class::ALL.len() },
         Default("[\"provisional\", \"register\", \"other\", \"invite\"]"), only(&MULTI);
     /// With `classes = "multi"`: the share of the load that one message counts for. `cost`: the
     /// measured cost of its class. `count`: the same for every message.
@@ -199,7 +179,7 @@ keys! {
     /// between two requests. If a law sets a share, a rule by time admits that share of the arrival
     /// rate. If a law sets a rate, a rule by count admits the rate divided by the arrival rate.
     key "throttle" (gate.throttle) =
-        Choice { words: &THROTTLES, reserved: &[] }, Default("\"deterministic\"");
+        Choice { words: &ThrottleKind::NAMED, reserved: &[] }, Default("\"deterministic\"");
     /// The number of calls that a throttle with a bucket admits at once. RFC 7415 §3.5.1 calls a
     /// tolerance of four intervals reasonable. This is a burst of 5.
     key "burst" (gate.burst) = Whole(1..=1000), Default("5");
