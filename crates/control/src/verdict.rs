@@ -53,91 +53,69 @@ impl Ticket {
     }
 }
 
-unit_enum! {
+/// Defines an enum like [`unit_enum!`], with a function `doc` that returns the documentation of each
+/// variant.
+macro_rules! documented_enum {
+    (
+        $(#[$attribute:meta])*
+        $vis:vis enum $Enum:ident {
+            $($(#[doc = $doc:literal])+ $Variant:ident = $name:literal,)+
+        }
+    ) => {
+        unit_enum! {
+            $(#[$attribute])*
+            $vis enum $Enum {
+                $($(#[doc = $doc])+ $Variant = $name,)+
+            }
+        }
+
+        impl $Enum {
+            /// Returns the documentation of the variant: a sentence for operators.
+            $vis const fn doc(self) -> &'static str {
+                match self {
+                    $(Self::$Variant => const { concat!($($doc),+).trim_ascii_start() },)+
+                }
+            }
+        }
+    };
+}
+
+documented_enum! {
     /// The reason why work is rejected. The names are those in metrics.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reason {
-        /// The law does not admit the work.
+        /// The law in force admits only a part of the new work. It rejected this request.
         Law = "law",
-        /// The work is a retransmission of work that was rejected.
+        /// The request is a retransmission of a rejected request. It gets the same response.
         Again = "again",
-        /// The rank of the work is below the lowest rank that the law admits.
+        /// The random rank of the call is below the lowest rank that the law admits.
         Rank = "rank",
-        /// The work waited in the queue for longer than the law allows.
+        /// The request was admitted, but then it waited in the queue for longer than the law
+        /// allows.
         Stale = "stale",
-        /// Earlier copies of the message were probably dropped, and too much other work waits.
+        /// The kernel dropped INVITEs and REGISTERs until a moment ago, and probably earlier copies
+        /// of this request. So this request is late, and would take the place of one that is in
+        /// time.
         Late = "late",
-        /// The queue is full.
+        /// The queue of new calls is full, or has as many calls as the law allows.
         QueueFull = "queue_full",
-        /// All possible back ends are at their limits.
+        /// Every back end that could serve the request is at its limits: `calls_max`, `cps_max` or
+        /// the learned limit.
         PoolFull = "pool_full",
-        /// No possible back end may get new work.
+        /// Every back end that could serve the request is down, drained, in maintenance, or paused
+        /// by its own Retry-After.
         PoolDown = "pool_down",
-        /// The server is stopping.
+        /// The process is stopping and admits no new calls.
         Stopping = "stopping",
-        /// The source has used up its share of the admitted work, or of the room in the queue.
+        /// The source of the request has used up its share of the admitted work or of the room in
+        /// the queue.
         SourceShare = "source_share",
-        /// The source has exceeded the limit that applies to it.
+        /// The source of the request has exceeded the limit that is configured for it.
         SourceLimit = "source_limit",
-        /// All possible back ends have asked for fewer requests.
+        /// Every back end that could serve the request has asked for fewer requests (RFC 7339).
         Feedback = "feedback",
-        /// The peer that sent the work has used up its share of this server, and takes no part in
-        /// feedback or does not obey it.
+        /// The server that sent the request has used up its share of this server, and it does not
+        /// take part in feedback (RFC 7339) or does not obey feedback.
         PeerShare = "peer_share",
-    }
-}
-
-impl Reason {
-    /// Returns an explanation of the reason: a sentence for operators.
-    pub const fn doc(self) -> &'static str {
-        match self {
-            Self::Law => {
-                "The law in force admits only a part of the new work. It rejected this request."
-            }
-            Self::Again => {
-                "The request is a retransmission of a rejected request. It gets the same response."
-            }
-            Self::Rank => {
-                "The random rank of the call is below the lowest rank that the law \
-                           admits."
-            }
-            Self::Stale => {
-                "The request was admitted, but then it waited in the queue for longer than the law \
-                 allows."
-            }
-            Self::Late => {
-                "The kernel dropped INVITEs and REGISTERs until a moment ago, and probably earlier \
-                 copies of this request. So this request is late, and would take the place of one \
-                 that is in time."
-            }
-            Self::QueueFull => {
-                "The queue of new calls is full, or has as many calls as the law allows."
-            }
-            Self::PoolFull => {
-                "Every back end that could serve the request is at its limits: `calls_max`, \
-                 `cps_max` or the learned limit."
-            }
-            Self::PoolDown => {
-                "Every back end that could serve the request is down, drained, in maintenance, or \
-                 paused by its own Retry-After."
-            }
-            Self::Stopping => "The process is stopping and admits no new calls.",
-            Self::SourceShare => {
-                "The source of the request has used up its share of the admitted work or of the \
-                 room in the queue."
-            }
-            Self::SourceLimit => {
-                "The source of the request has exceeded the limit that is \
-                                  configured for it."
-            }
-            Self::Feedback => {
-                "Every back end that could serve the request has asked for fewer requests (RFC \
-                 7339)."
-            }
-            Self::PeerShare => {
-                "The server that sent the request has used up its share of this server, and it \
-                 does not take part in feedback (RFC 7339) or does not obey feedback."
-            }
-        }
     }
 }

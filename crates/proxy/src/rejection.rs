@@ -9,16 +9,13 @@ use tidegate_sip::{HeaderName, Malformed};
 
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
-use reply_reason::{
-    FLOW_FORGED, INSECURE, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
-    TRANSACTION_TABLE_FULL,
-};
+use reply_reason::ReplyReason;
 pub(crate) use unsent_reason::UnsentReason;
 
 /// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status. Its Warning contains the text, which is the reason.
-    Reply(u16, &'static str),
+    /// A response with this status, for this reason. Its Warning contains the text.
+    Reply(u16, ReplyReason, &'static str),
     /// 420: the header field with this name requires an extension that Tidegate does not have.
     BadExtension(HeaderName),
     /// 200 to an OPTIONS whose target is this proxy itself.
@@ -42,51 +39,76 @@ pub(crate) enum Rejection {
 
 impl Rejection {
     /// The call is not known (RFC 3261 §21.4.19).
-    pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
+    pub(crate) const UNKNOWN_CALL: Self = Self::usual(481, "no such call");
     /// The scheme of the Request-URI is not supported (RFC 3261 §21.4.14).
     pub(crate) const UNKNOWN_SCHEME: Self =
-        Self::Reply(416, "the scheme of the Request-URI is not supported");
+        Self::usual(416, "the scheme of the Request-URI is not supported");
     /// A SIPS URI whose target can only be reached without TLS.
-    pub(crate) const INSECURE: Self = Self::Reply(480, INSECURE);
+    pub(crate) const INSECURE: Self =
+        Self::Reply(480, ReplyReason::NoRoute, "the target cannot be reached over TLS");
     /// A stranger sent the request, and strangers may send requests only to pools and users.
-    pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
+    pub(crate) const RELAYING: Self = Self::usual(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.
-    pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
-    pub(crate) const UNREACHABLE: Self = Self::Reply(404, "no listener reaches that address");
+    pub(crate) const NO_ADDRESS: Self =
+        Self::Reply(503, ReplyReason::NoAddress, "a back end has no address yet");
+    pub(crate) const UNREACHABLE: Self = Self::usual(404, "no listener reaches that address");
     /// Nothing can be sent to the address in the request.
     pub(crate) const NO_SINGLE_HOST: Self =
-        Self::Reply(404, "the address belongs to no single host, or its port is 0");
+        Self::usual(404, "the address belongs to no single host, or its port is 0");
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
     /// response to the request."
-    pub(crate) const FLOW_GONE: Self = Self::Reply(430, "the flow of the registration has ended");
+    pub(crate) const FLOW_GONE: Self = Self::usual(430, "the flow of the registration has ended");
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
     /// (Forbidden) response."
-    pub(crate) const FLOW_FORGED: Self = Self::Reply(403, FLOW_FORGED);
+    pub(crate) const FLOW_FORGED: Self =
+        Self::Reply(403, ReplyReason::FlowToken, "the flow token is not ours");
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
-    pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
+    pub(crate) const UNRESOLVED: Self = Self::usual(504, "the DNS does not answer");
     /// The DNS has no such host, or no allowed address of it.
-    pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
+    pub(crate) const NO_HOST: Self = Self::usual(404, "no such host");
     /// No store has such a user.
-    pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
+    pub(crate) const NO_USER: Self = Self::Reply(404, ReplyReason::NoUser, "no such user");
     /// No contact of the user is known, or no known contact can be reached.
-    pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
+    pub(crate) const NO_CONTACT: Self = Self::usual(480, "the user cannot be reached");
     /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
     /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
     /// the 480 (Temporarily Unavailable) response." A 503 would mean that this whole server is
     /// overloaded, and its clients would send all their requests elsewhere (§21.5.4).
-    pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
+    pub(crate) const LOOKUP_FAILED: Self =
+        Self::Reply(480, ReplyReason::Lookup, "the look-up of the user failed");
     /// Too many requests wait for the DNS or for look-ups of users, so the request cannot wait.
-    pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
+    pub(crate) const PARKED_FULL: Self =
+        Self::Reply(503, ReplyReason::Parked, "too many requests wait for an answer");
+    /// The call table has no room for another call.
+    pub(crate) const CALLS_FULL: Self =
+        Self::Reply(503, ReplyReason::CallTable, "call table is full");
+    /// The source has used up its share of the call table.
+    pub(crate) const CALL_SHARE_USED: Self = Self::Reply(
+        503,
+        ReplyReason::CallTable,
+        "this source has used its share of the call table",
+    );
     /// The transaction table has no room for another response context.
-    pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
+    pub(crate) const TRANSACTIONS_FULL: Self =
+        Self::Reply(503, ReplyReason::TransactionTable, "transaction table is full");
     /// The source has used up its share of the transaction table.
-    pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
+    pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(
+        503,
+        ReplyReason::TransactionTable,
+        "this source has used its share of the transaction table",
+    );
+
+    /// Returns the rejection by a response with this status, for the
+    /// [usual reason](ReplyReason::usual) of the status.
+    pub(crate) const fn usual(status: u16, text: &'static str) -> Self {
+        Self::Reply(status, ReplyReason::usual(status), text)
+    }
 }
 
 impl From<Malformed> for Rejection {
     fn from(malformed: Malformed) -> Self {
-        Self::Reply(status_of(malformed), "malformed")
+        Self::usual(status_of(malformed), "malformed")
     }
 }
 

@@ -185,7 +185,7 @@ fn process<'a>(
     // The hop is large, so it is not moved.
     let hop = match &mut committed {
         Ok(hop) => hop,
-        Err(Rejection::Reply(481, _)) if !has_transaction => {
+        Err(Rejection::Reply(481, ..)) if !has_transaction => {
             return forward_lost(step, lost, received, request);
         }
         Err(_) => return committed.map(|_| ()),
@@ -404,7 +404,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     // zero (0), the element MUST NOT forward the request." "Otherwise, the element MUST return a
     // 483 (Too many hops) response."
     if *max_forwards == Some(0) {
-        return Err(Rejection::Reply(483, "too many hops"));
+        return Err(Rejection::usual(483, "too many hops"));
     }
     let has_transaction = has_transaction(*method);
     // Item 4.
@@ -461,26 +461,25 @@ fn reject(
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
         Rejection::Drop(why) => step.output.drop_counted(why),
         // RFC 3261 §17.1.1.3: an ACK gets no response.
-        Rejection::Reply(481, _) if is_ack => {
+        Rejection::Reply(481, ..) if is_ack => {
             step.shown = SourceEvidence::Stray;
             step.output.drop_counted(DropReason::UnknownAck);
         }
-        Rejection::Reply(status, why) if is_ack => {
-            step.output.drop_counted(match ReplyReason::of(status, why) {
+        Rejection::Reply(_, reason, _) if is_ack => {
+            step.output.drop_counted(match reason {
                 ReplyReason::Malformed => DropReason::Malformed,
                 _ => DropReason::RejectedAck,
             });
         }
         Rejection::PoolDown(_) if is_ack => step.output.drop_counted(DropReason::RejectedAck),
-        Rejection::Reply(status, why) => {
+        Rejection::Reply(status, reason, text) => {
             if status == 481 {
                 step.shown = SourceEvidence::Stray;
             }
             // RFC 3261 §20.43: warning 399 carries a text for people.
-            let warning = ["399 tidegate \"", why, "\""].concat();
+            let warning = ["399 tidegate \"", text, "\""].concat();
             let headers = ReplyHeaders::from_iter([("Warning", warning.as_bytes())]);
-            let reason = ReplyReason::of(status, why);
-            reply(step, received, message, status, (reason, why), &headers);
+            reply(step, received, message, status, (reason, text), &headers);
             return if status == 503 { Served::Refused } else { Served::Rejected };
         }
         // The rejection of the first copy was counted. As with a transaction, a further copy only

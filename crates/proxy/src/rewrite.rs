@@ -364,12 +364,12 @@ struct Around {
 /// The rejection of a message that is too long to forward (RFC 3261 §21.5.7). Without a response
 /// its sender would retransmit it.
 const TOO_LONG: Rejection =
-    Rejection::Reply(513, "the forwarded request would be longer than a datagram");
+    Rejection::usual(513, "the forwarded request would be longer than a datagram");
 
 /// The rejection of a message whose edits overlap because of a bug in this proxy. Such a bug must
 /// not stop the process. RFC 3261 §21.5.1: "The server encountered an unexpected condition that
 /// prevented it from fulfilling the request."
-const NOT_REWRITTEN: Rejection = Rejection::Reply(500, "the request cannot be rewritten");
+const NOT_REWRITTEN: Rejection = Rejection::usual(500, "the request cannot be rewritten");
 
 /// Returns the rejection of a request whose forwarded form cannot be written, because of `error`.
 #[cold]

@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn is_rejected_with(status: u16, text: &[u8], keys: &Keys) -> bool {
-        matches!(RegisteredFlow::decode(text, keys), Err(Rejection::Reply(is, _)) if is == status)
+        matches!(RegisteredFlow::decode(text, keys), Err(Rejection::Reply(is, ..)) if is == status)
     }
 
     /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."

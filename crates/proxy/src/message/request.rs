@@ -153,7 +153,7 @@ pub(crate) fn check_uri(uri: &Uri<'_>) -> Result<(), Rejection> {
     // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. An element behind us could read
     // them as header fields, such as a Route.
     if uri.headers.is_some() {
-        return Err(Rejection::Reply(400, "the Request-URI contains header fields"));
+        return Err(Rejection::usual(400, "the Request-URI contains header fields"));
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
 /// stream go back on its connection, whatever the port in the Via.
 pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection> {
     match way_back(via, flow).port() {
-        0 => Err(Rejection::Reply(400, "responses cannot be sent to port 0")),
+        0 => Err(Rejection::usual(400, "responses cannot be sent to port 0")),
         _ => Ok(()),
     }
 }

@@ -14,7 +14,6 @@ use crate::dialog::{Answer, CallRef, Evidence, Transaction};
 use crate::message::request::{Request, category_of_new};
 use crate::network::caller_of;
 use crate::pushback::next_hops::Admission;
-use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
@@ -414,7 +413,7 @@ fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
         && step.snapshot.share_of(flow).is_some_and(|bucket| calls.is_exhausted(bucket));
     if has_its_share {
         step.counters().calls_over_share.add(1);
-        return Err(Rejection::Reply(503, CALL_SHARE_USED));
+        return Err(Rejection::CALL_SHARE_USED);
     }
     Ok(())
 }
@@ -422,7 +421,7 @@ fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
 /// Counts and returns the rejection of a call for which the call table has no room.
 fn call_table_full(step: &Step<'_>) -> Rejection {
     step.counters().calls_refused.add(1);
-    Rejection::Reply(503, CALL_TABLE_FULL)
+    Rejection::CALLS_FULL
 }
 
 /// Records in the call table a request that is about to be forwarded.

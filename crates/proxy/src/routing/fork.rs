@@ -78,4 +78,4 @@ pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque
 }
 
 const EXCEEDED: Rejection =
-    Rejection::Reply(440, "the request needs more branches than Max-Breadth allows");
+    Rejection::usual(440, "the request needs more branches than Max-Breadth allows");

@@ -67,7 +67,7 @@ pub(crate) fn check_loop(
             // whether a second part is needed. The number of passes ends such a loop.
             passes += usize::from(is_stateless);
             if passes >= PASSES_MAX {
-                return Err(Rejection::Reply(482, "the request has passed this proxy too often"));
+                return Err(Rejection::usual(482, "the request has passed this proxy too often"));
             }
             continue;
         };
@@ -78,7 +78,7 @@ pub(crate) fn check_loop(
             loop_hash(snapshot, request, snapshot.addresses.origin(&received.flow))
         });
         if ours.loop_hash == *hash {
-            return Err(Rejection::Reply(482, "the request has passed this proxy before"));
+            return Err(Rejection::usual(482, "the request has passed this proxy before"));
         }
     }
     Ok(())

@@ -275,7 +275,7 @@ fn lead_to<'a>(
             (Destination::Target(target, _), _)
                 if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
             {
-                return Err(Rejection::Reply(404, "the request leads back to this proxy"));
+                return Err(Rejection::usual(404, "the request leads back to this proxy"));
             }
             (Destination::Target(target, _), _) if target.is_gone() => {
                 return Err(Rejection::FLOW_GONE);

@@ -75,7 +75,7 @@ impl<'a> RouteSet<'a> {
             }
             found.own += 1;
             if found.own > OWN_ROUTES_MAX {
-                return Err(Rejection::Reply(400, "too many Route values name this proxy"));
+                return Err(Rejection::usual(400, "too many Route values name this proxy"));
             }
             // RFC 5658 §5: "a proxy MAY remove two Route headers instead of one when using the
             // double Record-Routing." The last one removed names the interface toward the next hop.

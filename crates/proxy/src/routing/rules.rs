@@ -49,7 +49,7 @@ pub(crate) fn destination<'a>(
         Some(rule) => rule.to,
         None if may_leave && !ours => RuleTarget::RequestUri,
         None if elsewhere => return Err(Rejection::RELAYING),
-        None => return Err(Rejection::Reply(404, "no route")),
+        None => return Err(Rejection::usual(404, "no route")),
     };
     match to {
         RuleTarget::Pool(index) => Ok(Destination::Pool(index as u16)),
