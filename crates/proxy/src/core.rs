@@ -209,7 +209,7 @@ impl Proxy {
         let Self { snapshot, routing, transactions, probes, names, .. } = self;
         let shard = Reloaded { snapshot, routing, transactions, probes, names };
         let is_reloaded = reload(now, shard, pools, rules);
-        self.ingress.follow(&self.snapshot);
+        self.ingress.upstream.follow(&self.snapshot);
         is_reloaded
     }
 
@@ -432,7 +432,7 @@ impl Proxy {
         serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
         let Step { shown, challenged, .. } = step;
         if let Some(challenge) = challenged {
-            self.ingress.on_challenge(now, challenge);
+            self.ingress.challenges.on_challenge(now, challenge);
         }
         shown
     }
@@ -464,7 +464,7 @@ impl Proxy {
     fn follow_names(&mut self, now: Timestamp) {
         if self.names.have_moved() {
             self.snapshot.locate(now);
-            self.ingress.follow(&self.snapshot);
+            self.ingress.upstream.follow(&self.snapshot);
         }
     }
 

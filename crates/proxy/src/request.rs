@@ -201,7 +201,7 @@ fn process<'a>(
     let transaction = Transaction { identity: request.identity, method: request.method };
     let calls = &step.routing.calls;
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
-        || calls.is_pending(step.now, hop.call, transaction);
+        || calls.get(hop.call).is_some_and(|call| call.is_pending(step.now, transaction));
     step.routing.tiering.note(hop.tier);
     // The caller may have got the rejection of the first copy and given up. If the back end got this
     // copy, it would ring for nobody.

@@ -176,9 +176,10 @@ fn serve_stateless(
         let answer = calls.read_answer(&snapshot.keys, call, passage, backend_ref.is_some());
         if status == 503
             && let Some(backend_ref) = present
-            && let Some(sent) = calls.sent_at(call, transaction)
+            && let Some(entry) = calls.get(call)
+            && let Some(sent) = entry.sent_at(transaction)
         {
-            let parties = calls.parties(call, transaction);
+            let parties = entry.parties(transaction);
             let backend = snapshot.backend(backend_ref);
             let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
             let is_proved = backend.on_refused(now, parties, sources, None);
@@ -189,7 +190,7 @@ fn serve_stateless(
         {
             snapshot.backend(backend_ref).on_final(method == Method::Invite, status);
         }
-        let is_outside = calls.awaits_outside(call, transaction);
+        let is_outside = calls.get(call).is_some_and(|entry| entry.awaits_outside(transaction));
         calls.on_response(now, call, transaction, answer);
         step.record_challenge(present, || is_outside, passage, back.remote);
     } else if !lost.learn(now, snapshot, received, passage) {

@@ -10,16 +10,13 @@
 mod admit;
 mod droppable;
 
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
     Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Recalled, Release, Ticket, Values,
 };
-use tidegate_world::{
-    Flow, Load, Network, Received, Shedding, Stream, Timestamp, Transmit, Transport,
-};
+use tidegate_world::{Flow, Load, Received, Shedding, Stream, Timestamp, Transmit, Transport};
 
 use super::challenges::Challenges;
 use super::decision::{Admitted, Decided, Decision, Read};
@@ -46,13 +43,13 @@ use crate::transport::stun::is_stun;
 /// The queues in which messages wait for service, and the gate that decides which messages enter.
 pub(crate) struct Ingress {
     gate: Gate,
-    upstream: UpstreamPeers,
+    pub(crate) upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
     reinvites: bool,
-    watchman: SourcePolicy,
+    pub(crate) watchman: SourcePolicy,
     early_verification: EarlyVerification,
-    challenges: Challenges,
+    pub(crate) challenges: Challenges,
     spare: Spare,
     trace: Trace,
     queues: ClassQueues,
@@ -111,28 +108,6 @@ impl Ingress {
         &self.gate
     }
 
-    /// Returns the upstream peers that take part in overload feedback (RFC 7339).
-    pub(crate) fn upstream(&self) -> &UpstreamPeers {
-        &self.upstream
-    }
-
-    /// Forgets the upstream peers that are no longer back ends. To be called after a reload, and
-    /// when a back end gets a new address.
-    pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
-        self.upstream.follow(snapshot);
-    }
-
-    /// Writes the current overload feedback (RFC 7339) into a response, if its receiver takes part
-    /// in such feedback.
-    pub(crate) fn answer(
-        &mut self,
-        now: Timestamp,
-        snapshot: &Snapshot,
-        transmit: Transmit,
-    ) -> Transmit {
-        self.upstream.answer(now, snapshot, transmit)
-    }
-
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due for the gate or the
     /// upstream peers.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
@@ -143,17 +118,6 @@ impl Ingress {
     /// the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
-    }
-
-    /// Returns the number of challenges from back ends that were not remembered because the table
-    /// of challenges was full.
-    pub(crate) fn challenges_forgotten(&self) -> u64 {
-        self.challenges.overflowed()
-    }
-
-    /// Writes into `banned` the banned sources whose INVITEs and REGISTERs the kernel may drop.
-    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
-        self.watchman.banned(now, banned);
     }
 
     /// Writes the heavy sources, which cause the overload, into `shedding`. The share of drops then
@@ -167,17 +131,6 @@ impl Ingress {
         counters: &Counters,
     ) {
         self.watchman.heavy(now, &mut self.gate, ladder, shedding, counters);
-    }
-
-    /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
-    /// overload.
-    pub(crate) fn spared(
-        &mut self,
-        now: Timestamp,
-        snapshot: &Snapshot,
-        spared: &mut Vec<Network>,
-    ) {
-        self.watchman.spared(now, snapshot, spared);
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -243,12 +196,6 @@ impl Ingress {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
-    }
-
-    /// Handles a response in which a back end asks the sender of an admitted request for
-    /// credentials.
-    pub(crate) fn on_challenge(&mut self, now: Timestamp, challenge: u64) {
-        self.challenges.on_challenge(now, challenge);
     }
 
     /// Records the time `cost` that it took to classify `looked` messages and to reject `refused`

@@ -119,7 +119,7 @@ impl UpstreamPeers {
     }
 
     /// Forgets the peers that may no longer take part in overload feedback, because they are no
-    /// longer back ends.
+    /// longer back ends. To be called after a reload, and when a back end gets a new address.
     pub(crate) fn follow(&mut self, snapshot: &Snapshot) {
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.retain(|_, (_, flow)| self.may_take_part(snapshot, flow));

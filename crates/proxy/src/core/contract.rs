@@ -72,7 +72,7 @@ impl Core for Proxy {
         // Many timers fire in a second, and there may be thousands of peers. So the peers are
         // published only after a measurement.
         if self.ingress.handle_timeout(now) {
-            let upstream = self.ingress.upstream();
+            let upstream = &self.ingress.upstream;
             self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         }
         // Many timers fire while the ladder has nothing to decide.
@@ -117,13 +117,13 @@ impl Core for Proxy {
         counters.overload.publish(now, ingress.gate());
         counters.overload.publish_tiers(self.routing.tiering.tiers());
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
-        counters.overload.challenges_forgotten.set(ingress.challenges_forgotten());
+        counters.overload.challenges_forgotten.set(ingress.challenges.overflowed());
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
-            ingress.spared(now, &self.snapshot, &mut shedding.spared);
+            ingress.watchman.spared(now, &self.snapshot, &mut shedding.spared);
         }
-        ingress.banned(now, &mut shedding.banned);
+        ingress.watchman.banned(now, &mut shedding.banned);
         self.apply_ladder(now);
     }
 
@@ -144,10 +144,10 @@ impl Core for Proxy {
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
         let transmit = self.output.poll_transmit();
-        if !self.ingress.upstream().is_active() {
+        if !self.ingress.upstream.is_active() {
             return transmit;
         }
-        transmit.map(|transmit| self.ingress.answer(self.now, &self.snapshot, transmit))
+        transmit.map(|transmit| self.ingress.upstream.answer(self.now, &self.snapshot, transmit))
     }
 
     fn poll_handoff(&mut self) -> Option<Handoff> {

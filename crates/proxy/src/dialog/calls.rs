@@ -233,12 +233,6 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
-    /// Returns whether the call is counted at its back end because of an INVITE with another
-    /// identity than `identity`.
-    pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
-        self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
-    }
-
     /// Sets the tier in which the call is served from now on: with or without transactions.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
@@ -334,49 +328,10 @@ impl Calls {
         self.get(call)?.unsent_reason(transaction)
     }
 
-    /// Returns whether the request of this transaction had no To-tag, and waits for its final
-    /// response.
-    pub(crate) fn awaits_outside(&self, call: CallRef, transaction: Transaction) -> bool {
-        self.get(call).is_some_and(|entry| entry.awaits_outside(transaction))
-    }
-
-    /// Returns the start time of a transaction, or `None` if it does not wait for its final
-    /// response. The transaction must not be an INVITE.
-    pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
-        self.get(call)?.begun_at(transaction)
-    }
-
-    /// Returns whether a transaction waits for its final response and has not timed out, so that
-    /// its server transaction would still exist.
-    pub(crate) fn is_pending(
-        &self,
-        now: Timestamp,
-        call: CallRef,
-        transaction: Transaction,
-    ) -> bool {
-        self.get(call).is_some_and(|entry| entry.is_pending(now, transaction))
-    }
-
-    /// Returns the time at which the request of a transaction was sent to its back end. Returns
-    /// `None` if the call is established or the back end has answered the request.
-    pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
-        self.get(call)?.sent_at(transaction)
-    }
-
     /// Records the caller and callee of a transaction, for the evidence that its back end is
     /// overloaded.
     pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
         self.change(call, |entry| entry.set_parties(of, parties));
-    }
-
-    pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
-        self.get(call)?.parties(transaction)
-    }
-
-    /// Returns whether a response with this status to the call's INVITE could create a dialog that
-    /// the entry has to record.
-    pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
-        self.get(call).is_some_and(|entry| entry.wants_dialog(status))
     }
 
     /// Returns whether the rate limit of a call allows one more request. If so, counts the request.

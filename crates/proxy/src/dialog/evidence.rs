@@ -158,7 +158,7 @@ impl Calls {
         let status = passage.status;
         let mut answer = Answer::read(passage, from_backend);
         if passage.cseq.method == Method::Invite
-            && self.wants_dialog(call, status)
+            && self.get(call).is_some_and(|call| call.wants_dialog(status))
             && let Some((from, to)) = passage.dialog_tags()
             && (status >= 200 || !to.is_empty())
         {

@@ -76,7 +76,8 @@ pub(crate) fn forward(
         step.counters().retransmissions.add(1);
         if !hop.toward_backend
             && !hop.target.is_registered
-            && let Some(since) = step.routing.calls.begun_at(hop.call, transaction)
+            && let Some(call) = step.routing.calls.get(hop.call)
+            && let Some(since) = call.begun_at(transaction)
             && let Some(own) = snapshot.addresses.listener(plan.egress.into())
             && !may_repeat(step, since, hop.call, hop.is_claimed, &plan.target.flow_from(own.local))
         {

@@ -223,7 +223,8 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     });
     let Some(Selected { backend_ref, call: held, admission, .. }) = other else { return false };
     // A copy of the call's INVITE does not move the call.
-    if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
+    let call = step.routing.calls.get(context.call);
+    if !call.is_some_and(|call| call.is_counted_for_another(context.identity)) {
         move_call(step, context.call, context.identity, backend_ref);
     }
     let Ok(hop) = toward(step, backend_ref, context.call) else { return false };

@@ -179,7 +179,7 @@ impl Call {
 
     /// Returns whether the call is counted at its back end because of an INVITE with another
     /// identity.
-    pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
+    pub(crate) fn is_counted_for_another(&self, identity: u64) -> bool {
         self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
     }
 
@@ -255,7 +255,7 @@ impl Call {
 
     /// Returns whether a response with this status to the call's INVITE could create a dialog that
     /// the entry has to record.
-    pub(super) fn wants_dialog(&self, status: u16) -> bool {
+    pub(crate) fn wants_dialog(&self, status: u16) -> bool {
         let may_create = status >= 200 || self.phase == Phase::Trying;
         may_create && self.dialogs.want(status)
     }
@@ -273,13 +273,13 @@ impl Call {
 
     /// Returns whether this transaction waits for its final response and has not timed out, so that
     /// its server transaction would still exist.
-    pub(super) fn is_pending(&self, now: Timestamp, transaction: Transaction) -> bool {
+    pub(crate) fn is_pending(&self, now: Timestamp, transaction: Transaction) -> bool {
         self.open.iter().any(|open| open.transaction == transaction && now < open.until)
     }
 
     /// Returns whether the request of this transaction had no To-tag, and waits for its final
     /// response.
-    pub(super) fn awaits_outside(&self, transaction: Transaction) -> bool {
+    pub(crate) fn awaits_outside(&self, transaction: Transaction) -> bool {
         self.open.iter().any(|open| open.transaction == transaction && !open.has_to_tag)
     }
 
@@ -304,13 +304,13 @@ impl Call {
 
     /// Returns the start time of a transaction, or `None` if it does not wait for its final
     /// response. The transaction must not be an INVITE.
-    pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
+    pub(crate) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
     /// Returns the time at which the request of a transaction was sent to the back end. Returns
     /// `None` if the call is established or the back end has answered the request.
-    pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
+    pub(crate) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
     }
@@ -321,7 +321,7 @@ impl Call {
         }
     }
 
-    pub(super) fn parties(&self, transaction: Transaction) -> Option<Parties> {
+    pub(crate) fn parties(&self, transaction: Transaction) -> Option<Parties> {
         self.open.iter().find(|open| open.transaction == transaction)?.parties
     }
 }
