@@ -15,11 +15,11 @@ pub(crate) enum Decision {
     Queued,
     Serve(Box<Received>, Admitted),
     Drop(DropReason),
-    /// The message requests new work and is not admitted, for this reason. It gets this response,
-    /// if any.
+    /// The message requests new work and is not admitted. The fields are the reason, and the
+    /// response to send, if any.
     Refuse(Reason, Option<Box<Transmit>>),
-    /// The message belongs to an existing call or transaction and is not admitted. It gets this
-    /// response, if any.
+    /// The message belongs to an existing call or transaction and is not admitted. The field is the
+    /// response to send, if any.
     Shed(Option<Box<Transmit>>),
     /// The message requires a resource priority (RFC 4412), and the proxy knows none of its values.
     NotUnderstood(Box<Received>),

@@ -50,22 +50,21 @@ pub(crate) struct SourcePolicy {
     heavy: Vec<HeavySource>,
 }
 
-/// Minimum time between two lists of the networks whose messages the kernel must not drop. These
-/// networks change only after a reload, or when a back end gets a new address. Listing a thousand
-/// back ends at each reading of the load would take too much time.
+/// Minimum time between updates of the list of networks whose messages the kernel must not drop.
+/// These networks change only after a reload, or when a back end gets a new address. Listing a
+/// thousand back ends at each reading of the load would take too much time.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two lists of the banned addresses while the ban list does not change. A ban
-/// that has ended stays in the list of the kernel for at most this time. Searching a thousand bans
-/// at each reading of the load would take too much time.
+/// Minimum time between updates of the list of banned addresses while the ban list does not change.
+/// The kernel keeps an address for at most this time after its ban has ended. Searching a thousand
+/// bans at each reading of the load would take too much time.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
-/// Minimum time between two lists of the heavy sources. Each list requires a comparison of the
-/// rates of thousands of sources.
+/// Minimum time between updates of the list of heavy sources. Each update compares the rates of
+/// thousands of sources.
 const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
-/// Time from the moment at which the gate begins to count the messages of sources to the first list
-/// of heavy sources.
+/// Time from the gate's first count of messages by source to the first list of heavy sources.
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 impl SourcePolicy {
@@ -113,10 +112,10 @@ impl SourcePolicy {
     }
 
     /// Writes into `banned` the banned IPv4 addresses whose INVITEs and REGISTERs the kernel may
-    /// drop, in ascending order. If there are more than a driver can take, lists those with the
-    /// highest rates, because anybody can send from many forged addresses. Sources that have shown
-    /// that they receive messages are not listed, because they may send an INVITE in an existing
-    /// call. If the ban list has not changed and the last list is recent, `banned` stays the same.
+    /// drop, in ascending order. If there are more than a driver can take (addresses can be
+    /// forged), lists those with the highest rates. Sources that have shown that they receive
+    /// messages are not listed, because they may send an INVITE in an existing call. If the ban
+    /// list has not changed and the last list is recent, `banned` stays the same.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();
@@ -174,14 +173,13 @@ impl SourcePolicy {
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Writes the heavy sources, as the gate determines them, into `shedding`. The share of drops
-    /// then applies only to them. Writes none if nothing is dropped, or if dropping only messages
-    /// of heavy sources has not helped. Also writes the heavy sources that flood with emergency
-    /// calls, even if nothing is dropped yet: the share does not apply to emergency calls of other
-    /// sources, so without this list the ladder would not begin to drop these calls. If the last
-    /// lists are recent, they stay the same. Publishes new lists in `counters`. The gate counts the
-    /// messages of the sources only while `ladder` is alert: messages are dropped, or will probably
-    /// be dropped soon.
+    /// Writes into `shedding` the heavy sources that the gate has found, so that the share of drops
+    /// applies only to them. Writes none if nothing is dropped, or if dropping only their messages
+    /// has not helped. Also writes the heavy sources that flood with emergency calls, even while
+    /// nothing is dropped. The share applies to emergency calls only of these sources, so without
+    /// this list the ladder would never begin to drop such calls. If the last lists are recent,
+    /// they stay the same. Publishes new lists in `counters`. The gate counts messages by source
+    /// only while `ladder` is alert: messages are dropped, or probably will be soon.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -335,8 +333,8 @@ impl SourcePolicy {
     }
 
     /// Returns the weight of the sender of a message in fair shares. If shares are fair and the
-    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`]. It
-    /// is known to the operator and stands for many users, so a few strangers must not displace it.
+    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`].
+    /// Such a source serves many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);

@@ -1,4 +1,4 @@
-//! Read access of admission to the state of a shard, which shows whether a message belongs to a
+//! Gives admission read access to the state of a shard, to find out whether a message belongs to a
 //! known call or transaction.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};

@@ -1,7 +1,7 @@
 //! Reads an arriving message, decides on it if it requests new work, and queues it.
 //!
-//! The parts of [`admit`](Ingress::admit) for each message are functions that are always inlined.
-//! As function calls they would cost up to 97 instructions a message.
+//! The functions that [`admit`](Ingress::admit) calls for each message are always inlined. Without
+//! inlining, their calls would cost up to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};
@@ -219,8 +219,8 @@ impl Ingress {
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);
-        // Work above the limit of its source is rejected at any load. So it is no load that feedback
-        // would have to reduce.
+        // Requests above the limit of their source are rejected at any load, so overload feedback
+        // need not reduce them.
         let is_load = !recalled.is_repetition() && !sender.exceeds_limit;
         if is_load && (reading.may_offer || self.upstream.is_active()) {
             sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
@@ -275,8 +275,8 @@ impl Ingress {
     ) -> Result<bool, Unadmitted> {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let category = match bucket {
-            // The challenged request, or this request at another shard, has already used a part of
-            // the share.
+            // The sender's share was already charged for the challenged request, or for this
+            // request at another shard.
             _ if sender.is_admitted => Category::Ongoing,
             Bucket::Single => Category::Single,
             _ if sender.has_priority => Category::Priority,
