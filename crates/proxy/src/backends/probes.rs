@@ -48,8 +48,8 @@ const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct Probes {
     /// All configured back ends, ordered by [`BackendRef`].
     targets: Vec<Probed>,
-    /// Timers for the actions of the back ends, by the index in `targets`. A timer whose time
-    /// differs from [`Probed::armed`] is ignored.
+    /// Timers, each with the index of a back end in `targets`. A timer whose time differs from
+    /// [`Probed::armed`] is outdated and ignored.
     due: Timers<u32>,
     stream: Stream,
     /// Number of the probe that was sent last to any back end.
@@ -115,7 +115,7 @@ impl Probes {
     /// Replaces the list of back ends to probe. Each has the interval of its regular probes, or
     /// `None` if it is only probed when it is suspect. A back end that was listed before keeps the
     /// time of its next probe, but at most one interval from now. A new back end is first probed at
-    /// a random time within its first interval. Pending and requested probes are forgotten.
+    /// a random time within one interval. Pending and requested probes are forgotten.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -419,7 +419,7 @@ impl Probes {
         backend_ref: BackendRef,
         since: Timestamp,
     ) {
-        // The suspicion may come from a request to another pool of the back end.
+        // The back end may have become suspect because of a request to another of its pools.
         let backend_ref = snapshot.first(backend_ref);
         if snapshot.backend(backend_ref).is_alive(now) {
             self.question(

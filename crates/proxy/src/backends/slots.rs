@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
     }
 
-    /// A backup pool is known by its slot, and the slot may now belong to another pool.
+    /// A backup is stored as the slot of a pool, and this slot may now belong to another pool.
     #[test]
     fn a_removed_pool_has_neither_a_backup_nor_networks() {
         let net: IpNet = "192.0.2.0/24".parse().unwrap();
