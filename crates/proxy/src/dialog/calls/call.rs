@@ -86,7 +86,7 @@ pub(crate) struct Call {
     /// The address of the back end that the call uses, if the back end has had several addresses.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// True if the back end has sent a response since the last INVITE to it that began the call.
+    /// True if the back end has sent a response since it was last sent the call's initial INVITE.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served: with or without transactions.
     pub(crate) tier: Tier,

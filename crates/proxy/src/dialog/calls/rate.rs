@@ -31,7 +31,7 @@ impl Rate {
     /// Returns whether one more request may pass now. If it may, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
-        // A value further ahead comes from long ago.
+        // Because of the wrapping, a past time looks further ahead than the maximum.
         let ahead = Some(self.0.wrapping_sub(now)).filter(|&ahead| ahead <= AHEAD_MAX);
         let ahead = ahead.unwrap_or(0) + INTERVAL;
         if ahead > AHEAD_MAX {
