@@ -1,4 +1,4 @@
-//! Knowledge of peers: verified addresses, and addresses at which no element listens.
+//! Facts about peers, such as verified addresses, and addresses at which no element listens.
 
 mod ended;
 
@@ -13,7 +13,7 @@ use crate::shares::hash_of;
 use crate::target::Target;
 use ended::Ended;
 
-/// Knowledge of a shard about its peers, in bounded tables.
+/// Facts that a shard knows about its peers, in bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
@@ -79,7 +79,7 @@ impl Peers {
         self.unreachable.record(now, Target::new(transport, address));
     }
 
-    /// Records that the connection of `flow` has ended, under the address of the peer.
+    /// Records that the connection of `flow` with a peer has ended.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let Flow { transport, remote, connection, .. } = *flow;
         let target = Target { connection, ..Target::new(transport, remote) };
