@@ -102,8 +102,8 @@ pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
 }
 
 /// Returns whether a server has written a value into our Via. Then the server gives feedback, even
-/// if the value cannot be used. The offer that a server without overload control copies has no
-/// value.
+/// if the value cannot be used. A server without overload control only copies our offer, which has
+/// no value.
 pub(crate) fn has_value(via: &OverloadControl<'_>) -> bool {
     matches!(via.oc, Some(Oc::Value(_))) || feedback(via).is_some()
 }

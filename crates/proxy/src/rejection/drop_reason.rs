@@ -10,7 +10,7 @@ pub enum DropReason {
     Keepalive,
     /// The queue of the message's class was full, or too many long messages waited.
     QueueFull,
-    /// A retransmission of a request that already waits for service.
+    /// A retransmission, while the original waits, or after it was served if the queue is full.
     Absorbed,
     /// A response with a branch that we did not make.
     ForeignResponse,
@@ -18,7 +18,7 @@ pub enum DropReason {
     StrayResponse,
     /// A response that its transaction has already received.
     RepeatedResponse,
-    /// A response that cannot be forwarded: no Via below ours, or one without an address.
+    /// A response that cannot be forwarded: it has no Via below ours, or one without an address.
     LostResponse,
     /// An ACK to a reply of ours. Such an ACK is not forwarded.
     OwnAck,
@@ -34,8 +34,8 @@ pub enum DropReason {
     /// An in-dialog request with the route token of an unknown back end, while the names of some
     /// back ends have not been resolved yet. The token may name one of these.
     Unresolved,
-    /// The message claims to be in-dialog but could not be verified, and the queue for such
-    /// messages was full.
+    /// The message claims to belong to a call or transaction, but could not be verified, and the
+    /// queue for such messages was full.
     Unverified,
     /// The message exceeds the rate limit of its call.
     CallFlood,
