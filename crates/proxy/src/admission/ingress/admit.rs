@@ -47,7 +47,7 @@ enum Unadmitted {
 #[derive(Clone, Copy)]
 enum RefusalCause {
     Banned,
-    /// The message repeats a request on which the gate remembers its decision. It is dropped.
+    /// The message repeats a request that waits or was served, so it is dropped.
     Absorbed,
     /// The source exceeds a configured limit, and gets no response.
     Excess,
