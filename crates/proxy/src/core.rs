@@ -382,8 +382,7 @@ impl Proxy {
                 self.counters.refused(Reason::PoolDown).add(1);
             }
             Served::Unserved(reason) => {
-                // A rejection says nothing about the cost of service, and does not count as
-                // service.
+                // A rejection is not service, so its time must not be measured as service time.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
                 self.record_refused(Some(class));
@@ -398,8 +397,7 @@ impl Proxy {
                 self.output.hand_off(shard, HandoffInput::Received(*received))
             }
             Served::Parked(ticket, key) => {
-                // The message is not served yet, so its cost says nothing about the cost of
-                // service.
+                // The message is not served yet, so this time must not be measured as service time.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
                 let source = RequestSource::of(&self.snapshot, &received.flow);

@@ -30,8 +30,7 @@ use crate::resolution::Ticket;
 /// which a request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time for which the answer to a query is stored, so that requests for the same key need no new
-/// query.
+/// Lifetime of a stored answer. During this time, requests for the same key need no new query.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of stored answers. If there are more, the oldest is removed.

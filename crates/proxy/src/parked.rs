@@ -30,11 +30,11 @@ use crate::stateless::recent::Recent;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// Maximum time for which a request is parked. It is longer than the 8 s after which a query to the
-/// DNS is given up, and shorter than the 64·T1 for which a client waits for a response.
+/// Maximum time that a request stays parked. It is longer than the 8 s after which a query to the
+/// DNS is given up, and shorter than the 64·T1 that a client waits for a response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
+/// Time that a cancelled INVITE is remembered, to recognize late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
 /// Maximum number of cancelled INVITEs that are remembered. A late copy of a cancelled INVITE that

@@ -118,14 +118,15 @@ impl Peers {
         self.slow_readers.targets.iter().any(|(_, at)| *at >= since)
     }
 
-    /// Returns whether the connection to a back end took no new work within [`SLOW_FOR`].
+    /// Returns whether the connection to a back end has failed to take new work in the last
+    /// [`SLOW_FOR`].
     pub(crate) fn reads_slowly(&self, now: Timestamp, target: &Target) -> bool {
         self.slow_readers.holds(target, time_before(now, SLOW_FOR))
     }
 }
 
-/// Time for which new work goes to other back ends, if there are any, after the connection to a back
-/// end took no new work. A call that the connection does not take ends at once. So most policies
+/// Time during which new work avoids a back end whose connection took no new work, if other back
+/// ends are available. A call that the connection does not take ends at once, so most policies
 /// would consider the back end idle, and select it for every new call.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
@@ -137,7 +138,7 @@ fn time_before(now: Timestamp, within: Duration) -> Timestamp {
 /// Maximum number of addresses that are remembered as verified.
 const PLACES: usize = 1 << 14;
 
-/// Seconds for which an address stays verified.
+/// Number of seconds that an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
 /// Addresses that have recently shown that they receive messages. The table has [`PLACES`] places.

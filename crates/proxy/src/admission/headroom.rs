@@ -13,7 +13,7 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Returns the kinds of calls for which the back ends that a stranger can reach have headroom.
+/// Returns which kinds of calls fit into the limits of the back ends that a stranger can reach.
 /// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns
 /// [`Headroom::Any`] if no back end in [`Snapshot::limited_pools`] is up, because limits do not
 /// matter then.

@@ -194,7 +194,7 @@ impl Ingress {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Makes the gate reject all new work.
+    /// Makes the gate reject all new work, because the process is draining.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }

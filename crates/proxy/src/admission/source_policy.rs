@@ -17,8 +17,7 @@ use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sou
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// The policy for each source (limits, bans, weights), and the counts of messages on which it is
-/// based.
+/// The policy for each source (limits, bans, weights), and the message counts that it depends on.
 pub(crate) struct SourcePolicy {
     sources: Sources,
     /// True if the gate needs to know the source of new work, for fair shares or for a limit.
@@ -256,7 +255,7 @@ impl SourcePolicy {
         let own = bans.get(now, source).copied();
         let wide = || networks.find_map(|network| bans.get(now, network)).copied();
         let ban = own.or_else(wide)?;
-        // Another shard may have banned a source for which only this shard has a proof.
+        // If another shard banned the source, only this shard may have a proof for it.
         let is_proven = ban.is_proven || self.is_proven(now, source);
         // A known source is not banned for messages of its neighbours.
         let is_known = own.is_none() && (is_proven || self.is_spared(flow, addresses));

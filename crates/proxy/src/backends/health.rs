@@ -16,7 +16,7 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns the time for which a failed back end gets no new calls, unless it answers before.
+/// Returns how long a failed back end gets no new calls, unless it answers earlier.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
     // If the back end is in several pools, only its first pool decides whether it is probed.
     let first = snapshot.first(backend_ref);

@@ -463,7 +463,7 @@ fn end_probe(
 ) {
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     let backend = snapshot.backend(backend_ref);
-    // If the back end has moved meanwhile, the result is meaningless.
+    // If the back end has another address since the probe was sent, the result is meaningless.
     if !backend.is_present_at(flight.address) {
         return;
     }

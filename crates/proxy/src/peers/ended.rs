@@ -12,7 +12,7 @@ use crate::target::Target;
 /// about 150 bytes.
 const ENDED_MAX: usize = 1 << 14;
 
-/// Time for which an end is remembered. A request that waits for its first response checks its
+/// Time that an end is remembered. A request that waits for its first response checks its
 /// connection at intervals of up to half of this time, and waits for at most 64*T1.
 const KEPT_FOR: Duration = Duration::from_secs(32);
 

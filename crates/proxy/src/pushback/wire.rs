@@ -51,8 +51,7 @@ impl OverloadOffer {
     }
 }
 
-/// Returns the parameters by which a client offers these algorithms, or an empty text if it offers
-/// none.
+/// Returns the Via parameters that offer these algorithms, or an empty text if there are none.
 ///
 /// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert
 /// at least the token "loss" as one of the "oc-algo" parameter values."

@@ -29,7 +29,7 @@ impl Transaction {
     /// INVITE, and one for each number of a [`Method`], of which `Other` is the highest.
     const METHODS: u64 = 2 + Method::Other as u64;
 
-    /// Returns the number that stands for this transaction in a call's list of finished
+    /// Returns the number that represents this transaction in a call's list of finished
     /// transactions: the identity plus a number for the method. RFC 3261 §17.2.3 distinguishes
     /// requests with the same branch by their methods. Here an INVITE, its ACK and its CANCEL have
     /// the same mark.
