@@ -51,7 +51,7 @@ pub struct Proxy {
     /// Chooses a 503, a padded 503 or a drop in the kernel for requests that are not admitted.
     /// `None` if the configuration makes this choice.
     kernel_shed: Option<KernelShed>,
-    /// Rules for the messages that the driver or the kernel should drop.
+    /// Rules by which the driver or the kernel drops messages.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
@@ -133,7 +133,7 @@ impl Proxy {
             QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
         let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
         let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
-        // A back end keeps the value that is set last, so its first pool comes last.
+        // A back end in several pools keeps the value that is set last: that of its first pool.
         for PoolSettings { pool, health, .. } in settings.pools.iter().rev() {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
@@ -269,7 +269,7 @@ impl Proxy {
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
-        // A message without a class has cost classification too.
+        // A message that could not be classified took time too.
         let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read != Read::NotNow), ..Work::default() };
         if let Some(class) = class.filter(|_| read == Read::Now) {

@@ -54,7 +54,7 @@ pub struct TokenKeys {
 pub struct TokenKey {
     /// Version of the key. All instances give the key the same version.
     pub version: u32,
-    /// The bytes of the key.
+    /// The secret bytes of the key.
     pub key: [u8; 32],
 }
 

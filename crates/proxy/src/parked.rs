@@ -319,7 +319,7 @@ mod tests {
             assert_eq!(parked.next().map(|waiting| waiting.class), Some(Class::Ack));
             assert!(parked.next().is_none() && parked.places.are_free());
         }
-        // An ACK that goes on leaves its INVITE in place.
+        // If the parked ACK continues, its INVITE stays parked.
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
         parked.park(Ticket::of(8), Waiting { class: Class::Ack, ..waiting(0, 1) });

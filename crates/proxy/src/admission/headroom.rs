@@ -29,7 +29,7 @@ pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Head
             continue;
         }
         is_any_up = true;
-        // The first back end nearly always has headroom.
+        // Usually the first back end has headroom, so the loop ends here.
         if !is_full && backend.has_headroom(now, Demand::Call) {
             return Headroom::Any;
         }

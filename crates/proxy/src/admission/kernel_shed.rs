@@ -114,7 +114,7 @@ impl KernelShed {
             && is_datagram
             && !is_fresh
             && mark.is_some_and(|mark| self.ladder.is_late(now, mark, is_invite));
-        // On a stream no message is lost, so each one read represents itself.
+        // On a stream no message is lost, so each message represents only itself.
         let mut arrived = Arrived::ONE;
         if is_datagram {
             arrived.per_read = self.ladder.arrived_per_read();

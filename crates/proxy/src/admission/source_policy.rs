@@ -37,13 +37,13 @@ pub(crate) struct SourcePolicy {
     compared: Option<u64>,
     /// Version of the ban list from which the list of addresses for the kernel was last made.
     listed: Option<u64>,
-    /// The earliest time at which the list of banned addresses for the kernel is made again
-    /// although the ban list has not changed.
+    /// Time from which the kernel's list of banned addresses is updated even if the ban list is
+    /// unchanged.
     banned_due: Timestamp,
-    /// The earliest time at which the networks whose messages the kernel must not drop are listed
+    /// Time from which the list of networks whose messages the kernel must not drop is updated
     /// again.
     spared_due: Timestamp,
-    /// The earliest time at which the heavy sources are listed again.
+    /// Time from which the list of heavy sources is updated again.
     heavy_due: Timestamp,
     /// The heavy sources, as last listed.
     heavy: Vec<HeavySource>,

@@ -34,7 +34,7 @@ use crate::settings::feedback::FeedbackSettings;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The upstream peers of a shard.
+/// The upstream peers of a shard that take part in overload feedback, with their shares.
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
@@ -188,7 +188,7 @@ impl UpstreamPeers {
             // A Via that violates the grammar is copied unchanged. It has no overload parameters of
             // other elements, unless the response is a reply to a malformed request.
             Ok(_are_valid) => Transmit { bytes, ..transmit },
-            // The message already has the maximum length of a datagram.
+            // The message has no room for the value within the maximum length of a datagram.
             Err(_) => transmit,
         }
     }

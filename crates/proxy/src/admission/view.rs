@@ -120,7 +120,7 @@ impl View<'_> {
             name => name,
         };
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
-        // The hashes are shorter than the branch and the Call-ID.
+        // The hashes replace the branch and the Call-ID in the input, because they are shorter.
         let call = hashes.call.to_be_bytes();
         if let Some(identity) = hashes.identity {
             return hash(&[&identity.to_be_bytes(), &call, &number, name, uri]);

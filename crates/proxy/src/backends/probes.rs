@@ -156,7 +156,7 @@ impl Probes {
         since: Timestamp,
         wait: Duration,
     ) {
-        // A removed back end is missing here, and gets no new requests anyway.
+        // A removed back end is not in the list, and needs no probe: it gets no new requests.
         let Ok(place) =
             self.targets.binary_search_by_key(&backend_ref, |target| target.backend_ref)
         else {
@@ -238,7 +238,7 @@ impl Probes {
         }
     }
 
-    /// Handles the response to a probe.
+    /// Handles the response to a probe, or returns the shard that sent the probe.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -335,7 +335,7 @@ impl Probes {
                 self.send_new_probe(now, snapshot, output, place, until, since)
             };
         }
-        // This timer was armed for an action that has been done earlier.
+        // The action for which this timer was armed has already been done.
         if next > now {
             return;
         }
@@ -380,7 +380,7 @@ impl Probes {
     ) {
         let backend_ref = self.targets[place].backend_ref;
         let (backend, timing) = (snapshot.backend(backend_ref), timing_of(snapshot, backend_ref));
-        // A name that does not resolve is not probed.
+        // A back end without an address or in maintenance is not probed.
         let address =
             backend.address().filter(|_| backend.admin_state() != AdminState::Maintenance);
         self.number = self.number.wrapping_add(1);
@@ -463,7 +463,7 @@ fn end_probe(
 ) {
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     let backend = snapshot.backend(backend_ref);
-    // If the back end has another address since the probe was sent, the result is meaningless.
+    // If the address of the back end has changed since the probe, the result is meaningless.
     if !backend.is_present_at(flight.address) {
         return;
     }

@@ -133,7 +133,7 @@ fn removed_pool(settings: PoolSettings) -> PoolSettings {
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),
-        // The back end is in service in another pool.
+        // The back end is still in service in another pool, so the slot gets a copy.
         _ => Arc::new(backend.removed_copy()),
     }
 }

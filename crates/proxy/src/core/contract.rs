@@ -181,7 +181,7 @@ impl Core for Proxy {
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
-        // The ticks of the law and of the ladder are not deferred, because they take measurements.
+        // Timers that take measurements for overload control are not deferred.
         [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 
@@ -196,8 +196,8 @@ impl Core for Proxy {
 }
 
 impl Proxy {
-    /// Applies and publishes the choice of the ladder between a 503, a padded 503 and a drop by the
-    /// kernel.
+    /// Applies and publishes the way of shedding that the ladder has chosen: a 503, a padded 503 or
+    /// a drop by the kernel.
     fn apply_ladder(&mut self, now: Timestamp) {
         let Self { ingress, kernel_shed: Some(kernel_shed), shedding, counters, .. } = self else {
             return;

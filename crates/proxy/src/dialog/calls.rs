@@ -116,7 +116,7 @@ impl Calls {
             expired: Expired::new(),
             shares: Shares::default(),
             rates: Rates::new(),
-            // u32::MAX is CallRef::NONE.
+            // The slot number u32::MAX is reserved for `CallRef::NONE`.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
             open: 0,

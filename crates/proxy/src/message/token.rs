@@ -95,8 +95,7 @@ pub(crate) struct RouteToken {
     /// The transport to the back end.
     pub(crate) transport: Transport,
     pub(crate) made: Minutes,
-    /// The flow of the party of the dialog that is not the back end, or `None` in a token of an
-    /// earlier version.
+    /// The flow of the peer, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
     pub(crate) is_user: bool,

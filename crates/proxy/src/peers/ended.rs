@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(ended.holds(&again, at(0)), is_by_address, "{number}");
         }
         assert!(!ended.holds(&on(4), at(0)));
-        // The same connection id has ended once more.
+        // A connection with the same id has ended again.
         ended.record(at(20), &on(2));
         assert!(ended.holds(&on(2), at(20)));
     }

@@ -12,7 +12,7 @@ pub enum DropReason {
     QueueFull,
     /// A retransmission, while the original waits, or after it was served if the queue is full.
     Absorbed,
-    /// A response with a branch that we did not make.
+    /// A response with a Via or a branch that we did not make.
     ForeignResponse,
     /// A response to a transaction that has ended or never existed.
     StrayResponse,

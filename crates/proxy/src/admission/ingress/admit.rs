@@ -70,7 +70,7 @@ impl Ingress {
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
     ) -> Decided {
         let when = Read::now(&received);
-        // Messages that are dropped need no outline.
+        // Only a response needs an outline. Without responses, messages are dropped.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let wants_outline = is_refusing && self.shed_policy.answers();
         let wanted = Wanted {
@@ -116,7 +116,7 @@ impl Ingress {
                     Some(category) => self.record_for_peer(now, &received, category, view),
                     None => {}
                 }
-                // The law neither sees an unverified message nor decides on it.
+                // The law does not decide on unverified messages.
                 let admitted = if is_unverified { Ok(()) } else { self.admit_ongoing(now, class) };
                 admitted.map(|()| None)
             }
@@ -329,7 +329,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Returns true if messages of this kind are verified before they are queued.
+    /// Returns true if messages of this class are verified at present before they are queued.
     #[inline(always)]
     fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
         let waiting = self.queues.finishing(reading.queue_class);

@@ -48,7 +48,7 @@ impl Ingress {
         if !is_droppable(received) {
             return false;
         }
-        // The fingerprint is needed only to distinguish these two kinds of requests.
+        // Only the fingerprint distinguishes these two kinds of requests.
         let is_counted = self.gate.counts_droppable();
         let fingerprint = if is_counted { view.fingerprint_of(&received.bytes) } else { None };
         let recalled = self.gate.recall(now, fingerprint);

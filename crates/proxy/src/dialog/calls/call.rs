@@ -101,7 +101,7 @@ pub(crate) struct Call {
     pub(super) share: Option<Bucket>,
     /// Time at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
-    /// Time at which the entry is removed.
+    /// Time at which the entry is removed, unless a further message extends its lifetime.
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
     /// timer.

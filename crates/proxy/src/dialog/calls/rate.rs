@@ -14,8 +14,7 @@ const BURST: u32 = 60;
 /// Interval between two requests at the long-term rate of ten per second, in units of 2^24 ns.
 const INTERVAL: u32 = 6;
 
-/// Maximum time by which the counted requests of a call may be ahead of its rate, in units of 2^24
-/// ns.
+/// Maximum burst, as the time that its requests need at the long-term rate, in units of 2^24 ns.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
 /// Number of token buckets that are shared by the calls that are not in the call table.

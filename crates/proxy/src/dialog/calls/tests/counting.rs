@@ -121,14 +121,14 @@ fn retransmissions_count_nothing() {
 
 #[test]
 fn every_ending_releases_the_counts() {
-    // Rejected.
+    // The INVITE is rejected.
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 486);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // Challenged, then accepted: one call.
+    // The INVITE is challenged, and then accepted: both requests count as one call.
     let call = t.insert(2);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 407);
