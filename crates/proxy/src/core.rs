@@ -51,7 +51,7 @@ pub struct Proxy {
     /// Chooses a 503, a padded 503 or a drop in the kernel for requests that are not admitted.
     /// `None` if the configuration makes this choice.
     kernel_shed: Option<KernelShed>,
-    /// Rules for the messages that the driver or the kernel should drop.
+    /// Rules by which the driver or the kernel drops messages.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
@@ -63,7 +63,7 @@ pub struct Proxy {
     parked: Parked,
     /// Resolves the DNS names in requests.
     resolution: Resolution,
-    /// Queries to stores for the users that requests name.
+    /// Queries to external stores, such as for the contacts of the users in requests.
     lookups: Lookups,
     probes: Probes,
     names: Names,
@@ -74,8 +74,8 @@ pub struct Proxy {
     /// The message that [`serve`](tidegate_world::Core::serve) processed last. The time that the
     /// driver passes next shows how long the processing took.
     in_service: Option<InService>,
-    /// Counts of the messages that were classified since processor time was last charged for
-    /// classifying.
+    /// Counts of the messages that were classified since the gate was last told how long
+    /// classifying took.
     looks: Looks,
     /// Time of the driver's last input that can cause messages to be sent.
     now: Timestamp,
@@ -91,8 +91,8 @@ struct InService {
     is_stray: bool,
 }
 
-/// Counts of the messages that were classified, and of those that were rejected, since processor
-/// time was last charged for this work. `since` is the time of the first of these messages.
+/// Counts of the messages that were classified, and of those that were rejected, since the gate was
+/// last told how long this work took. `since` is the time of the first of these messages.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -133,7 +133,7 @@ impl Proxy {
             QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
         let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
         let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
-        // The first pool of a back end comes last, so that its value stays.
+        // A back end in several pools keeps the value that is set last: that of its first pool.
         for PoolSettings { pool, health, .. } in settings.pools.iter().rev() {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
@@ -269,7 +269,7 @@ impl Proxy {
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
-        // A message without a class was classified too.
+        // A message that could not be classified took time too.
         let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read != Read::NotNow), ..Work::default() };
         if let Some(class) = class.filter(|_| read == Read::Now) {
@@ -282,7 +282,7 @@ impl Proxy {
                 self.work.refused = number;
                 self.routing.tiering.on_refused(reason);
                 self.record_refused(class);
-                // The gate has not seen this message.
+                // Overload feedback has rejected the request, so the gate has not counted it.
                 if reason == Reason::PeerShare {
                     self.count_refused_before(class);
                 }
@@ -358,7 +358,7 @@ impl Proxy {
         {
             self.counters.refused_after(bucket).add(1);
         }
-        // A parked request is served later, and counts then.
+        // A request that was parked or handed off is served later, and counts then.
         let is_later = matches!(served, Served::Elsewhere(_) | Served::Parked(..));
         if !is_later && !matches!(served, Served::Unserved(_)) {
             self.record_served(now, class, received.arrived);
@@ -382,8 +382,7 @@ impl Proxy {
                 self.counters.refused(Reason::PoolDown).add(1);
             }
             Served::Unserved(reason) => {
-                // A rejection says nothing about the cost of service, and does not count as
-                // service.
+                // A rejection is not service, so its time must not be measured as service time.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
                 self.record_refused(Some(class));
@@ -398,8 +397,7 @@ impl Proxy {
                 self.output.hand_off(shard, HandoffInput::Received(*received))
             }
             Served::Parked(ticket, key) => {
-                // The message is not served yet, so its cost says nothing about the cost of
-                // service.
+                // The message is not served yet, so this time must not be measured as service time.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
                 let source = RequestSource::of(&self.snapshot, &received.flow);
@@ -437,7 +435,7 @@ impl Proxy {
         shown
     }
 
-    /// Returns the ingress, and the view of this shard by which the ingress decides.
+    /// Returns the ingress, and the parts of this shard that the ingress reads for its decisions.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         let view = View {

@@ -1,11 +1,11 @@
-//! The secret for the address of a proxy, and the keyed functions derived from it.
+//! The secret that all instances at one address share, and the keyed functions derived from it.
 //!
 //! The proxy writes tags and MACs into messages and trusts them when they come back (in a branch, a
 //! To-tag or a route token). Each of them is a SipHash-2-4 with its own key, derived from one
-//! secret. Keys of tables that peers can choose, such as Call-IDs, are hashed by SipHash-1-3 with a
-//! secret key. Otherwise a peer could predict the hashes and make requests collide. SipHash-1-3
-//! takes about half as many instructions. The hash maps of Rust, Python and Ruby use it for the
-//! same purpose.
+//! secret. Table keys that peers choose, such as Call-IDs, are hashed by SipHash-1-3 with a secret
+//! key. Otherwise a peer could predict the hashes and make requests collide. SipHash-1-3 takes
+//! about half as many instructions as SipHash-2-4, and the hash maps of Rust, Python and Ruby use
+//! it for the same purpose.
 //!
 //! Back ends can read two SipHash-1-3 hashes in our branch: the identity of the transaction and the
 //! hash for loop detection (RFC 3261 §16.6 step 8). Neither proves that the branch is ours. A
@@ -38,7 +38,7 @@ pub struct Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Base(pub [u8; 32]);
 
-/// The keys of route tokens that are in use at the same time.
+/// The keys that create and verify route tokens and flow tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeys {
     /// Key that creates and verifies tokens.
@@ -54,7 +54,7 @@ pub struct TokenKeys {
 pub struct TokenKey {
     /// Version of the key. All instances give the key the same version.
     pub version: u32,
-    /// The bytes of the key.
+    /// The secret bytes of the key.
     pub key: [u8; 32],
 }
 
@@ -271,7 +271,7 @@ impl Keys {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
 
-    /// Returns the three bytes that stand in branches for the process that drew this number.
+    /// Returns the three bytes that identify, in branches, the process that drew this number.
     fn mark(secret: &Secret, process: u64) -> ProcessMark {
         let hash = Keyed::derive(&secret.base.0, "process").hash(&[&process.to_be_bytes()]);
         let [a, b, c, ..] = hash.to_be_bytes();

@@ -1,11 +1,10 @@
 //! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
-//! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. If the answer for a key is held, [`find`](Lookups::find) returns it at once. Otherwise
-//! `find` queries the key and returns a [`Ticket`], with which the caller parks the request. An
-//! answer is held for a short time, so that the parked requests find it when they are served again,
-//! and a flood of requests for one key causes only one query. Held answers do not act as a cache: a
-//! change of a store takes effect after a second at most.
+//! [`Lookups`] does no input or output, like [`Resolution`](crate::resolution::Resolution). If the
+//! answer for a key is stored, [`find`](Lookups::find) returns it at once. Otherwise `find` queries
+//! the key and returns a [`Ticket`], with which the caller parks the request. An answer is stored
+//! for a short time, so that parked requests find it when they are served again, and a flood of
+//! requests for one key causes one query. A change in a store takes effect after a second at most.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
 //! need it. Requests of strangers (neither back ends nor trusted sources) may use at most half of
@@ -27,12 +26,11 @@ pub(crate) use contacts::{Unknown, reach};
 
 use crate::resolution::Ticket;
 
-/// Time after which a query without an answer is given up. It is shorter than the time for which a
-/// request is parked.
+/// Time after which a query without an answer counts as failed. It is shorter than the time for
+/// which a request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
-/// Time for which the answer to a query is held, so that requests for the same key need no new
-/// query.
+/// Lifetime of a stored answer. During this time, requests for the same key need no new query.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Maximum number of stored answers. If there are more, the oldest is removed.
@@ -130,14 +128,14 @@ struct QuestionQueue {
     asked: usize,
 }
 
-/// The look-ups of a shard: open queries, and answers that are held.
+/// The look-ups of a shard: unanswered queries, and stored answers.
 pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
     /// Unanswered queries by id. The order of the ids is the order in which the queries began.
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
-    /// Keys of the held answers with their expiry times, the earliest first.
+    /// Keys of the stored answers with their expiry times, the earliest first.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
     counters: Arc<LookupCounters>,
@@ -156,7 +154,7 @@ impl Lookups {
         }
     }
 
-    /// Returns the held answer for a key, or queries the store for it.
+    /// Returns the stored answer for a key, or queries the store for it.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -201,8 +199,8 @@ impl Lookups {
         LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
-    /// Handles an answer. Returns the ticket of the requests that may continue. Answers to queries
-    /// of other parts of the core change nothing.
+    /// Handles an answer. Returns the ticket of the requests that may continue. Ignores answers to
+    /// queries of other parts of the core.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -228,7 +226,7 @@ impl Lookups {
         Some(Ticket(id))
     }
 
-    /// Gives up overdue queries. Returns the tickets of the requests that may continue.
+    /// Ends overdue queries as failed. Returns the tickets of the requests that may continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(first) = self.outstanding.first_entry()
@@ -273,7 +271,7 @@ impl Lookups {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Holds the answer to a query that was answered or given up, and updates the counts.
+    /// Stores the answer to a query that was answered or has failed, and updates the counts.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;

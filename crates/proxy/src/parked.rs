@@ -3,17 +3,16 @@
 //! A request that cannot be routed without the answer is parked as it was received. After the
 //! answer has arrived, the request is served again from the beginning, and this time the answer is
 //! known. Until then nothing was changed for the request, so nothing has to be undone. Parked
-//! requests are bounded in number and time. A copy of a parked request is absorbed, and a CANCEL
+//! requests are limited in number and time. A copy of a parked request is dropped, and a CANCEL
 //! ends a parked INVITE. Until a parked request continues, the proxy has no other state of it and
-//! sends no 100, so the sender retransmits the request. Of a cancelled INVITE, the proxy keeps only
-//! the key of the transaction, to recognize late copies. Such a key does not count as a parked
-//! request.
+//! sends no 100, so the sender retransmits the request. The proxy keeps only the transaction key of
+//! a cancelled INVITE, to recognize late copies. Such a key does not count as a parked request.
 //!
 //! Each parked request takes one of a limited number of places. Strangers, which are neither back
-//! ends nor trusted, may use half of the places. A source may use at most as many places as remain
-//! free, as in the shared [tables](crate::shares). The same limit applies to all requests together
-//! that wait for one query. So one source, or one name that is not resolved, cannot prevent other
-//! requests from being parked.
+//! ends nor trusted, may use half of the places. A source may use at most as many places as are
+//! still free, as in the shared [tables](crate::shares). The requests that wait for the same query
+//! have this limit too, all together. So one source, or one name that is not resolved, cannot
+//! prevent other requests from being parked.
 
 mod places;
 
@@ -31,11 +30,11 @@ use crate::stateless::recent::Recent;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// Maximum time for which a request is parked. It is longer than the 8 s after which a query to the
-/// DNS is given up, and shorter than the 64·T1 for which a client waits for a response.
+/// Maximum time that a request stays parked. It is longer than the 8 s after which a query to the
+/// DNS is given up, and shorter than the 64·T1 that a client waits for a response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
+/// Time that a cancelled INVITE is remembered, to recognize late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
 /// Maximum number of cancelled INVITEs that are remembered. A late copy of a cancelled INVITE that
@@ -144,8 +143,8 @@ impl Parked {
             "there is no place for it; ask `may_wait` first"
         );
         self.numbers += 1;
-        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key
-        // stands for the INVITE, because a CANCEL is for the INVITE.
+        // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key must
+        // find the INVITE, because a CANCEL cancels the INVITE, not the ACK.
         if waiting.class != Class::Ack {
             self.by_key.insert(waiting.key, self.numbers);
         }
@@ -320,7 +319,7 @@ mod tests {
             assert_eq!(parked.next().map(|waiting| waiting.class), Some(Class::Ack));
             assert!(parked.next().is_none() && parked.places.are_free());
         }
-        // An ACK that goes on leaves its INVITE in place.
+        // If the parked ACK continues, its INVITE stays parked.
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
         parked.park(Ticket::of(8), Waiting { class: Class::Ack, ..waiting(0, 1) });

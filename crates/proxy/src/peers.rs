@@ -1,4 +1,4 @@
-//! Knowledge of peers: verified addresses, and addresses at which no element listens.
+//! Facts about peers, such as verified addresses, and addresses at which no element listens.
 
 mod ended;
 
@@ -13,7 +13,7 @@ use crate::shares::hash_of;
 use crate::target::Target;
 use ended::Ended;
 
-/// Knowledge of a shard about its peers, in bounded tables.
+/// Facts that a shard knows about its peers, in bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
@@ -79,7 +79,7 @@ impl Peers {
         self.unreachable.record(now, Target::new(transport, address));
     }
 
-    /// Records that the connection of `flow` has ended, under the address of the peer.
+    /// Records that the connection of `flow` with a peer has ended.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let Flow { transport, remote, connection, .. } = *flow;
         let target = Target { connection, ..Target::new(transport, remote) };
@@ -118,14 +118,15 @@ impl Peers {
         self.slow_readers.targets.iter().any(|(_, at)| *at >= since)
     }
 
-    /// Returns whether the connection to a back end took no new work within [`SLOW_FOR`].
+    /// Returns whether the connection to a back end has failed to take new work in the last
+    /// [`SLOW_FOR`].
     pub(crate) fn reads_slowly(&self, now: Timestamp, target: &Target) -> bool {
         self.slow_readers.holds(target, time_before(now, SLOW_FOR))
     }
 }
 
-/// Time for which new work goes to other back ends, if there are any, after the connection to a back
-/// end took no new work. A call that the connection does not take ends at once. So most policies
+/// Time during which new work avoids a back end whose connection took no new work, if other back
+/// ends are available. A call that the connection does not take ends at once, so most policies
 /// would consider the back end idle, and select it for every new call.
 const SLOW_FOR: Duration = Duration::from_secs(1);
 
@@ -137,7 +138,7 @@ fn time_before(now: Timestamp, within: Duration) -> Timestamp {
 /// Maximum number of addresses that are remembered as verified.
 const PLACES: usize = 1 << 14;
 
-/// Seconds for which an address stays verified.
+/// Number of seconds that an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
 /// Addresses that have recently shown that they receive messages. The table has [`PLACES`] places.

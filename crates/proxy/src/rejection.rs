@@ -26,8 +26,8 @@ pub(crate) enum Rejection {
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
-    /// The response that the first copy of the request got, once more. The first copy was rejected
-    /// because it could not be sent, for this reason.
+    /// A retransmission gets the response of its first copy again. The first copy could not be
+    /// sent, for this reason.
     Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),

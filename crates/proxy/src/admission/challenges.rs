@@ -1,5 +1,5 @@
-//! Memory of the challenges (401 and 407 responses) of back ends, so that the law decides only once
-//! on a call.
+//! Remembers the challenges (401 and 407 responses) of back ends, so that the overload control law
+//! decides only once on each call.
 //!
 //! If a back end answers a request with a challenge, the caller repeats the request with
 //! credentials. To the gate this is a new request. Without this memory the law would decide twice
@@ -17,16 +17,15 @@ use std::time::Duration;
 use tidegate_control::{Decision, Memory};
 use tidegate_world::Timestamp;
 
-/// The longest time for which a challenge is remembered: the two generations of [`Memory`], of 32 s
-/// each.
+/// Maximum time for which a challenge is remembered. [`Memory`] has two generations of 32 s each.
 const REMEMBERED: Duration = Duration::from_secs(64);
 
 /// The challenges that back ends have sent in the last 32 to 64 seconds.
 pub(crate) struct Challenges {
-    /// Challenges by the keyed hash of the challenged request. The value is [`Decision::Waits`]
-    /// until the caller has answered the challenge, and then [`Decision::Served`].
+    /// Maps the keyed hash of a challenged request to [`Decision::Waits`] until the caller has
+    /// answered the challenge, and then to [`Decision::Served`].
     memory: Memory,
-    /// The latest time at which the newest challenge is forgotten.
+    /// Time by which all challenges are certainly forgotten.
     until: Timestamp,
 }
 
@@ -36,8 +35,8 @@ impl Challenges {
         Self { memory: Memory::new(count_max), until: Timestamp::ZERO }
     }
 
-    /// Returns whether any challenge may still be unanswered. If not, the hashes of new requests
-    /// need not be computed.
+    /// Returns whether a challenge may still be unanswered. If none is, the caller need not compute
+    /// the hashes of new requests.
     pub(crate) fn is_active(&self, now: Timestamp) -> bool {
         now < self.until
     }
@@ -57,9 +56,9 @@ impl Challenges {
         self.memory.recall(now, challenge) == Some(Decision::Waits)
     }
 
-    /// Records that a challenge was answered. Returns whether the memory had room for this record.
-    /// If it had not, the same challenge could be answered again, so this answer must not pass the
-    /// gate.
+    /// Records that a challenge was answered. Returns false if the memory has no room for this
+    /// record. The same challenge could then be answered again, so the caller must not let this
+    /// answer pass the gate.
     #[must_use]
     pub(crate) fn on_answer(&mut self, now: Timestamp, challenge: u64) -> bool {
         self.memory.remember(now, challenge, Decision::Served)

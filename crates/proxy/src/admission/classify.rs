@@ -17,20 +17,20 @@ use crate::rejection::DropReason;
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// The kind of work, if overload control decides on the message: a request for new work, and
-    /// with [`Wanted::reinvites`] also an INVITE within a call. `None` for any other message.
+    /// Throttle of a request for new work, or with [`Wanted::reinvites`] of an INVITE within a
+    /// call. `None` for other messages, because overload control does not decide on them.
     pub(crate) bucket: Option<Bucket>,
     /// Keyed hash that the message shares with its retransmissions. `None` if `bucket` is `None`.
     pub(crate) fingerprint: Option<u64>,
-    /// Keyed hash ([`View::fingerprint`]) of the INVITE that the message cancels, if that INVITE
-    /// has not been served.
+    /// Keyed hash ([`View::fingerprint`]) of the INVITE that this CANCEL cancels. `None` if the
+    /// proxy has served that INVITE, or if the message is not a CANCEL.
     pub(crate) cancels: Option<u64>,
     /// True if the message begins a call: it is an INVITE without a To-tag, and requests new work.
     pub(crate) begins_call: bool,
     /// True if the message is new work, and its topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
-    /// Keyed hash of the challenge that the message answers if it has credentials. `None` without
-    /// [`Wanted::challenges`], and for a message that has a To-tag or is not new work.
+    /// Keyed hash of the challenge (401 or 407) that the message answers if it has credentials.
+    /// `None` without [`Wanted::challenges`], with a To-tag, or if the message is not new work.
     pub(crate) challenge: Option<u64>,
     /// Hashes of the branch and the Call-ID of the request. `None` for a response, an ACK or a BYE.
     pub(crate) hashes: Option<RequestHashes>,
@@ -54,13 +54,13 @@ impl From<Malformed> for Unclassified {
 /// Facts to read when a message is classified, in addition to its class.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// True to record the positions of the lines of an INVITE that a rejection copies, which makes
-    /// the rejection cheap.
+    /// True to record which lines of an INVITE a rejection copies, so that the rejection is cheap
+    /// to build.
     pub(crate) outline: bool,
     /// True if overload control also decides on INVITEs within a call.
     pub(crate) reinvites: bool,
-    /// True to compute the keyed hash of the challenge that a new request may answer, because a
-    /// challenge of a back end may be unanswered.
+    /// True to compute the keyed hash of the challenge that a new request may answer. False while
+    /// no challenge of a back end can be unanswered.
     pub(crate) challenges: bool,
 }
 
@@ -107,8 +107,8 @@ pub(crate) fn read<'a>(
         Some(class @ Class::Ack) => return Ok(reading(class, QueueClass::of(class))),
         _ => {}
     }
-    // The outline contains the scan, and the lines that a rejection of the INVITE copies. It takes
-    // one and a half times as long as a scan alone.
+    // The outline includes the result of the scan. It takes one and a half times as long as a scan,
+    // so it is made only if the INVITE may be rejected.
     let is_invite = matches!(start, None | Some(ScanStart::Request { method: Method::Invite, .. }));
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);
@@ -137,8 +137,8 @@ pub(crate) fn read<'a>(
             let cancels = fingerprint();
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
-        // In this class, an INVITE without a To-tag retransmits the request that began a call of
-        // ours.
+        // Without a To-tag, an INVITE of this class is a retransmission of the INVITE that began
+        // its call.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) = (Some(Bucket::Session), fingerprint());
             Ok(Reading { bucket, fingerprint, ..reading(class, QueueClass::of(class)) })

@@ -9,17 +9,16 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// The decision on a message. Packets in a decision are boxed, because decisions are moved between
-/// functions.
+/// The decision on a message. Packets in a decision are boxed, so that it is cheap to move.
 pub(crate) enum Decision {
     Queued,
     Serve(Box<Received>, Admitted),
     Drop(DropReason),
-    /// The message requests new work and is not admitted, for this reason. It gets this response,
-    /// if any.
+    /// The message requests new work and is not admitted. The fields are the reason, and the
+    /// response to send, if any.
     Refuse(Reason, Option<Box<Transmit>>),
-    /// The message belongs to an existing call or transaction and is not admitted. It gets this
-    /// response, if any.
+    /// The message belongs to an existing call or transaction and is not admitted. The field is the
+    /// response to send, if any.
     Shed(Option<Box<Transmit>>),
     /// The message requires a resource priority (RFC 4412), and the proxy knows none of its values.
     NotUnderstood(Box<Received>),
@@ -28,7 +27,7 @@ pub(crate) enum Decision {
     Malformed(Box<Received>, Malformed),
 }
 
-/// Facts about a message that is to be served, as admission has found them.
+/// Facts that admission has found about a message that is to be served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
     /// Keyed hash that the message shares with its retransmissions, or `None` if the message does
@@ -40,13 +39,13 @@ pub(crate) struct Admitted {
     /// True if the message claims to belong to a call or transaction, but the proxy found none when
     /// the message arrived.
     pub(crate) is_unverified: bool,
-    /// True if the message has waited for the maximum time for an answer from the DNS or a store.
+    /// True if the message has waited for the DNS or a store for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the branch and the Call-ID, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// An indication of whether a decision included reading the message, which takes processor time.
+/// Shows whether the message was read for this decision, because reading takes processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// The message was not read for this decision. It was read before, or never.

@@ -62,8 +62,8 @@ impl EarlyVerification {
     }
 
     /// Returns whether messages are verified on arrival. `waiting` is the number of messages in the
-    /// queue that the arriving message would join. Without early verification, none of them was
-    /// verified.
+    /// queue that the arriving message would join. A long queue suffices, because its messages may
+    /// all be unverified.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -149,7 +149,7 @@ mod tests {
     fn time_spent_on_stray_messages_is_not_load() {
         let mut spare = Spare::default();
         assert_eq!(spare.add(None), Duration::ZERO, "nothing was measured yet");
-        // The end of the last one was not observed, so the estimate is used for it.
+        // The service time of the last message was not measured, so it is estimated.
         for cost in [Some(Duration::from_millis(10)), Some(Duration::from_millis(10)), None] {
             assert_eq!(spare.add(cost), Duration::from_millis(10));
         }

@@ -44,8 +44,8 @@ impl Fifo {
         self.backlog
     }
 
-    /// Returns whether the queue has room for a message. The limit also includes the `beside`
-    /// messages that wait in other queues.
+    /// Returns whether the queue has room for a message. The `beside` messages that wait in other
+    /// queues count towards the limit too.
     pub(super) fn has_room(&self, beside: usize) -> bool {
         self.queue.len() + beside < self.length_max
     }

@@ -13,7 +13,7 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Returns the kinds of calls for which the back ends that a stranger can reach have headroom.
+/// Returns which kinds of calls fit into the limits of the back ends that a stranger can reach.
 /// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns
 /// [`Headroom::Any`] if no back end in [`Snapshot::limited_pools`] is up, because limits do not
 /// matter then.
@@ -29,7 +29,7 @@ pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Head
             continue;
         }
         is_any_up = true;
-        // The first back end nearly always has headroom.
+        // Usually the first back end has headroom, so the loop ends here.
         if !is_full && backend.has_headroom(now, Demand::Call) {
             return Headroom::Any;
         }

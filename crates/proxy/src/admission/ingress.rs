@@ -99,7 +99,7 @@ impl Ingress {
         }
     }
 
-    /// Sets whether rejections are padded to a few lengths.
+    /// Sets whether rejections are padded to a few lengths, which makes it cheaper to send them.
     pub(crate) fn set_pads(&mut self, pads: bool) {
         self.shed_policy.pads = pads;
     }
@@ -120,9 +120,9 @@ impl Ingress {
         self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
-    /// Writes the heavy sources, which cause the overload, into `shedding`. The share of drops then
-    /// applies only to heavy sources. Also writes the sources that flood with emergency calls.
-    /// Publishes both lists in `counters`.
+    /// Writes into `shedding` the heavy sources, which cause the overload, so that only their
+    /// requests are dropped. Also writes the sources that flood with emergency calls. Publishes
+    /// both lists in `counters`.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -147,7 +147,7 @@ impl Ingress {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Makes the gate reject all new work.
+    /// Makes the gate reject all new work, because the process is draining.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }
@@ -240,9 +240,9 @@ impl Ingress {
         self.shed_policy.reply(refused, None, snapshot)
     }
 
-    /// Returns the length of the queue to which the law applies: the new INVITEs without priority,
-    /// and with [`Queueing::Fifo`] all messages of the single queue, unless the law paces new
-    /// sessions.
+    /// Returns the queue length that the law sees: the number of waiting new INVITEs without
+    /// priority. With [`Queueing::Fifo`], all messages in the single queue count too, unless the
+    /// law paces new sessions.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {

@@ -35,7 +35,7 @@ struct Awaited {
 pub(crate) enum Cancelled {
     /// The CANCEL waits with its INVITE.
     Waits,
-    /// Another CANCEL already waits with the INVITE, so this one is not kept.
+    /// Another CANCEL already waits with the INVITE, so the new CANCEL is dropped.
     Repeated,
     /// The INVITE does not wait in this queue. Returns the CANCEL.
     Elsewhere(Waiting),

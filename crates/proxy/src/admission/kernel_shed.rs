@@ -28,18 +28,16 @@ pub(crate) struct KernelShed {
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies, and with whose mark no
-    /// message was dropped recently. While the ladder uses no marks, all these messages are fresh.
+    /// Messages to which the [share](Shedding::share) of drops applies, and whose mark (see
+    /// [`Droppable`]) no recently dropped message had. Without marks, all messages are fresh.
     fresh: Counter,
-    /// Messages to which the share of drops applies, and with whose mark a message was dropped
-    /// recently: probably an earlier copy.
+    /// Messages to which the share of drops applies, and whose mark a recently dropped message had:
+    /// that message was probably an earlier copy.
     late: Counter,
-    /// Messages to which the share of drops applies, and that repeat a request on which the gate
-    /// has decided. If such a message comes from a heavy source, it counts as fresh or late
-    /// instead.
+    /// Messages to which the share of drops applies, and which repeat a request that the gate has
+    /// decided on. Repetitions from a heavy source count as fresh or late instead.
     repeated: Counter,
-    /// Messages to which the share of drops would not apply even if it applied to all sources, such
-    /// as those of back ends.
+    /// Messages to which the share of drops never applies, such as those of back ends.
     spared: Counter,
 }
 
@@ -47,10 +45,10 @@ struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
     is_datagram: bool,
-    /// True if the message may be dropped by the [share](Shedding::share) of drops.
+    /// True if the [share](Shedding::share) of drops applies to the message.
     is_subject: bool,
-    /// True if the share of drops would not apply to the message even if it applied to all sources,
-    /// for example because a back end sent the message.
+    /// True if the share of drops never applies to the message, for example because a back end sent
+    /// it.
     is_spared: bool,
     /// The mark: a hash by which the kernel decides whether to drop the message. `None` if the
     /// ladder does not use marks now, or if `is_spared` is true.
@@ -60,13 +58,13 @@ pub(crate) struct Droppable {
     /// True if the kernel has probably dropped earlier copies of the message. False for a message
     /// on a stream, where requests are not retransmitted.
     pub(crate) is_late: bool,
-    /// The messages that this message represents: itself, and others that were dropped or lost.
+    /// Number of messages that this one represents: itself, and others that were dropped or lost.
     pub(crate) arrived: Arrived,
 }
 
-/// Returns whether the kernel can drop a message before this shard reads it: a message that begins
-/// like an INVITE or a REGISTER. On a stream, this shard drops it in place of the kernel. Returns
-/// `false` for a message from another shard, because that shard has received and counted it.
+/// Returns whether the kernel could have dropped a message unread, because it begins like an INVITE
+/// or a REGISTER. On a stream, this shard drops such messages in place of the kernel. Returns
+/// `false` for a message from another shard, because that shard has counted it.
 #[inline]
 pub(crate) fn is_droppable(received: &Received) -> bool {
     Shedding::may_be_dropped(&received.bytes) && received.handoffs == 0
@@ -106,8 +104,8 @@ impl KernelShed {
         let is_datagram = transport == Transport::Udp;
         let may_be_marked = shedding.applies(transport, source, &received.bytes);
         let is_subject = may_be_marked && shedding.is_heavy(source);
-        // If very many copies of a request are read, the kernel can drop them, even if it drops
-        // nothing else.
+        // The marks show which requests are read very often. The kernel can drop their copies, even
+        // if it drops nothing else.
         let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
         let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
         let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(mark));
@@ -116,7 +114,7 @@ impl KernelShed {
             && is_datagram
             && !is_fresh
             && mark.is_some_and(|mark| self.ladder.is_late(now, mark, is_invite));
-        // A stream is read without losses.
+        // On a stream no message is lost, so each message represents only itself.
         let mut arrived = Arrived::ONE;
         if is_datagram {
             arrived.per_read = self.ladder.arrived_per_read();
@@ -185,7 +183,7 @@ impl KernelShed {
             messages: signals.messages,
             asked: self.counts.all.get(),
             datagrams: self.counts.datagrams.get(),
-            // An ACK that ends here acknowledges a rejection.
+            // An ACK that ends here acknowledges a rejection, so rejecting has caused it.
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered + thinned,
             fresh: self.counts.fresh.get(),
@@ -211,8 +209,8 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes into `shedding` the share of requests to drop, and the hashes of the requests that
-    /// are dropped whatever the share is.
+    /// Writes into `shedding` the share of requests to drop, and the marks of the requests whose
+    /// copies are all dropped, whatever the share is.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.share = self.ladder.share();
         shedding.marks.clear();

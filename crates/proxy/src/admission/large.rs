@@ -13,7 +13,7 @@ pub(crate) struct LargeBuffers {
 }
 
 impl LargeBuffers {
-    /// Creates a total of zero bytes with the limit `bytes_max`.
+    /// Creates the total for empty queues, with the limit `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes: 0, bytes_max }
     }

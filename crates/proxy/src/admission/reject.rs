@@ -10,8 +10,8 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// Warning in the rejection of a request because the back ends, not this proxy, are overloaded. RFC
-/// 3261 §20.43: a Warning with the code 399 has a text for people.
+/// Text of the Warning header (RFC 3261 §20.43) of a request's rejection because the back ends, not
+/// this proxy, are overloaded.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
@@ -32,7 +32,7 @@ pub(crate) struct ShedPolicy {
     pub(crate) pads: bool,
 }
 
-/// A message that is not admitted, with what its response depends on.
+/// A message that is not admitted, with the facts that determine its response.
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
@@ -111,7 +111,7 @@ impl ShedPolicy {
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
-        // The upper half of the fingerprint may determine the rank, so this uses the lower half.
+        // The fingerprint's upper half may determine the call's rank, so this uses the lower half.
         let span = u64::from(most.saturating_sub(least)) + 1;
         let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
         u32::try_from(drawn).ok().map(|drawn| least + drawn)

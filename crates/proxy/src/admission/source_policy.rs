@@ -17,8 +17,7 @@ use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sou
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// The policy for each source (limits, bans, weights), and the counts of messages on which it is
-/// based.
+/// The policy for each source (limits, bans, weights), and the message counts that it depends on.
 pub(crate) struct SourcePolicy {
     sources: Sources,
     /// True if the gate needs to know the source of new work, for fair shares or for a limit.
@@ -38,34 +37,33 @@ pub(crate) struct SourcePolicy {
     compared: Option<u64>,
     /// Version of the ban list from which the list of addresses for the kernel was last made.
     listed: Option<u64>,
-    /// The earliest time at which the list of banned addresses for the kernel is made again
-    /// although the ban list has not changed.
+    /// Time from which the kernel's list of banned addresses is updated even if the ban list is
+    /// unchanged.
     banned_due: Timestamp,
-    /// The earliest time at which the networks whose messages the kernel must not drop are listed
+    /// Time from which the list of networks whose messages the kernel must not drop is updated
     /// again.
     spared_due: Timestamp,
-    /// The earliest time at which the heavy sources are listed again.
+    /// Time from which the list of heavy sources is updated again.
     heavy_due: Timestamp,
     /// The heavy sources, as last listed.
     heavy: Vec<HeavySource>,
 }
 
-/// Minimum time between two lists of the networks whose messages the kernel must not drop. These
-/// networks change only after a reload, or when a back end gets a new address. Listing a thousand
-/// back ends at each reading of the load would take too much time.
+/// Minimum time between updates of the list of networks whose messages the kernel must not drop.
+/// These networks change only after a reload, or when a back end gets a new address. Listing a
+/// thousand back ends at each reading of the load would take too much time.
 const SPARED_EVERY: Duration = Duration::from_secs(1);
 
-/// Minimum time between two lists of the banned addresses while the ban list does not change. A ban
-/// that has ended stays in the list of the kernel for at most this time. Searching a thousand bans
-/// at each reading of the load would take too much time.
+/// Minimum time between updates of the list of banned addresses while the ban list does not change.
+/// The kernel keeps an address for at most this time after its ban has ended. Searching a thousand
+/// bans at each reading of the load would take too much time.
 const BANNED_EVERY: Duration = Duration::from_millis(100);
 
-/// Minimum time between two lists of the heavy sources. Each list requires a comparison of the
-/// rates of thousands of sources.
+/// Minimum time between updates of the list of heavy sources. Each update compares the rates of
+/// thousands of sources.
 const HEAVY_EVERY: Duration = Duration::from_millis(100);
 
-/// Time from the moment at which the gate begins to count the messages of sources to the first list
-/// of heavy sources.
+/// Time from the gate's first count of messages by source to the first list of heavy sources.
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 impl SourcePolicy {
@@ -113,10 +111,10 @@ impl SourcePolicy {
     }
 
     /// Writes into `banned` the banned IPv4 addresses whose INVITEs and REGISTERs the kernel may
-    /// drop, in ascending order. If there are more than a driver can take, lists those with the
-    /// highest rates, because anybody can send from many forged addresses. Sources that have shown
-    /// that they receive messages are not listed, because they may send an INVITE in an existing
-    /// call. If the ban list has not changed and the last list is recent, `banned` stays the same.
+    /// drop, in ascending order. If there are more than a driver can take (addresses can be
+    /// forged), lists those with the highest rates. Sources that have shown that they receive
+    /// messages are not listed, because they may send an INVITE in an existing call. If the ban
+    /// list has not changed and the last list is recent, `banned` stays the same.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.bans.bans();
         let version = self.bans.version();
@@ -174,14 +172,13 @@ impl SourcePolicy {
         spared.extend(listed.into_iter().take(Shedding::SPARED_MAX).map(network));
     }
 
-    /// Writes the heavy sources, as the gate determines them, into `shedding`. The share of drops
-    /// then applies only to them. Writes none if nothing is dropped, or if dropping only messages
-    /// of heavy sources has not helped. Also writes the heavy sources that flood with emergency
-    /// calls, even if nothing is dropped yet: the share does not apply to emergency calls of other
-    /// sources, so without this list the ladder would not begin to drop these calls. If the last
-    /// lists are recent, they stay the same. Publishes new lists in `counters`. The gate counts the
-    /// messages of the sources only while `ladder` is alert: messages are dropped, or will probably
-    /// be dropped soon.
+    /// Writes into `shedding` the heavy sources that the gate has found, so that the share of drops
+    /// applies only to them. Writes none if nothing is dropped, or if dropping only their messages
+    /// has not helped. Also writes the heavy sources that flood with emergency calls, even while
+    /// nothing is dropped. The share applies to emergency calls only of these sources, so without
+    /// this list the ladder would never begin to drop such calls. If the last lists are recent,
+    /// they stay the same. Publishes new lists in `counters`. The gate counts messages by source
+    /// only while `ladder` is alert: messages are dropped, or probably will be soon.
     pub(crate) fn heavy(
         &mut self,
         now: Timestamp,
@@ -258,7 +255,7 @@ impl SourcePolicy {
         let own = bans.get(now, source).copied();
         let wide = || networks.find_map(|network| bans.get(now, network)).copied();
         let ban = own.or_else(wide)?;
-        // Another shard may have banned a source for which only this shard has a proof.
+        // If another shard banned the source, only this shard may have a proof for it.
         let is_proven = ban.is_proven || self.is_proven(now, source);
         // A known source is not banned for messages of its neighbours.
         let is_known = own.is_none() && (is_proven || self.is_spared(flow, addresses));
@@ -335,8 +332,8 @@ impl SourcePolicy {
     }
 
     /// Returns the weight of the sender of a message in fair shares. If shares are fair and the
-    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`]. It
-    /// is known to the operator and stands for many users, so a few strangers must not displace it.
+    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`].
+    /// Such a source serves many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);

@@ -3,9 +3,9 @@
 //!
 //! A peer takes part in the feedback if its requests offer overload control in their topmost Via,
 //! and if the peer is a back end, a trusted source or in a configured network. Each response to the
-//! peer's address, also a retransmitted one, has the current value in the topmost Via. Other peers
-//! get no values. While no peer takes part, the only cost is to examine the topmost Via of new
-//! work.
+//! peer's address, including a retransmitted response, has the current value in its topmost Via.
+//! Other peers get no values. While no peer takes part, the only cost is to examine the topmost Via
+//! of new work.
 //!
 //! When the proxy forwards a request, it removes the peer's offer, so a response does not show
 //! whether the peer takes part. The address to which the response goes identifies the peer. On a
@@ -34,7 +34,7 @@ use crate::settings::feedback::FeedbackSettings;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The upstream peers of a shard.
+/// The upstream peers of a shard that take part in overload feedback, with their shares.
 pub(crate) struct UpstreamPeers {
     upstreams: Upstreams,
     settings: FeedbackSettings,
@@ -185,10 +185,10 @@ impl UpstreamPeers {
         };
         let mut bytes: Buffer = snapshot.buffers.take();
         match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
-            // A Via that violates the grammar stays as it is. It has no foreign parameters, or
-            // belongs to a reply to a malformed request.
+            // A Via that violates the grammar is copied unchanged. It has no overload parameters of
+            // other elements, unless the response is a reply to a malformed request.
             Ok(_are_valid) => Transmit { bytes, ..transmit },
-            // The message already has the maximum length of a datagram.
+            // The message has no room for the value within the maximum length of a datagram.
             Err(_) => transmit,
         }
     }

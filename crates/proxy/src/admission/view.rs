@@ -1,4 +1,4 @@
-//! Read access of admission to the state of a shard, which shows whether a message belongs to a
+//! Gives admission read access to the state of a shard, to find out whether a message belongs to a
 //! known call or transaction.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, scan};
@@ -35,11 +35,10 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Returns whether to drop a message that came on a stream, because it is an INVITE or a
-    /// REGISTER and the share of drops ([`Shedding::share`]) applies to it. The kernel cannot drop
-    /// single messages of a stream, so the proxy drops them after it has read them. A client does
-    /// not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a verified call
-    /// are not dropped. A To-tag alone does not show that there is a call, because anybody can
-    /// write one.
+    /// REGISTER to which the share of drops or a mark ([`Shedding::thins`]) applies. The kernel
+    /// cannot drop single messages of a stream, so the proxy drops them after it has read them. A
+    /// client does not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a
+    /// verified call are not dropped. A To-tag alone proves nothing, because anybody can write one.
     pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
         let transport = received.flow.transport;
         let is_subject = transport != Transport::Udp && received.handoffs == 0;
@@ -121,7 +120,7 @@ impl View<'_> {
             name => name,
         };
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
-        // The hashes are shorter than the branch and the Call-ID.
+        // The hashes replace the branch and the Call-ID in the input, because they are shorter.
         let call = hashes.call.to_be_bytes();
         if let Some(identity) = hashes.identity {
             return hash(&[&identity.to_be_bytes(), &call, &number, name, uri]);

@@ -1,5 +1,5 @@
-//! Health of back ends, as far as the results of requests show it, and the limit on the number of
-//! back ends that failed requests may exclude.
+//! Derives the health of back ends from the results of requests, and limits how many back ends
+//! failed requests may exclude.
 //!
 //! Evidence from requests needs no extra messages, but each failure costs a caller's request. A
 //! probe detects a dead back end before a caller does, and also detects its return. The state of a
@@ -16,9 +16,9 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns the time for which a failed back end gets no new calls, unless it answers before.
+/// Returns how long a failed back end gets no new calls, unless it answers earlier.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
-    // Only the probes of the first pool with this back end can bring it back.
+    // If the back end is in several pools, only its first pool decides whether it is probed.
     let first = snapshot.first(backend_ref);
     let is_probed = snapshot.pool(first.pool).health.probe.is_some();
     if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }

@@ -34,7 +34,7 @@ const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs
 /// Pause after the first failed query for a name. Each further failure doubles the pause.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Maximum number of times that the pause is doubled: up to 32 s.
+/// Maximum number of times that the pause is doubled, which limits it to 32 s.
 const DOUBLINGS_MAX: u32 = 5;
 
 /// Maximum time to wait for the answer to a query.
@@ -77,7 +77,7 @@ struct Entry {
 enum State {
     /// No query is pending. The next one is due at this time.
     Due(Timestamp),
-    /// The query with this id is pending. If there is no answer by this time, it is given up.
+    /// The query with this id is pending. Without an answer by this time, it counts as failed.
     Asked(QueryId, Timestamp),
 }
 
@@ -130,7 +130,7 @@ impl Names {
         self.next = (self.asks && !self.entries.is_empty()).then_some(now);
     }
 
-    /// Sends due queries, and handles queries without an answer in time as failed.
+    /// Sends due queries. Queries that were not answered in time count as failed.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.next.is_none_or(|next| now < next) {
             return;

@@ -187,7 +187,7 @@ fn the_number_of_pending_queries_is_limited() {
     answer(&mut names, at(1), first[0].0, &found(&[1], 60));
     let next: Vec<_> = std::iter::from_fn(|| names.poll_query()).collect();
     assert_eq!(next.len(), 1, "one has gone");
-    // The name server no longer answers: the remaining queries are sent when these are given up.
+    // No other query is answered. After 20 s they count as failed, and the other names are queried.
     assert_eq!(asked(&mut names, at(20)).len(), 2);
     assert!(pool.backends()[0].is_up(at(20)));
 }

@@ -48,8 +48,8 @@ const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) struct Probes {
     /// All configured back ends, ordered by [`BackendRef`].
     targets: Vec<Probed>,
-    /// Timers for the actions of the back ends, by the index in `targets`. A timer whose time
-    /// differs from [`Probed::armed`] is ignored.
+    /// Timers, each with the index of a back end in `targets`. A timer whose time differs from
+    /// [`Probed::armed`] is outdated and ignored.
     due: Timers<u32>,
     stream: Stream,
     /// Number of the probe that was sent last to any back end.
@@ -115,7 +115,7 @@ impl Probes {
     /// Replaces the list of back ends to probe. Each has the interval of its regular probes, or
     /// `None` if it is only probed when it is suspect. A back end that was listed before keeps the
     /// time of its next probe, but at most one interval from now. A new back end is first probed at
-    /// a random time within its first interval. Pending and requested probes are forgotten.
+    /// a random time within one interval. Pending and requested probes are forgotten.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -156,7 +156,7 @@ impl Probes {
         since: Timestamp,
         wait: Duration,
     ) {
-        // A removed back end is missing here, and gets no new requests anyway.
+        // A removed back end is not in the list, and needs no probe: it gets no new requests.
         let Ok(place) =
             self.targets.binary_search_by_key(&backend_ref, |target| target.backend_ref)
         else {
@@ -238,7 +238,7 @@ impl Probes {
         }
     }
 
-    /// Handles the response to a probe.
+    /// Handles the response to a probe, or returns the shard that sent the probe.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -335,7 +335,7 @@ impl Probes {
                 self.send_new_probe(now, snapshot, output, place, until, since)
             };
         }
-        // This timer was armed for an action that has been done earlier.
+        // The action for which this timer was armed has already been done.
         if next > now {
             return;
         }
@@ -380,7 +380,7 @@ impl Probes {
     ) {
         let backend_ref = self.targets[place].backend_ref;
         let (backend, timing) = (snapshot.backend(backend_ref), timing_of(snapshot, backend_ref));
-        // A name that does not resolve is not probed.
+        // A back end without an address or in maintenance is not probed.
         let address =
             backend.address().filter(|_| backend.admin_state() != AdminState::Maintenance);
         self.number = self.number.wrapping_add(1);
@@ -419,7 +419,7 @@ impl Probes {
         backend_ref: BackendRef,
         since: Timestamp,
     ) {
-        // The suspicion may come from a request to another pool of the back end.
+        // The back end may have become suspect because of a request to another of its pools.
         let backend_ref = snapshot.first(backend_ref);
         if snapshot.backend(backend_ref).is_alive(now) {
             self.question(
@@ -463,7 +463,7 @@ fn end_probe(
 ) {
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     let backend = snapshot.backend(backend_ref);
-    // If the back end has moved meanwhile, the result is meaningless.
+    // If the address of the back end has changed since the probe, the result is meaningless.
     if !backend.is_present_at(flight.address) {
         return;
     }

@@ -133,7 +133,7 @@ fn removed_pool(settings: PoolSettings) -> PoolSettings {
 fn removed(backend: &Arc<Backend>) -> Arc<Backend> {
     match backend.admin_state() {
         AdminState::Removed => Arc::clone(backend),
-        // The back end is in service in another pool.
+        // The back end is still in service in another pool, so the slot gets a copy.
         _ => Arc::new(backend.removed_copy()),
     }
 }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
     }
 
-    /// A backup pool is known by its slot, and the slot may now belong to another pool.
+    /// A backup is stored as the slot of a pool, and this slot may now belong to another pool.
     #[test]
     fn a_removed_pool_has_neither_a_backup_nor_networks() {
         let net: IpNet = "192.0.2.0/24".parse().unwrap();

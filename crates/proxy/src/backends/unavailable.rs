@@ -7,8 +7,8 @@ use crate::rejection::{Hints, Rejection};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns the rejection of a new request to `pool` for which no back end was selected, for the
-/// reason `why`.
+/// Returns the rejection of a new request to `pool` because no back end was selected. `why` is the
+/// reason.
 pub(crate) fn unassigned(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -21,9 +21,9 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Returns the rejection of a request for which no back end of `pool` or of its backup pools is
-/// available. If one of these back ends has sent the request, it is `from`. The Warning then says
-/// why the other back ends are unavailable.
+/// Returns the rejection of a request because `pool` and its backup pools have no available back
+/// end. If a back end of these pools sent the request, it is `from`. The Warning says why the other
+/// back ends are unavailable.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -62,8 +62,8 @@ fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the Warning text with the reason why none of these back ends is available. Each back end
-/// is given by its state, and by a flag that is true if its address is known.
+/// Returns the Warning that says why none of these back ends is available. Each back end is given
+/// by its state, and by a flag that is true if its address is known.
 fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
     let mut whys = states.map(|state| match state {
         (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,

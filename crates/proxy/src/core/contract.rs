@@ -75,7 +75,7 @@ impl Core for Proxy {
             let upstream = &self.ingress.upstream;
             self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         }
-        // Many timers fire while the ladder has nothing to decide.
+        // Usually the ladder has nothing to decide when a timer fires.
         if self.kernel_shed.as_mut().is_some_and(|kernel_shed| kernel_shed.handle_timeout(now)) {
             self.apply_ladder(now);
         }
@@ -176,11 +176,12 @@ impl Core for Proxy {
         let probes = self.probes.poll_timeout();
         let resolution = self.resolution.poll_timeout();
         let parked = self.parked.poll_timeout();
-        // Without a parked request, no request waits for a look-up.
+        // Look-ups matter only while a request is parked, because only parked requests wait for
+        // them.
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
-        // The ticks of the law and of the ladder are not deferred, because they take measurements.
+        // Timers that take measurements for overload control are not deferred.
         [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 
@@ -195,8 +196,8 @@ impl Core for Proxy {
 }
 
 impl Proxy {
-    /// Applies and publishes the choice of the ladder between a 503, a padded 503 and a drop by the
-    /// kernel.
+    /// Applies and publishes the way of shedding that the ladder has chosen: a 503, a padded 503 or
+    /// a drop by the kernel.
     fn apply_ladder(&mut self, now: Timestamp) {
         let Self { ingress, kernel_shed: Some(kernel_shed), shedding, counters, .. } = self else {
             return;

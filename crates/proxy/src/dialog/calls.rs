@@ -3,10 +3,10 @@
 //!
 //! A call is found by the fingerprint of its Call-ID. If several calls share a Call-ID, their
 //! dialogs and transactions distinguish them. A call keeps its back end for at least 64·T1 after
-//! its last message, so that retransmissions, CANCEL and ACK go to the same back end. Only if the
-//! table is full is the entry of a finished call removed earlier. A lease is taken once for each
-//! transaction, and not for its retransmissions. The lease is returned whichever way the
-//! transaction or the call ends.
+//! its last message, so that retransmissions, CANCEL and ACK go to the same back end. Only a full
+//! table removes the entries of finished calls earlier. A lease is taken once for each transaction,
+//! and not for its retransmissions. The lease is returned whichever way the transaction or the call
+//! ends.
 //!
 //! [`handle_timeout`](Calls::handle_timeout) implements the timer of paper 003, §V, which "updates
 //! Session State and Load Estimates after a session has expired": an expired entry returns its
@@ -116,7 +116,7 @@ impl Calls {
             expired: Expired::new(),
             shares: Shares::default(),
             rates: Rates::new(),
-            // u32::MAX is CallRef::NONE.
+            // The slot number u32::MAX is reserved for `CallRef::NONE`.
             calls_max: calls_max.min(u32::MAX as usize - 1),
             idle_max,
             open: 0,
@@ -214,7 +214,7 @@ impl Calls {
         let deadline = call.deadline;
         let reference = self.entries.insert(Entry { call, links: None });
         self.timers.push(deadline, reference.into());
-        // Until the request is counted, evicting the entry loses nothing.
+        // The entry may be evicted until its request is counted, because nothing is lost then.
         self.expired.push(&mut self.entries, reference.slot);
         Ok(reference.into())
     }
@@ -283,7 +283,7 @@ impl Calls {
         let Some(Entry { call: entry, links }) = self.entries.get_mut(call.into()) else { return };
         entry.caller = caller;
         let before = std::mem::replace(&mut entry.share, share);
-        // An entry that is over is in no share.
+        // A finished call counts in no share.
         if links.is_none() {
             if let Some(bucket) = before {
                 self.shares.remove_entry(bucket, 0);
@@ -382,8 +382,8 @@ impl Calls {
         });
     }
 
-    /// Records a response to `transaction`. The back end of the call has sent or receives the
-    /// response.
+    /// Records a response to `transaction`, which the back end of the call has sent or will
+    /// receive.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,

@@ -17,8 +17,8 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The call that the request belongs to or may begin again, or whose back end gets the request
-    /// because of the Call-ID.
+    /// The call that the request belongs to. If there is none, a call with the same Call-ID, if the
+    /// request may begin this call again or goes to its back end.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
@@ -39,7 +39,7 @@ pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// Returns the hash of the parts that all copies of an INVITE have in common. The hash is never 0.
+/// Returns the hash of the parts that all forked copies of an INVITE share. The hash is never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }

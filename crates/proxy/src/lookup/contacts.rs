@@ -17,8 +17,8 @@ pub const CONTACTS_MAX: usize = 8;
 
 /// The reason why [`reach`] cannot return the targets of a request.
 pub(crate) enum Unknown {
-    /// The request waits for the answer to the query of this ticket. If the request cannot wait, it
-    /// is rejected.
+    /// The request has to wait for the answer to the query of this ticket. If it cannot wait, it
+    /// gets this rejection.
     Pending(Ticket, Rejection),
     /// The request gets this rejection, because waiting would not help.
     Rejected(Rejection),

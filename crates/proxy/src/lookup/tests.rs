@@ -111,7 +111,7 @@ fn questions_and_answers_are_bounded() {
     assert_eq!(asked(&mut lookups), 0, "those that waited to be asked are given up too");
     assert_eq!((lookups.entries.len(), lookups.held.len()), (HELD_MAX, HELD_MAX));
 
-    // Another answer displaces the oldest one.
+    // A further answer displaces the oldest one.
     let ticket = pending(&mut lookups, 4000, "new");
     assert_eq!(asked(&mut lookups), 1);
     lookups.on_answer(at(4000), ticket.0, &value("v"));

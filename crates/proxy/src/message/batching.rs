@@ -36,7 +36,7 @@ pub(crate) fn pad_at(message: &[u8]) -> u16 {
     let colon = || {
         let header = memchr(b'\n', message)? + 1;
         let fields = &message[header..];
-        // Nearly every message that we send starts with this field.
+        // This shortcut works for nearly every message that we send.
         let length = if fields.starts_with(b"Via:") { 3 } else { memchr(b':', fields)? };
         Some(header + length + 1)
     };

@@ -1,14 +1,14 @@
 //! The `flow` parameter of our Via in a request that is forwarded without state. It names the
 //! connection on which the request came, and the shard that forwards the request.
 //!
-//! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
-//! Responses are served by that shard, because its table contains the call. The shard of the call
-//! is not always the shard of the connection. Neither the connection nor the shard can be part of
-//! the branch. An INVITE, its copies and its CANCEL must have the same branch (§16.11). But a
-//! caller that has lost its connection sends the CANCEL on another connection, which another shard
-//! may have accepted. Other parameters of the Via are not compared when a request is matched to a
-//! transaction (§17.2.3). The value of `flow` has 22 characters (16 bytes): process, connection and
-//! shard, encrypted, and a MAC that covers the branch.
+//! Responses must return on the connection of their request (RFC 3261 §18.2.2), and no state of
+//! ours names it. The shard that forwards the request must also serve the responses, because its
+//! table contains the call. This shard may differ from the shard of the connection. Neither
+//! connection nor shard can be part of the branch: an INVITE, its copies and its CANCEL must have
+//! the same branch (§16.11), but a caller that has lost its connection sends the CANCEL on another
+//! connection, which another shard may have accepted. Other Via parameters are not compared when a
+//! request is matched to a transaction (§17.2.3). The value of `flow` has 22 characters (16 bytes):
+//! process, connection and shard, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;

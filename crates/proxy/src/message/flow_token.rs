@@ -102,8 +102,8 @@ impl RegisteredFlow {
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
-    /// (Forbidden) response." A token whose key is no longer known may be genuine, so it counts as
-    /// the token of a flow that is gone.
+    /// (Forbidden) response." A token of an unknown key may be genuine, so it gets the 430 of a
+    /// flow that no longer exists.
     pub(crate) fn decode(text: &[u8], keys: &Keys) -> Result<Option<Self>, Rejection> {
         if text.len() < ENCODED_MIN {
             return Ok(None);

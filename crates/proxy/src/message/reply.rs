@@ -54,9 +54,9 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns whether a parameter in the message `bytes` could have a value that begins with the
-/// prefix of the To-tags of stateless replies. Most ACKs acknowledge responses of back ends, and
-/// need no further check.
+/// Returns false if no parameter in the message `bytes` can have a value with the prefix of the
+/// To-tags of stateless replies. This cheap check suffices for most ACKs, because they acknowledge
+/// responses of back ends.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {

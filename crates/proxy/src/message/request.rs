@@ -1,4 +1,4 @@
-//! A request, parsed once.
+//! A parsed request, with the parts that several steps need.
 
 use tidegate_control::feedback::Category;
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Rejection::Drop(DropReason::Malformed));
         };
-        // Item 1: reasonable syntax.
+        // RFC 3261 §16.3 item 1: reasonable syntax.
         let essentials = message.essentials()?;
         let uri = Uri::parse(uri_text)?;
         let max_forwards = message.max_forwards()?;
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
     /// policy is `[overload.priority]`.
     pub(crate) fn category(&self) -> Category {
         match self.method {
-            // Without ACK and CANCEL a transaction never ends.
+            // A transaction cannot end without its ACK or CANCEL, so these are always sent.
             Method::Ack | Method::Cancel => Category::Required,
             _ if self.essentials.to_tag.is_some() => Category::Ongoing,
             method => category_of_new(method, self.has_priority),

@@ -30,8 +30,8 @@ pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     }
     let tail = params.len() + uri.headers.map_or(0, |headers| headers.len() + 1);
     let mut base = &uri.text[..uri.text.len() - tail];
-    // A port that is the default of a stripped transport stays only if it is also the default of the
-    // transport without the parameter. Otherwise the URI would indicate another place.
+    // A port that is the default of a stripped transport stays only if it is also the default of
+    // the transport without the parameter. Otherwise the URI would name another port than intended.
     let is_default = |port: u16| {
         [*uri, rest()].iter().all(|uri| transport_of(uri).map(default_port) == Some(port))
     };

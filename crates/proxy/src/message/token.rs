@@ -1,15 +1,15 @@
 //! The route token: the user part of our Record-Route URI.
 //!
 //! The token holds the address of the dialog's back end, the shard that counts the call, the minute
-//! when the token was made, and the flow of the other party (RFC 5626 §5.2). The other party is the
-//! party of the dialog that is not the back end. The token also names the key of its MAC, because
-//! keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries the token back in
-//! its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a restart, or at another
-//! instance with the same secret. Because the MAC covers the Call-ID, a token from one call is not
-//! valid in another call. [After a day](AGE_MAX) the token alone proves nothing, because its call
-//! may be over. A token that names a back end does not give permission: the request is forwarded
-//! only to a back end that is configured, or was until recently. Everything except version and key
-//! is encrypted ([`Keyed::veil`]), so that the addresses behind us stay hidden.
+//! when the token was made, and the flow (RFC 5626 §5.2) of the peer: the party of the dialog that
+//! is not the back end. It also names the key of its MAC, because keys are rotated. An in-dialog
+//! request carries the token back in its Route (RFC 3261 §12.2.1.1), so the request finds its back
+//! end after a restart, or at another instance with the same secret. The MAC also covers the
+//! Call-ID, so a token from one call is not valid in another call. [After a day](AGE_MAX) the token
+//! alone proves nothing, because its call may be over. A token gives no right to reach its address:
+//! the request is forwarded only to a back end that is configured, or was until recently.
+//! Everything except version and key is encrypted ([`Keyed::veil`]), so that the addresses behind
+//! us stay hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 
@@ -23,7 +23,7 @@ use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
-/// Version of route tokens without the flow of the party that is not a back end.
+/// Version of route tokens without the flow of the peer.
 const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of route tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
@@ -47,7 +47,7 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// Bit of `kind`: the address in the place of the back end is that of a user.
+/// Bit of `kind`: the token has the address of a user in the place of that of the back end.
 const IS_USER: u8 = 8;
 /// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
 /// in its Via. An earlier version of Tidegate set this bit for each peer with a connection.
@@ -95,8 +95,7 @@ pub(crate) struct RouteToken {
     /// The transport to the back end.
     pub(crate) transport: Transport,
     pub(crate) made: Minutes,
-    /// The flow of the party of the dialog that is not the back end, or `None` in a token of an
-    /// earlier version.
+    /// The flow of the peer, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
     /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
     pub(crate) is_user: bool,

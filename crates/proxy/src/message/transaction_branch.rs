@@ -45,11 +45,11 @@ pub(crate) struct TransactionBranch {
     pub(crate) identity: u64,
     /// The tag of the target within the response context.
     pub(crate) tag: TargetTag,
-    /// The hash that detects loops (RFC 5393 §4.2). It is equal each time the same request arrives.
+    /// The hash that detects loops (RFC 5393 §4.2). It is the same each time the request arrives.
     pub(crate) loop_hash: u32,
 }
 
-/// A keyed hash that stands for one target of a request.
+/// A keyed hash that identifies one target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TargetTag([u8; 5]);
 

@@ -23,7 +23,7 @@ pub(crate) fn way_back(via: &Via<'_>, flow: &Flow) -> SocketAddr {
 /// Checks that the responses to a request with this top Via that was received on `flow` can be
 /// sent. No datagram can be sent to port 0. If such a request were forwarded, this proxy could not
 /// pass on the responses, and the back end would seem silent. The responses to a request on a
-/// stream go back on its connection, whatever the port in the Via.
+/// stream go back on its connection, even if its Via has port 0.
 pub(crate) fn check_way_back(via: &Via<'_>, flow: &Flow) -> Result<(), Rejection> {
     match way_back(via, flow).port() {
         0 => Err(Rejection::usual(400, "responses cannot be sent to port 0")),

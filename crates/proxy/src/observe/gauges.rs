@@ -77,8 +77,7 @@ pub struct Gauges {
     /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
     /// Zero while the time is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
-    /// Number of requests for which the gate remembers its decision, to repeat it for
-    /// retransmissions.
+    /// Number of requests whose decision the gate remembers, to repeat it for retransmissions.
     pub remembered: Counter,
     /// Decisions that the gate did not remember because its memory was full.
     pub forgotten: Counter,

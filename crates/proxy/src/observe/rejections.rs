@@ -48,7 +48,7 @@ pub struct Refusal {
     pub cause: &'static str,
     /// The name of the pool to which the request had been routed, if any.
     pub pool: Option<Box<str>>,
-    /// The load that the gate saw. It is recorded if `class` is.
+    /// The load that the gate saw, or `None` if `class` is `None`.
     pub load: Option<LoadThen>,
 }
 

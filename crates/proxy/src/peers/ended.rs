@@ -12,7 +12,7 @@ use crate::target::Target;
 /// about 150 bytes.
 const ENDED_MAX: usize = 1 << 14;
 
-/// Time for which an end is remembered. A request that waits for its first response checks its
+/// Time that an end is remembered. A request that waits for its first response checks its
 /// connection at intervals of up to half of this time, and waits for at most 64*T1.
 const KEPT_FOR: Duration = Duration::from_secs(32);
 
@@ -33,7 +33,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Records that the connection of `target`, at its address, has ended.
+    /// Records that the connection of `target` to its address has ended.
     pub(super) fn record(&mut self, now: Timestamp, target: &Target) {
         let Target { connection, transport, address, .. } = *target;
         if let Some(id) = connection {
@@ -60,10 +60,10 @@ impl Ended {
     }
 
     /// Returns whether the connection of `target` has ended at `since` or later. If `target` names
-    /// none, or may reconnect, also a connection that we have opened to its address counts.
+    /// no connection, or may reconnect, a connection that we have opened to its address counts too.
     pub(super) fn holds(&self, target: &Target, since: Timestamp) -> bool {
         let ended = |place| self.ends.get(&place).is_some_and(|at| *at >= since);
-        // A request that may reconnect may have left on a connection that we have opened.
+        // If the request may reconnect, it may have been sent on a connection that we have opened.
         target.connection.is_some_and(|id| ended(Place::Connection(id)))
             || (target.connection.is_none() || target.may_reconnect)
                 && ended(Place::Address(target.transport, target.address))
@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(ended.holds(&again, at(0)), is_by_address, "{number}");
         }
         assert!(!ended.holds(&on(4), at(0)));
-        // The same connection id has ended once more.
+        // A connection with the same id has ended again.
         ended.record(at(20), &on(2));
         assert!(ended.holds(&on(2), at(20)));
     }

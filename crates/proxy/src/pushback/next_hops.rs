@@ -44,9 +44,8 @@ pub enum Obedience {
     Always,
 }
 
-/// Proof that the restriction of a next hop admits a request, with the overload control that the
-/// request offers to this next hop. One look-up in the table decides both, because each look-up
-/// takes a lock.
+/// The permission to send a request to the next hop at `address`, with the overload control that
+/// the request offers. One look-up in the table decides on both, because each look-up takes a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     pub(crate) address: SocketAddr,

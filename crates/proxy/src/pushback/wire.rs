@@ -51,8 +51,7 @@ impl OverloadOffer {
     }
 }
 
-/// Returns the parameters by which a client offers these algorithms, or an empty text if it offers
-/// none.
+/// Returns the Via parameters that offer these algorithms, or an empty text if there are none.
 ///
 /// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert
 /// at least the token "loss" as one of the "oc-algo" parameter values."
@@ -102,8 +101,8 @@ pub(crate) fn wants_load(via: &OverloadControl<'_>) -> bool {
 }
 
 /// Returns whether a server has written a value into our Via. Then the server gives feedback, even
-/// if the value cannot be used. The offer that a server without overload control copies has no
-/// value.
+/// if the value cannot be used. A server without overload control only copies our offer, which has
+/// no value.
 pub(crate) fn has_value(via: &OverloadControl<'_>) -> bool {
     matches!(via.oc, Some(Oc::Value(_))) || feedback(via).is_some()
 }

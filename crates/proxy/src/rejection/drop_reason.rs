@@ -13,15 +13,16 @@ unit_enum! {
         Keepalive = "keepalive",
         /// The queue of the message's class was full, or too many long messages waited.
         QueueFull = "queue_full",
-        /// A retransmission of a request that already waits for service.
+        /// A retransmission, while the original waits, or after it was served if the queue is full.
         Absorbed = "absorbed",
-        /// A response with a branch that we did not make.
+        /// A response with a Via or a branch that we did not make.
         ForeignResponse = "foreign_response",
         /// A response to a transaction that has ended or never existed.
         StrayResponse = "stray_response",
         /// A response that its transaction has already received.
         RepeatedResponse = "repeated_response",
-        /// A response that cannot be forwarded: no Via below ours, or one without an address.
+        /// A response that cannot be forwarded: it has no Via below ours, or one without an
+        /// address.
         LostResponse = "lost_response",
         /// An ACK to a reply of ours. Such an ACK is not forwarded.
         OwnAck = "own_ack",
@@ -37,8 +38,8 @@ unit_enum! {
         /// An in-dialog request with the route token of an unknown back end, while the names of
         /// some back ends have not been resolved yet. The token may name one of these.
         Unresolved = "unresolved",
-        /// The message claims to be in-dialog but could not be verified, and the queue for such
-        /// messages was full.
+        /// The message claims to belong to a call or transaction, but could not be verified, and the
+        /// queue for such messages was full.
         Unverified = "unverified",
         /// The message exceeds the rate limit of its call.
         CallFlood = "call_flood",

@@ -1,7 +1,7 @@
 //! Reads an arriving message, decides on it if it requests new work, and queues it.
 //!
-//! The parts of [`admit`](Ingress::admit) for each message are functions that are always inlined.
-//! As function calls they would cost up to 97 instructions a message.
+//! The functions that [`admit`](Ingress::admit) calls for each message are always inlined. Without
+//! inlining, their calls would cost up to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Recalled, Sender, Ticket, Verdict};
@@ -47,7 +47,7 @@ enum Unadmitted {
 #[derive(Clone, Copy)]
 enum RefusalCause {
     Banned,
-    /// The message repeats a request on which the gate remembers its decision. It is dropped.
+    /// The message repeats a request that waits or was served, so it is dropped.
     Absorbed,
     /// The source exceeds a configured limit, and gets no response.
     Excess,
@@ -70,7 +70,7 @@ impl Ingress {
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
     ) -> Decided {
         let when = Read::now(&received);
-        // Messages that are dropped need no outline.
+        // Only a response needs an outline. Without responses, messages are dropped.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let wants_outline = is_refusing && self.shed_policy.answers();
         let wanted = Wanted {
@@ -116,7 +116,7 @@ impl Ingress {
                     Some(category) => self.record_for_peer(now, &received, category, view),
                     None => {}
                 }
-                // The law neither sees an unverified message nor decides on it.
+                // The law does not decide on unverified messages.
                 let admitted = if is_unverified { Ok(()) } else { self.admit_ongoing(now, class) };
                 admitted.map(|()| None)
             }
@@ -219,8 +219,8 @@ impl Ingress {
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);
-        // Work above the limit of its source is rejected at any load. So it is no load that feedback
-        // would have to reduce.
+        // Requests above the limit of their source are rejected at any load, so overload feedback
+        // need not reduce them.
         let is_load = !recalled.is_repetition() && !sender.exceeds_limit;
         if is_load && (reading.may_offer || self.upstream.is_active()) {
             sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
@@ -275,8 +275,8 @@ impl Ingress {
     ) -> Result<bool, Unadmitted> {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let category = match bucket {
-            // The challenged request, or this request at another shard, has already used a part of
-            // the share.
+            // The sender's share was already charged for the challenged request, or for this
+            // request at another shard.
             _ if sender.is_admitted => Category::Ongoing,
             Bucket::Single => Category::Single,
             _ if sender.has_priority => Category::Priority,
@@ -329,7 +329,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Returns true if messages of this kind are verified before they are queued.
+    /// Returns true if messages of this class are verified at present before they are queued.
     #[inline(always)]
     fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
         let waiting = self.queues.finishing(reading.queue_class);

@@ -48,7 +48,7 @@ impl Ingress {
         if !is_droppable(received) {
             return false;
         }
-        // The fingerprint is needed only to distinguish these two kinds of requests.
+        // Only the fingerprint distinguishes these two kinds of requests.
         let is_counted = self.gate.counts_droppable();
         let fingerprint = if is_counted { view.fingerprint_of(&received.bytes) } else { None };
         let recalled = self.gate.recall(now, fingerprint);
@@ -94,8 +94,8 @@ impl Ingress {
         }
         let weight = self.watchman.weight_in_shares(&received.flow, &view.snapshot.addresses);
         let source = source_of(received.flow.remote.ip());
-        // Emergency calls on a stream are never dropped for a flood of them, so they are no part of
-        // one.
+        // Emergency calls on a stream are never dropped because of a flood of such calls, so they
+        // do not count as part of one.
         let is_emergency =
             received.flow.transport == Transport::Udp && Shedding::is_emergency(&received.bytes);
         self.gate.on_droppable(now, source, weight, arrived, repeats, is_emergency)

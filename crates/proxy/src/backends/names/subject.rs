@@ -20,7 +20,7 @@ pub(super) enum Subject {
     Service(Arc<Service>),
 }
 
-/// Effect of a DNS answer that the proxy uses.
+/// Result of applying a usable DNS answer.
 pub(super) struct Learned {
     /// Time for which the answer is valid.
     pub(super) holds: Duration,
@@ -85,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// Marks the last answer, if there is one, as used beyond its lifetime.
+    /// Marks the last answer, if there is one, as stale: in use although its TTL has expired.
     pub(super) fn set_stale(&self) {
         match self {
             Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),

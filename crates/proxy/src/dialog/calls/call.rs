@@ -22,14 +22,14 @@ use crate::transport::budget::Budget;
 /// Timer C of a forwarded INVITE. RFC 3261 §16.6 item 11: it "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// Time for which a ringing call is kept without any message. A transaction-stateful proxy behind
-/// us answers with 408 after Timer C, and retransmits the 408 for 64·T1 (RFC 3261 §17.2.1). The
-/// call is kept until then, because its entry limits how many of these retransmissions go to an
+/// Maximum time that a ringing call is kept without any message. A transaction-stateful proxy
+/// behind us answers with 408 after Timer C, and retransmits the 408 for 64·T1 (RFC 3261 §17.2.1).
+/// The call is kept until then, because its entry limits how many of these retransmissions go to an
 /// unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
-/// Time for which an answered call is kept if no ACK arrives. RFC 3261 §13.3.1.4: "If the server
+/// Maximum time that an answered call is kept without an ACK. RFC 3261 §13.3.1.4: "If the server
 /// retransmits the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is
 /// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE". The second
 /// 64·T1 are for the response to the BYE.
@@ -86,7 +86,7 @@ pub(crate) struct Call {
     /// The address of the back end that the call uses, if the back end has had several addresses.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// True if the back end has sent a response since the last INVITE to it that began the call.
+    /// True if the back end has sent a response since it was last sent the call's initial INVITE.
     pub(crate) answered: bool,
     /// Tier in which requests of the call are served: with or without transactions.
     pub(crate) tier: Tier,
@@ -101,7 +101,7 @@ pub(crate) struct Call {
     pub(super) share: Option<Bucket>,
     /// Time at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
-    /// Time at which the entry is removed.
+    /// Time at which the entry is removed, unless a further message extends its lifetime.
     pub(super) deadline: Timestamp,
     /// Time at which the session expires unless it is refreshed, or `NEVER` without a session
     /// timer.

@@ -37,7 +37,7 @@ impl Dialogs {
     /// where the request was INVITE, will establish a dialog."
     pub(super) fn want(&self, status: u16) -> bool {
         match status {
-            // One early dialog is enough to verify the usual PRACK.
+            // One early dialog is enough to verify the PRACK of an ordinary call.
             101..=199 => self.hashes == [0; DIALOGS_MAX],
             200..=299 => (self.confirmed.count_ones() as usize) < DIALOGS_MAX,
             _ => false,
@@ -85,8 +85,8 @@ impl Dialogs {
     }
 
     /// Records that a BYE has ended the dialog with this hash. Returns true if no confirmed dialog
-    /// is left. `is_open` tells for the hash of a dialog whether a BYE in it still waits for its
-    /// final response.
+    /// is left. `is_open` returns, for the hash of a dialog, whether a BYE in this dialog still
+    /// waits for its final response.
     ///
     /// RFC 3261 §15.1.1: if "no response at all is received for the BYE", "the UAC MUST consider
     /// the session and the dialog terminated". Therefore every other dialog whose pending BYE no

@@ -14,8 +14,7 @@ const BURST: u32 = 60;
 /// Interval between two requests at the long-term rate of ten per second, in units of 2^24 ns.
 const INTERVAL: u32 = 6;
 
-/// Maximum time by which the counted requests of a call may be ahead of its rate, in units of 2^24
-/// ns.
+/// Maximum burst, as the time that its requests need at the long-term rate, in units of 2^24 ns.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
 /// Number of token buckets that are shared by the calls that are not in the call table.
@@ -31,7 +30,7 @@ impl Rate {
     /// Returns whether one more request may pass now. If it may, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
-        // A value further ahead comes from long ago.
+        // Because of the wrapping, a past time looks further ahead than the maximum.
         let ahead = Some(self.0.wrapping_sub(now)).filter(|&ahead| ahead <= AHEAD_MAX);
         let ahead = ahead.unwrap_or(0) + INTERVAL;
         if ahead > AHEAD_MAX {

@@ -21,15 +21,14 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Upper bound of the difference between two [marks](Self::mark) of transactions with one
-    /// identity.
+    /// All [marks](Self::mark) of transactions with one identity differ by less than this number.
     pub(super) const MARKS: u64 = Self::METHODS * (1 + UnsentReason::ALL.len() as u64);
 
     /// Number of different [marks](Self::mark) of transactions with one identity: one for an
     /// INVITE, and one for each number of a [`Method`], of which `Other` is the highest.
     const METHODS: u64 = 2 + Method::Other as u64;
 
-    /// Returns the number that stands for this transaction in a call's list of finished
+    /// Returns the number that represents this transaction in a call's list of finished
     /// transactions: the identity plus a number for the method. RFC 3261 §17.2.3 distinguishes
     /// requests with the same branch by their methods. Here an INVITE, its ACK and its CANCEL have
     /// the same mark.
@@ -83,7 +82,6 @@ pub(crate) struct Evidence {
     /// have the same From-tag, Call-ID and CSeq (RFC 3261 §8.2.2.2), and here also the same
     /// Request-URI. 0 for any other request.
     pub(crate) copy: u32,
-    /// True if the request has a To-tag.
     pub(crate) has_to_tag: bool,
 }
 
@@ -115,7 +113,6 @@ pub(super) fn sets_session(method: Method, status: u16) -> bool {
 /// A transaction that waits for its final response.
 pub(super) struct Open {
     pub(super) transaction: Transaction,
-    /// True if the request has a To-tag.
     pub(super) has_to_tag: bool,
     /// Keyed hash of the dialog that the request would end, if the request is a BYE within an
     /// established call. Otherwise 0.
@@ -150,7 +147,7 @@ impl Open {
     }
 }
 
-/// Returns the kind of work that a request is for its back end.
+/// Returns the kind of work that a request with this method causes at its back end.
 pub(super) fn work_of(method: Method) -> Work {
     match method {
         Method::Invite => Work::CallStart,

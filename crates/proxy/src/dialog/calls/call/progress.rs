@@ -20,8 +20,8 @@ use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 
 impl Call {
-    /// Moves the call to another back end, with the transaction that has this identity. Returns the
-    /// leases of this transaction and of the call. Returns `false` if the call does not move,
+    /// Moves the call to another back end, with the transaction that has this identity. Releases
+    /// the leases of this transaction and of the call. Returns `false` if the call does not move,
     /// because it is already at that back end or is established.
     pub(in crate::dialog::calls) fn move_to(
         &mut self,
@@ -60,8 +60,8 @@ impl Call {
                 self.answered = false;
             }
             if self.counted.is_none() {
-                // If the call is established but not counted, its back end started it. A lease for
-                // such a call means that the INVITE leads back to this back end.
+                // A call that is established but not counted was begun by its back end. `held` is
+                // then a lease only if the INVITE leads back to this back end.
                 let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
                 self.counted = held.map(|held| (transaction.identity, held));
             }
@@ -80,9 +80,9 @@ impl Call {
         idle_max: Duration,
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction) {
-            // RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
-            // destination each time it is processed." If the call leads through its back end, the
-            // copies of the pending INVITE still have to be recognized.
+            // RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the
+            // same destination each time it is processed." If the back end sends a call on through
+            // this proxy, copies of the first INVITE must still be recognized while it is pending.
             if self.begins(transaction, evidence) && self.phase != Phase::Trying {
                 self.try_anew(evidence);
             }
@@ -125,8 +125,8 @@ impl Call {
         let Answer { status, from_backend, session, dialog } = answer;
         let method = transaction.method;
         let position = self.open.iter().position(|open| open.transaction == transaction);
-        // An INVITE may be answered late or, behind a fork, by a second callee. An unexpected
-        // response to any other request means nothing.
+        // An INVITE may be answered late or, behind a fork, by a second callee. Unexpected
+        // responses to other requests are ignored.
         if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
             return;
         }
@@ -152,7 +152,7 @@ impl Call {
         let left_dialog = position.map_or(0, |i| self.open[i].dialog);
         match position {
             Some(i) => self.close(i),
-            // The response is late. Copies of its request still belong to the call.
+            // The response is late. Retransmissions of its request still belong to the call.
             None => self.remember(transaction.mark()),
         }
         let was_established = self.phase == Phase::Established;
@@ -172,7 +172,7 @@ impl Call {
             _ => {}
         }
         if sets_session(method, status) && self.phase == Phase::Established {
-            // The party that refreshes a session takes part in it.
+            // A party that refreshes the session considers the call established.
             self.is_acknowledged |= was_established;
             // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
             // response is forwarded upstream, plus the session interval. This session expiration
@@ -217,11 +217,11 @@ impl Call {
         idle_max: Duration,
     ) {
         let open = &self.open;
-        // The timer that removes an open transaction may be late.
+        // An open transaction may be overdue, because the timer that removes it may be late.
         let is_open =
             |dialog: u32| open.iter().any(|open| open.dialog == dialog && now < open.until);
         match status {
-            // A response that the other party has not sent says nothing, except our own 408.
+            // A response that the other party has not sent is ignored, except our own 408.
             _ if !is_by_peer && status != 408 => {}
             // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE

@@ -100,7 +100,7 @@ fn retransmissions_count_nothing() {
         t.response(call, Method::Invite, 1, 200);
         assert_eq!(t.counts(), (1, 0, 0));
     }
-    // The INVITE again, although its 200 has passed.
+    // The INVITE is retransmitted, although its 200 has passed.
     t.request(call, Method::Invite, 1);
     assert_eq!(t.counts(), (1, 0, 0));
     t.request(call, Method::Invite, 2);
@@ -121,14 +121,14 @@ fn retransmissions_count_nothing() {
 
 #[test]
 fn every_ending_releases_the_counts() {
-    // Rejected.
+    // The INVITE is rejected.
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 486);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // Challenged, then accepted: one call.
+    // The INVITE is challenged, and then accepted: both requests count as one call.
     let call = t.insert(2);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 407);
@@ -169,7 +169,7 @@ fn every_ending_releases_the_counts() {
     t.pass(TRANSACTION_MAX);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // Both parties of the call fall silent.
+    // Both parties of the call stop sending messages.
     t.established(6);
     t.pass(IDLE - Duration::from_secs(1));
     assert_eq!(t.counts(), (1, 0, 0));
@@ -184,7 +184,7 @@ fn every_ending_releases_the_counts() {
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
-// RFC 3261 §21.3: a redirection sets nothing up.
+// RFC 3261 §21.3: a redirection establishes no call.
 #[test]
 fn a_redirected_call_is_over() {
     let mut t = Table::new(10);
@@ -257,7 +257,7 @@ fn a_call_that_is_already_at_the_target_does_not_move() {
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
-// RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass here.
+// RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass through this one.
 #[test]
 fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
     let mut t = Table::new(10);

@@ -77,7 +77,7 @@ fn an_ended_call_is_in_the_expired_table_until_the_trigger_and_counts_nothing_th
     assert_eq!(t.calls.expired.first(), None, "its BYE is not answered");
     t.response(call, Method::Bye, 2, 200);
     assert_eq!((t.calls.expired.first(), t.counts()), (Some(call.slot), (0, 0, 0)));
-    // Retransmissions find it there, and take nothing.
+    // Retransmissions find the call there, and are not counted.
     t.request(call, Method::Bye, 2);
     assert_eq!((t.calls.find(1), t.counts()), (Some(call), (0, 0, 0)));
     t.pass(TRANSACTION_MAX);

@@ -32,7 +32,7 @@ fn messages_while_ringing_do_not_shorten_timer_c() {
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
-// Swarm seed 871. RFC 3261 §16.8: a proxy behind this one gives up an INVITE by its own Timer C,
+// Swarm seed 871. RFC 3261 §16.8: a proxy behind this one ends an INVITE by its own Timer C, just
 // when this one would forget the call, and retransmits its 408 for 64·T1 (§17.2.1).
 #[test]
 fn a_call_that_another_gives_up_after_timer_c_is_known_until_its_last_408() {
@@ -155,7 +155,7 @@ fn an_answered_call_is_unacknowledged_until_its_ack_its_end_or_64_t1() {
     assert!(table.calls.get(left).is_some(), "it is not over for us");
 }
 
-// RFC 3261 §15.1.1: a UA that sends a BYE has left, whether it is answered or not.
+// RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or not.
 #[test]
 fn messages_after_an_unanswered_bye_do_not_keep_the_call() {
     let mut t = Table::new(10);
