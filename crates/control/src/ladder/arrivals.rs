@@ -18,8 +18,8 @@ const DEVIATIONS: u32 = 2;
 /// The factor for the weight of earlier measurements after a change of load.
 const KEPT: f64 = 0.25;
 
-/// An estimate of the rate of first packets: a quotient of two sums. So periods in which few
-/// packets pass have little weight.
+/// An estimate of the rate of first packets: their number divided by the time. Both are sums over
+/// all periods, so periods in which few packets pass have little weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
     /// Number of packets. Older packets count less.

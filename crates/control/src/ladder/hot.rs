@@ -18,7 +18,7 @@ const MANY: u32 = 16;
 /// retransmits (RFC 3261 §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// A candidate for a hot mark.
+/// The most frequent mark of one counter, which may be hot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     mark: u32,

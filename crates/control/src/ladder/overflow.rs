@@ -46,9 +46,9 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second before the share rose. It is the highest of these values: the mean,
-    /// that of the last period, and that of each period until the rise has its full effect. A lower
-    /// value would make the overflow of a flood that has just begun look inevitable.
+    /// The overflow a second before the share rose: the highest of the mean overflow, the overflow
+    /// of the last period, and the overflow of each period until the rise has its full effect. A
+    /// lower value would make the overflow of a flood that has just begun look inevitable.
     before: f64,
     /// Number of periods since the risen share has had its full effect.
     settled: usize,
@@ -145,7 +145,7 @@ mod tests {
     /// The overflow of a flood comes in bursts, between which the process does not run.
     #[test]
     fn one_period_does_not_show_whether_dropping_helps() {
-        // It becomes smaller, but it is low in the period before the rise, and high after it.
+        // The mean falls, but the overflow is low just before the rise, and high after it.
         let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
         let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
         assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
@@ -205,7 +205,7 @@ mod tests {
         };
         let seen: Vec<f64> = (6..130).map(&mut preventable).collect();
         assert_eq!(seen[5], 0.0);
-        // Twice the overflow falls to the overflow itself in 10 s · ln 2.
+        // The ignored overflow decays from twice the overflow to the overflow in 10 s · ln 2.
         let again = seen.iter().skip(6).position(|&cps| cps > 0.0);
         assert!(again.is_some_and(|periods| (60..80).contains(&periods)), "{again:?}");
     }
