@@ -1,4 +1,4 @@
-//! The bans in force and their ends.
+//! A list of the bans in force, each with its end.
 //!
 //! The server does no new work for a banned source. Every ban ends after some time, and an operator
 //! can lift it earlier. The number of bans is limited, because an attacker that forges addresses

@@ -219,7 +219,7 @@ struct Account {
     /// The messages of the source without repetitions of messages on which the gate has decided.
     firsts: Estimate,
     /// The datagrams of the source that call an emergency service, copies included. Datagrams that
-    /// are dropped because those of all sources are dropped alike count as well.
+    /// a share for all sources drops count too.
     emergencies: Estimate,
     /// The number of the period up to which the estimates have decayed.
     period: u64,

@@ -34,18 +34,18 @@ use super::Category;
 use crate::throttle::LeakyBucket;
 
 /// Contents of the leaky bucket in multiples of T, the time between two requests at the permitted
-/// rate: TAU0 at the start, TAU1 up to which new requests pass, and TAU2 up to which new requests
-/// with priority pass.
+/// rate: the content at the start (TAU0), the maximum at which new requests pass (TAU1), and the
+/// maximum at which new requests with priority pass (TAU2).
 // RFC 7415 §3.5.2: "Reasonable values for TAU0, TAU1, and TAU2 are: TAU0 = 0, TAU1 = 1/2 * TAU2, and
 // TAU2 = 10 * T."
 const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// Requests in sessions pass up to TAU3, which is this multiple of T plus [`FOLLOWS_S`] seconds. In
-/// these seconds a server measures the requests in sessions, and then its rate leaves room for
-/// them. At a rate of one request a second, the multiple lets the first requests pass, so that the
-/// server notices that there are many.
+/// Requests in sessions pass up to TAU3, which is this multiple of T plus [`FOLLOWS_S`] seconds. A
+/// server needs these seconds to measure the requests in sessions, and to announce a rate with room
+/// for them. If the rate is one request a second, the multiple lets some requests pass, so that the
+/// server can measure that there are many.
 // RFC 7415 §3.5.2: "This can be generalized to n priorities using n thresholds for n>2 in the obvious
 // way." "TAU1 and TAU2 can assume any positive real number value and are not necessarily bounded by
 // T." "The larger the difference between TAU1 and TAU2, the closer the control is to strict priority
@@ -53,8 +53,8 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
-/// The part, 0 to 1, of what may be sent that ACKs and CANCELs may take from the requests in
-/// sessions. At most two of them belong to an INVITE: its CANCEL, and the ACK to its final
+/// Maximum part of the permitted requests, 0 to 1, that ACKs and CANCELs may take from the requests
+/// in sessions. At most two of them belong to an INVITE: its CANCEL, and the ACK to its final
 /// response.
 pub(super) const REQUIRED_MAX: f64 = 2.0 / 3.0;
 

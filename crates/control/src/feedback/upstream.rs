@@ -141,7 +141,7 @@ pub(super) struct Upstream {
     /// Consecutive ticks in which the peer used less than [`SATURATED`] of its grant.
     unused: u32,
     /// The requests missing from [`CLAIMED_MIN`] of the grant while the peer claimed a larger load,
-    /// divided by the grant: a time in seconds. Requests beyond this part are subtracted.
+    /// in seconds of the grant. It falls while the peer sends more or claims less.
     shortfall: f64,
     /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,

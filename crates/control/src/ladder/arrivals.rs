@@ -24,8 +24,8 @@ const KEPT: f64 = 0.25;
 pub(super) struct Arrivals {
     /// Number of packets. Older packets count less.
     counted: f64,
-    /// Seconds of observation. Older seconds count less. A second counts by the part of the marks
-    /// whose packets were counted in it.
+    /// Seconds of observation. Older seconds count less. Each second is multiplied by the part of
+    /// the marks whose packets were counted in it.
     seconds: f64,
     /// Number of consecutive deviations in the same direction, and whether they are above the
     /// expected number.

@@ -20,8 +20,8 @@ const COMPARED: usize = 3;
 /// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
-/// Time in seconds after which the overflow that dropping does not prevent has fallen to 1/e in the
-/// memory of the ladder, so that dropping more is tried again.
+/// Time constant, in seconds, with which the ladder forgets an overflow that dropping did not
+/// prevent. It then tries again to drop more.
 const FORGET_S: f64 = 10.0;
 
 /// The overflow of receive buffers, and the part of it that dropping work prevents.
@@ -85,12 +85,12 @@ impl Overflow {
         (overflow - self.inevitable).max(0.0)
     }
 
-    /// Returns the number of messages that reached a buffer for each one that found room. This is
-    /// the smaller one of two estimates.
+    /// Returns the number of messages that reached a buffer for each one that found room: the
+    /// smaller one of two estimates.
     ///
-    /// A server that stood still sees the overflow before it reads its buffers. Then the average of
-    /// the quotients is too high, and the quotient of the averages is right. After a flood few
-    /// messages are read, so the quotient of the averages falls too slowly.
+    /// One estimate averages lost/read of each period. It is too high after a stall, because the
+    /// server sees the overflow before it reads its buffers. The other divides the average of lost
+    /// by the average of read. It falls too slowly after a flood, because few messages are read.
     pub(super) fn arrived_per_read(&self) -> f64 {
         1.0 + self.lost_per_read.min(self.lost / self.read.max(1.0))
     }
