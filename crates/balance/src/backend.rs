@@ -446,7 +446,7 @@ impl Backend {
         let calls = self.load.calls.fetch_sub(weighs.calls.into(), Relaxed);
         let transactions = self.load.transactions.fetch_sub(weighs.transactions.into(), Relaxed);
         let work = self.load.work.fetch_sub(weighs.work.into(), Relaxed);
-        // Only a lease gives counts back, and only those that it took.
+        // Only a lease subtracts from the counts, and only what it has added.
         debug_assert!(calls >= weighs.calls.into() && work >= weighs.work.into());
         debug_assert!(transactions >= weighs.transactions.into());
     }

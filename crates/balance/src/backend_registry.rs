@@ -171,8 +171,8 @@ impl BackendRegistry {
     }
 }
 
-/// Returns a copy of the pool in which the `further` back ends follow those of the pool, except
-/// back ends whose names the pool already contains.
+/// Returns a copy of the pool with the `further` back ends added at the end, except back ends whose
+/// names the pool already contains.
 fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
     if further.is_empty() {
         return pool.clone();

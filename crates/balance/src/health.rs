@@ -290,7 +290,7 @@ impl Health {
         let (admin_state, since) = self.admin_state();
         let liveness = self.liveness();
         let is_up = liveness.is_up(now);
-        // The time when the back end was excluded, by failures or by a pause that it asked for.
+        // The time when failures or a pause that the back end asked for last excluded it.
         let excluded = || time(if is_up { &self.busy_since } else { &self.fell_at });
         match admin_state {
             AdminState::Draining => (State::Draining, since),

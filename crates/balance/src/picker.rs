@@ -40,7 +40,7 @@ pub enum NoBackend {
 pub struct Picker {
     pool: Pool,
     values: Values,
-    /// The weight of each back end at the time when the policy was created.
+    /// The configured weight of each back end when the policy was created.
     shares: Box<[u32]>,
     groups: Groups,
     key: Key,

@@ -10,8 +10,8 @@ use crate::policy::{
     Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
 };
 
-/// All policies: first those of paper 003 and of the paper that it cites, then those of current
-/// products.
+/// All policies: first the policies of paper 003 and of the paper that it cites, then the policies
+/// of current products.
 pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,
     &hash::ENTRY,

@@ -4,28 +4,27 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The shortest time over which [`rate_at`](ArrivalRate::rate_at) counts arrivals.
+/// The minimum observation time by which [`rate_at`](ArrivalRate::rate_at) divides the arrivals.
 const OBSERVED_MIN: Duration = Duration::from_millis(100);
 
-/// An estimate of the arrivals a second: a sum of the weights of arrivals, divided by a time of
-/// observation. The weights of arrivals and of time fade with their age, so both sums fade by the
-/// same factor.
+/// An estimate of the arrivals a second: the number of arrivals, divided by the observation time.
+/// In both sums, older parts count less (exponential decay with the same time constant).
 ///
-/// The estimate is too low at first after a pause in the arrivals. After one time constant, it has
+/// After a pause in the arrivals, the estimate is too low at first. After one time constant, it has
 /// made up 63 % of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
-    /// Age in seconds at which the weight of an arrival has fallen to 37 %.
+    /// Time in seconds after which an arrival counts 37 %.
     time_constant_s: f64,
-    /// [`OBSERVED_MIN`] in seconds, weighted like `observed_s`. [`rate_at`](Self::rate_at) divides
-    /// by at least this time.
+    /// [`OBSERVED_MIN`] in seconds, decayed in the same way as `observed_s`.
+    /// [`rate_at`](Self::rate_at) divides by at least this time.
     observed_min_s: f64,
     /// The time of the last arrival, or `None` before the first.
     last: Option<Timestamp>,
-    /// Sum of the weights of all arrivals after the first, as of the last arrival.
+    /// Decayed number of all arrivals after the first, as of the last arrival.
     count: f64,
-    /// Time in seconds from the first to the last arrival, with the weights of its parts. It is
-    /// less than the time constant.
+    /// Decayed time in seconds from the first to the last arrival. It is always less than the time
+    /// constant.
     observed_s: f64,
 }
 
@@ -57,12 +56,12 @@ impl ArrivalRate {
         }
     }
 
-    /// Returns the part of a weight that remains after the time `time`.
+    /// Returns the factor by which a count decays in `time`.
     fn kept(&self, time: Duration) -> f64 {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Returns `observed_s` after a further time, in which a weight falls to the part `kept`.
+    /// Returns `observed_s` after a further time in which counts decay by the factor `kept`.
     fn observed_s(&self, kept: f64) -> f64 {
         self.time_constant_s - (self.time_constant_s - self.observed_s) * kept
     }
@@ -76,8 +75,8 @@ impl ArrivalRate {
         self.count * kept / self.observed_s(kept).max(self.observed_min_s)
     }
 
-    /// Returns the arrivals a second, computed at the last arrival, or 0 until two arrivals came at
-    /// different times.
+    /// Returns the arrivals a second as of the last arrival. Returns 0 until two arrivals have come
+    /// at different times.
     pub(crate) fn rate(&self) -> f64 {
         if self.observed_s > 0.0 { self.count / self.observed_s } else { 0.0 }
     }
@@ -131,7 +130,7 @@ mod tests {
     fn two_arrivals_within_an_instant_are_no_high_rate() {
         let mut rate = ArrivalRate::default();
         even(&mut rate, 0, 2, 1);
-        // One arrival after the first in 0.5 s · (1 - exp(-0.2)). In 1 ms it would be 1000.
+        // One more arrival in the decayed time 0.5 s · (1 - exp(-0.2)). In 1 ms it would be 1000/s.
         let current = rate.rate_at(Timestamp::from_nanos(1_000_000));
         assert!((current - 11.0).abs() < 0.1, "{current}");
     }

@@ -7,14 +7,13 @@ use tidegate_world::Timestamp;
 
 use crate::{Ban, Bans};
 
-/// A list of bans. Several shards and an operator set, lift and read the bans. All clones refer to
-/// the same list.
+/// A list of bans, shared by several shards and an operator. All clones refer to the same list.
 #[derive(Clone, Debug, Default)]
 pub struct BanList(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// A number that grows with every change of the bans.
+    /// Incremented with every change of the bans.
     version: AtomicU64,
     bans: Mutex<Bans>,
 }
@@ -67,13 +66,13 @@ impl BanList {
     }
 
     fn lock(&self) -> MutexGuard<'_, Bans> {
-        // No change panics half-way, so a poisoned list is still consistent.
+        // No change panics half-way, so the list is consistent even if a thread has panicked.
         self.0.bans.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// A shard's copy of a [`BanList`]. While the list does not change, a check for changes costs one
-/// atomic load.
+/// A shard's copy of a [`BanList`]. It is updated when the list has changed. As long as the list
+/// has not changed, each access costs only one atomic load.
 #[derive(Debug)]
 pub struct BanView {
     list: BanList,
@@ -92,8 +91,8 @@ impl BanView {
         &self.list
     }
 
-    /// Returns the version of the list that this view read last. Every change of the list
-    /// increments the version of the list.
+    /// Returns the version of the list at the last update of this copy. Every change of the list
+    /// increments its version.
     pub fn version(&self) -> u64 {
         self.version
     }

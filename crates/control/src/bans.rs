@@ -1,9 +1,9 @@
-//! The bans in force and their ends.
+//! A list of the bans in force, each with its end.
 //!
-//! The server does no new work for a banned source. Therefore a ban ends by itself, and an operator
-//! can lift it. The number of bans is limited, because an attacker that forges addresses could fill
-//! any list. In a full list, a new ban replaces the ban of the source that sent least, if the new
-//! source sends more. The list counts each ban that is replaced or for which there is no room.
+//! The server does no new work for a banned source. Every ban ends after some time, and an operator
+//! can lift it earlier. The number of bans is limited, because an attacker that forges addresses
+//! could fill any list. If the list is full, a new ban replaces the ban with the lowest message
+//! rate, if that rate is lower. The list counts the bans that are lost because it is full.
 
 use tidegate_world::{Timestamp, unit_enum};
 
@@ -13,7 +13,7 @@ unit_enum! {
     pub enum BanCause {
         /// The source exceeded a limit.
         Limit = "limit",
-        /// The source exceeded the maximum message rate of any source.
+        /// The source sent more messages a second than any source may send.
         Rate = "rate",
         /// An operator set the ban.
         Operator = "operator",
@@ -32,15 +32,15 @@ pub struct Ban {
     /// Messages a second that the source sent, or [`MAX`](u32::MAX) for a ban that is never
     /// replaced.
     pub rate: u32,
-    /// True if the source has proved that it receives our packets. Then at least some of its
-    /// packets are not forged by another host.
+    /// True if the source has proved that it receives our packets. So at least some packets with
+    /// this address come from the source itself, and not from a host that forges the address.
     pub is_proven: bool,
 }
 
 /// A list of the bans in force, with a maximum length.
 #[derive(Clone, Debug, Default)]
 pub struct Bans {
-    /// The bans by source, ascending. Some may have ended.
+    /// The bans, sorted by source. Some may have ended.
     bans: Vec<Ban>,
     count_max: usize,
     overflowed: u64,

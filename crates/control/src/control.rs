@@ -75,13 +75,13 @@ pub struct Control {
     admit: [Allowance; BUCKETS],
     /// The queue of new sessions.
     pub queue: QueueControl,
-    /// The lowest rank that is admitted, 0 to 1. New sessions with a lower rank are rejected. A
-    /// session and its repetitions have the same rank. Ranks are uniformly distributed, so the
-    /// floor is also the rejected share.
+    /// The lowest rank that is admitted, 0 to 1. Each new session has a random rank, uniformly
+    /// distributed, which its repetitions have too. The gate rejects sessions with a lower rank, so
+    /// the floor is also the rejected share.
     pub rank_floor: f64,
-    /// True if the message that has just arrived is admitted whatever the allowance is. The gate
-    /// sets this to false when it has judged that message. If all messages are in one queue and are
-    /// judged when they are served, the next message that is served is admitted instead.
+    /// If true, the gate admits the next message that it judges, regardless of the allowance. This
+    /// is the message that has just arrived or, if all messages wait in one queue and are judged
+    /// when they are served, the next message that is served.
     pub admit_next: bool,
 }
 
@@ -103,8 +103,8 @@ impl Control {
     /// long.
     ///
     /// Only a session can wait too long, because its caller waits for it. The client of another
-    /// request accepts the response for 64·T1 (RFC 3261 §17.1.2.2, Timer F), and the copies that it
-    /// sends meanwhile are absorbed. So serving the request late is better than rejecting it.
+    /// request accepts a response until 64·T1 have passed (RFC 3261 §17.1.2.2, Timer F), and the
+    /// gate absorbs its retransmissions. So serving the request late is better than rejecting it.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }

@@ -1,4 +1,4 @@
-//! The cost of serving a message of each class.
+//! The mean costs of serving, examining and rejecting a message.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Costs {
     }
 }
 
-/// Adds `count` messages with the mean cost `cost` to a mean.
+/// Adds `count` messages with the mean cost `cost` to a moving average.
 fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     let weight = 1.0 - if count == 1 { KEPT } else { kept_by(count) };
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
@@ -114,7 +114,7 @@ mod tests {
         let mut first = Costs::default();
         first.record_looks(4, 2, us(40));
         assert_eq!((first.looked(), first.refused()), (None, Some(us(10))));
-        // The remainder cannot be negative.
+        // The cost that is left for the rejection is zero, not negative.
         costs.record_looks(100, 1, Duration::ZERO);
         assert!(costs.refused().is_some());
     }

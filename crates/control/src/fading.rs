@@ -1,7 +1,7 @@
-//! The observation time of counts that fade.
+//! Decay of counts, and of the time over which they were taken.
 //!
-//! A count and its observation time fade by a fifth every 100 ms, so their quotient is a rate in
-//! which older pieces count less.
+//! Every 100 ms, a count and its observation time are multiplied by 0.8. So the count divided by
+//! the time is a rate in which older pieces of work count less.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tidegate_world::Timestamp;
 /// The interval at which counts fade.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// The part of a count that remains after a period. The time constant is 0.45 s.
+/// Factor by which a count decays in a period. The time constant is 0.45 s.
 const KEPT: f64 = 0.8;
 
 /// The shortest observation time in seconds. A rate over less time would depend on chance.
 const SECONDS_MIN: f64 = 0.01;
 
-/// The time for which counts were observed. Older time counts less.
+/// The decayed time over which counts were taken.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
     /// The number of the current period.

@@ -5,11 +5,11 @@
 //! everything. Here each source gets all that it offers, up to a [level](MaxMin) that is the same
 //! for all sources. A source that offers more than the level loses only its own work.
 //!
-//! - The work that a source offers is counted. Its count and the observation time fade by a fifth
-//!   every 100 ms, and their quotient is the rate of the source. Every 100 ms the rates of all
-//!   sources become the demands. If more than twice the expected work has arrived, they become the
-//!   demands earlier, but at most every 10 ms. Between two computations, the level follows the
-//!   admitted share, and the level is compared with the current rate of the source.
+//! - The count of the work that a source offers and the observation time are multiplied by 0.8
+//!   every 100 ms. The count divided by the time is the rate of the source. Every 100 ms, the level
+//!   is computed from the rates of all sources, their *demands*. If more than twice the expected
+//!   work has arrived, this is done earlier, but at most every 10 ms. Between two computations, the
+//!   level follows the admitted share, and is compared with the current rate of the source.
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
@@ -48,8 +48,8 @@ use crate::fading::{Observation, PERIOD, faded};
 use crate::recent_weight::RecentWeight;
 use crate::source_table::{Slot, SourceTable};
 
-/// The credit (the pieces of work that the throttle has admitted and no source has used) may reach
-/// at least this number, but at most the number of sources.
+/// Lower limit for the maximum credit (the number of pieces that the throttle has admitted and no
+/// source has used). But the maximum is never above the number of sources.
 const CREDIT_MIN: f64 = 4.0;
 
 /// Minimum time between two computations of the demands of all sources (the rates of their work).
@@ -58,7 +58,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A source is forgotten when its count of pieces, which fades with time, has fallen to this value.
 const FORGOTTEN: f64 = 0.05;
 
-/// One, with a tolerance: in floating point, ten times a tenth of a token is less than one.
+/// One token, with a tolerance, because ten times a tenth is less than one in floating point.
 const ONE: f64 = 1.0 - 1e-9;
 
 /// Maximum number of pieces that a source may have in the queue, as a multiple of the free places.
@@ -76,8 +76,8 @@ pub enum FairnessDecision {
     Yes,
     /// The piece does not pass: its source has used up its share.
     OverShare,
-    /// The piece does not pass, although its source has not used up its share. All sources that
-    /// have not used up their shares together offer more than may pass.
+    /// The piece does not pass, although its source is below its share: all sources below their
+    /// shares together offer more than may pass.
     No,
 }
 
@@ -88,7 +88,7 @@ pub struct Fairness {
     sources: SourceTable<Account>,
     max_min: MaxMin,
     observation: Observation,
-    /// The time at which the demands were last computed.
+    /// The time at which the demands (the rates of all sources) were last computed.
     looked: Timestamp,
     /// Pieces that all sources offered since the demands were last computed.
     offered: f64,
@@ -105,7 +105,7 @@ struct Account {
     weight: RecentWeight,
     /// Number of pieces that the source has offered. Each piece counts less with its age.
     count: f64,
-    /// The number of the period for which `count` is valid.
+    /// The number of the period up to which `count` has decayed.
     period: u64,
     tokens: f64,
     filled: Timestamp,
@@ -195,7 +195,7 @@ impl Fairness {
     ) -> FairnessDecision {
         self.observation.advance(now);
         if self.sources.len() <= 1 {
-            // There is nobody to share with.
+            // There is no other source to share with, so the throttle alone decides.
             return if let_pass { FairnessDecision::Yes } else { FairnessDecision::No };
         }
         let (level, room) = (self.level(share), self.credit_max(share));
@@ -205,7 +205,7 @@ impl Fairness {
         let level = level * f64::from(account.weight.get());
         account.fade(self.observation.period());
         account.fill(now, level);
-        // The judged piece is already in the count.
+        // `count` already includes the judged piece.
         let pass = if share <= 0.0 {
             FairnessDecision::No
         } else if (account.count - 1.0) / watched_s <= level {
@@ -231,7 +231,7 @@ impl Fairness {
         if self.sources.len() <= 1 || free == 0 {
             return free > 0;
         }
-        // New sources are not among the demands yet.
+        // The demands do not include sources that are new since the last computation.
         let weights = self.max_min.weight().max(self.sources.len() as f64);
         let share = room as f64 * f64::from(weight) / weights;
         if (own + 1) as f64 <= share {

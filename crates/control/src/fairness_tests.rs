@@ -35,7 +35,7 @@ struct Passed {
     /// (`rates`).
     offered: Vec<f64>,
     rates: Vec<f64>,
-    /// Pieces that the throttle let pass since the start, pieces that passed, and the maximum by
+    /// Pieces that the throttle admitted since the start, pieces that passed, and the maximum by
     /// which the second number exceeded the first.
     let_pass: f64,
     all: f64,
@@ -214,7 +214,7 @@ fn sources_beyond_the_table_count_as_one() {
 
 #[test]
 fn a_trunk_of_many_users_has_the_share_of_all_of_them() {
-    // A trunk sends 500/s and a flood 2,000/s. Together 550/s pass.
+    // A trunk sends 500/s and a flood 2,000/s. Of the sum, 550/s pass.
     for (weight, trunk_at_least, flood_at_most) in [(1, 270, 280), (10, 495, 60)] {
         let mut fairness = fairness(10);
         let share = 550.0 / 2_500.0;
@@ -228,7 +228,7 @@ fn a_trunk_of_many_users_has_the_share_of_all_of_them() {
             let source = fairness.on_arrival(now, u128::from(is_trunk), weight);
             let let_pass = throttle.passes(now, Allowance::Fraction(share), 0);
             let pass = fairness.decide_waiting(now, source, share, let_pass);
-            // The last second of four.
+            // Count only in the last of the four seconds.
             if tick >= 7_500 && pass == FairnessDecision::Yes {
                 passed[usize::from(is_trunk)] += 1;
             }

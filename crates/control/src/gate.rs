@@ -37,7 +37,7 @@ pub struct Gate {
     /// The rate of new sessions, without repetitions, but with sessions that are rejected before
     /// the law judges them.
     offered: ArrivalRate,
-    /// Random ranks for work without a fingerprint.
+    /// Random numbers from which work without a fingerprint gets its rank.
     ranks: Stream,
     sources: Sources,
     /// The shadow law, whose decisions have no effect, or `None`.
@@ -123,7 +123,7 @@ impl Gate {
         self.signals.queue.credit = 0.0;
         self.law.on_begin(now, &self.signals);
         self.ticked = now;
-        // Waiting work gets its tick even if nothing arrives.
+        // The law must tick even if nothing arrives, because work may already wait.
         self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
     }
 
@@ -242,7 +242,7 @@ impl Gate {
             || self.signals.queue.waiting >= queue.waiting_max
     }
 
-    /// Returns whether a new session may be taken from the queue.
+    /// Returns whether the law's release rate allows taking a new session from the queue now.
     pub fn may_release(&self) -> bool {
         self.stopping || self.pacer.may_release(self.control.queue.release)
     }

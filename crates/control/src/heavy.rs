@@ -10,7 +10,7 @@
 //! - A message that is read represents others that were not read ([`Arrived`]). So the rate of a
 //!   source includes its messages that were lost in a full buffer, or dropped on purpose. A message
 //!   on a stream represents no others. The rate is an estimate. A source is heavy only if the
-//!   estimate exceeds a limit by more than chance, which is two standard deviations.
+//!   estimate exceeds a limit by more than two standard deviations, and so not by chance.
 //! - The *total* is the rate of messages that could be served: the messages that get a place in the
 //!   queue, and those that would get a place if buffers did not overflow. But it is at most the
 //!   rate at which messages are read.
@@ -67,9 +67,9 @@ const EMERGENCY_MAX_CPS: f64 = 50.0;
 /// are read, because they leave room for other messages.
 const EMERGENCY_MAX_PART: f64 = 0.25;
 
-/// No source is heavy because of its first messages if the server could serve at least this part of
-/// all first messages that arrive, and no buffer overflows. The missing part may be an estimate of
-/// a flood that has ended. A source that floods with copies ([`COPIES_MAX`]) is heavy nevertheless.
+/// If the server could serve at least this part of all first messages that arrive, and no buffer
+/// overflows, no source is heavy because of its first messages: the rest may be the estimate of a
+/// flood that has ended. A source that floods with copies ([`COPIES_MAX`]) is heavy nevertheless.
 const ENOUGH: f64 = 0.9;
 
 /// Replaces [`ENOUGH`] if receive buffers overflow ([`LOST`]).
@@ -125,8 +125,8 @@ pub struct Arrived {
     /// Number of messages that reached a receive buffer for each one that found room, at least 1.
     pub per_read: f64,
     /// Number of messages that were sent for each one that is not dropped on purpose, at least 1.
-    /// It is 0 for a message that arrived before messages like it were dropped: later messages that
-    /// are not dropped represent it.
+    /// It is 0 for a message that arrived before messages like it were dropped: the later messages
+    /// that are not dropped already represent it.
     pub per_passing: f64,
     /// True if messages of all sources are dropped alike. Then `per_passing` does not count when
     /// sources are compared with each other: if few messages are read, chance would decide which
@@ -135,15 +135,15 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// A message that represents no others.
+    /// A message that represents only itself.
     pub const ONE: Self = Self { per_read: 1.0, per_passing: 1.0, drops_all: false };
 
     fn count(self) -> f64 {
         self.per_read * self.per_passing
     }
 
-    /// Returns the numbers for a comparison of sources: without the drops that hit the messages of
-    /// all sources alike.
+    /// Returns the numbers for comparing sources with each other. They leave out drops that hit the
+    /// messages of all sources alike.
     fn compared(self) -> Self {
         if self.drops_all { Self { per_passing: 1.0, ..self } } else { self }
     }
@@ -219,9 +219,9 @@ struct Account {
     /// The messages of the source without repetitions of messages on which the gate has decided.
     firsts: Estimate,
     /// The datagrams of the source that call an emergency service, copies included. Datagrams that
-    /// are dropped because those of all sources are dropped alike count as well.
+    /// a share for all sources drops count too.
     emergencies: Estimate,
-    /// The number of the period for which the estimates are valid.
+    /// The number of the period up to which the estimates have decayed.
     period: u64,
     /// The source is heavy before this time.
     heavy_until: Timestamp,
@@ -343,7 +343,7 @@ impl Heavy {
             account.firsts.add(count);
         }
         if is_emergency {
-            // The limit on them does not depend on the messages of others that are not read.
+            // Unread calls count too: the limit does not depend on unread messages of others.
             account.emergencies.add(arrived.count());
         }
         account.heavy_until > now
@@ -425,7 +425,7 @@ impl Heavy {
     /// Returns the limits above which a source is heavy. `seconds` is the observation time.
     fn limits(&mut self, demands: &[Demand], seconds: f64) -> HeavyLimits {
         let Sums { read, arrived, kept, placed } = self.sums;
-        // A message that was lost in a full buffer would get a place as often as one that was read.
+        // Assume that lost messages would have got a place as often as the messages that were read.
         let arrived_per_kept = if kept > 0.0 { arrived / kept } else { 1.0 };
         let total = read.min(placed * arrived_per_kept) / seconds;
         self.max_min.set(demands.iter().map(|demand| (demand.firsts, demand.weight)));

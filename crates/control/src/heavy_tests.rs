@@ -25,7 +25,7 @@ struct Sender {
     is_emergency: bool,
 }
 
-/// Returns a source of weight 1 of which every message is read.
+/// Returns a source of weight 1. All its messages are read.
 fn sends(source: u128, read: u32) -> Sender {
     let arrived = Arrived::ONE;
     Sender { source, weight: 1, read, arrived, repeats: false, is_emergency: false }
@@ -41,12 +41,12 @@ fn calls_for_help(source: u128, read: u32) -> Sender {
     Sender { is_emergency: true, ..sends(source, read) }
 }
 
-/// Returns a source of which one in `per_read` messages that reach a buffer is read.
+/// Returns a source whose messages overflow a buffer, so that one in `per_read` of them is read.
 fn overflows(source: u128, read: u32, per_read: f64) -> Sender {
     Sender { arrived: Arrived { per_read, ..Arrived::ONE }, ..sends(source, read) }
 }
 
-/// Returns a source of which one in `per_passing` messages is not dropped.
+/// Returns a source whose messages are dropped, except one in `per_passing` of them.
 fn is_dropped(source: u128, read: u32, per_passing: f64) -> Sender {
     Sender { arrived: Arrived { per_passing, ..Arrived::ONE }, ..sends(source, read) }
 }
@@ -85,19 +85,19 @@ fn sources(heavy: &mut Heavy, at_ms: u64) -> Vec<u128> {
 fn sources_that_cause_the_overload_are_heavy() {
     let trunk = Sender { weight: 1000, ..sends(1, 300) };
     for (senders, places, expected) in [
-        // A source floods. All that the others send could be served.
+        // Source 2 floods. All messages of the other sources could be served.
         (&[sends(1, 20), sends(2, 9_000), sends(3, 80)][..], 500, &[2][..]),
         // A trunk is above the level of 240, but dropping the flood is enough.
         (&[sends(1, 20), sends(2, 9_000), sends(3, 300)], 500, &[2]),
-        // There is room for all.
+        // There is room for all messages.
         (&[sends(1, 20), sends(2, 300)], 500, &[]),
-        // The source stands for a thousand users.
+        // Source 1 has the weight of a thousand users.
         (&[trunk, sends(2, 300)], 310, &[2]),
-        // All send the same.
+        // All sources send at the same rate.
         (&[sends(3, 300), sends(2, 300), sends(1, 300)], 400, &[1, 2, 3]),
-        // There are more than three.
+        // There are more than three heavy sources.
         (&[sends(1, 300), sends(2, 300), sends(3, 300), sends(4, 300)], 400, &[]),
-        // The flood is spared.
+        // The source that floods is spared.
         (&[sends(1, 20), sends(77, 9_000)], 500, &[]),
         // The flood prevents all service.
         (&[sends(1, 40), sends(2, 9_000)], 0, &[2]),
@@ -268,7 +268,7 @@ fn the_peak_of_a_heavy_source_halves_in_two_seconds() {
     let mut heavy = table(10);
     send(&mut heavy, 0, &[sends(1, 100_000), sends(2, 320)], 100);
     let mut listed = vec![sources(&mut heavy, 1000)];
-    // Half a percent of the peak must fall below the 320, with the certainty of the estimate.
+    // Half a percent of the peak must fall below 320/s less the uncertainty of that estimate.
     for second in 1..4 {
         send(&mut heavy, second, &[sends(1, 6_000), sends(2, 320)], 100);
         listed.push(sources(&mut heavy, 1000 * second + 1000));
@@ -298,7 +298,7 @@ fn only_heavy_sources_that_send_many_emergency_calls_flood_with_them() {
         // The calls are most of the messages, but few.
         (&[sends(1, 20), calls_for_help(1, 40), sends(2, 1)], 5, &[]),
         (&[sends(1, 20), calls_for_help(1, 100), sends(2, 1)], 5, &[(1, 100.0)]),
-        // The source stands for many users.
+        // The source has the weight of many users.
         (&[user_of(10, calls_for_help(1, 9_000)), sends(2, 20)], 500, &[(1, 9_000.0)]),
         (&[user_of(200, calls_for_help(1, 9_000)), sends(2, 20)], 500, &[]),
         // The callers for help are not those that cause the overload.

@@ -4,11 +4,11 @@
 //! # Signal
 //!
 //! There are two signals: the share of the processor that rejecting takes, and the overflow of
-//! receive buffers. The cost of a rejection is measured as a whole. The occupied time outside
-//! service goes to reception, rejecting and sending. Rejections and their acknowledgements are
-//! charged with a part of this time, in proportion to their number. So their cost includes the
-//! kernel's work for their datagrams, which is the largest part. The time for handshakes of
-//! connections is left out, because it belongs to no message.
+//! receive buffers. A rejection is not timed by itself. The occupied time outside service goes to
+//! reception, rejecting and sending. Rejections and their acknowledgements are charged with a part
+//! of this time, in proportion to their number. So their cost includes the kernel's work for their
+//! datagrams, which is the largest part. The time for handshakes of connections is left out,
+//! because it belongs to no message.
 //!
 //! # Rungs
 //!
@@ -242,7 +242,7 @@ const LOAD_WEIGHT: f64 = 0.3;
 /// Weight of the newest period in the average cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
 
-/// A selector of the cheapest treatment of work that is not admitted.
+/// A controller that selects whether work that is not admitted is rejected or dropped unread.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,
@@ -395,13 +395,13 @@ impl Ladder {
         self.dropped.fresh() < 1.0
     }
 
-    /// Returns whether no packet with this mark was dropped recently.
+    /// Returns whether no packet with this mark (a hash of its first bytes) was dropped recently.
     pub fn is_fresh(&self, mark: u32) -> bool {
         self.dropped.is_fresh(mark)
     }
 
-    /// Returns whether a request with this mark is late: its caller has probably sent it before.
-    /// The copies of an INVITE come in longer intervals than those of other requests.
+    /// Returns whether a request with this mark is late: its caller has probably sent it before. An
+    /// INVITE is late for longer, because its copies come in longer intervals.
     pub fn is_late(&self, now: Timestamp, mark: u32, is_invite: bool) -> bool {
         self.dropped.is_late(now, mark, is_invite)
     }

@@ -43,8 +43,8 @@ pub struct ShedOrder {
 /// The weight of a message in the load of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The measured mean service time of the message's class. For a class of which no message was
-    /// served yet, the mean of the service times of the other classes.
+    /// The measured mean service time of the message's class. A class without served messages gets
+    /// the mean of the service times of the other classes.
     Cost,
     /// The same weight for each message.
     Count,

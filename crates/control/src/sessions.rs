@@ -15,10 +15,10 @@
 //!
 //! This method counts a session when it starts: the *start session check*. The *full session check*
 //! counts a session when it ends. All messages of such a session have been served, but most of them
-//! perhaps long before, and its last message may take a path on which this server is not. The gate
-//! does not know to which session a message belongs. So in the full session check, L is also N_msg
-//! divided by the number of counted sessions, not the mean length of these sessions. A message that
-//! ends a session counts only while a session is open.
+//! perhaps long before, and its last message may bypass this server. The gate does not know to
+//! which session a message belongs. So in the full session check, too, L is N_msg divided by the
+//! number of counted sessions, not the mean length of these sessions. A message that ends a session
+//! counts only while a session is open.
 //!
 //! All values are smoothed. An interval without a counted session does not change them: its
 //! messages are added to those of the next interval, for at most ten intervals. μ starts at a

@@ -42,7 +42,7 @@ pub struct Shadow {
     values: Values,
     control: Control,
     throttles: Vec<Throttle>,
-    /// Stream of ranks for work without a fingerprint.
+    /// Random numbers from which work without a fingerprint gets its rank.
     ranks: Stream,
     /// The time of the next tick, or `NEVER` while the law is at rest.
     due: Timestamp,
@@ -76,7 +76,7 @@ impl Shadow {
         &self.values
     }
 
-    /// Returns the control that the shadow law would set.
+    /// Returns the decisions of the shadow law, which have no effect.
     pub fn control(&self) -> &Control {
         &self.control
     }

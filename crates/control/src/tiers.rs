@@ -214,8 +214,8 @@ impl Tiers {
         self.costs.on_served(class);
     }
 
-    /// Records that the service of a message of `class` in `tier` took `cost`. Not every message
-    /// must be recorded.
+    /// Records that the service of a message of `class` in `tier` took `cost`. It is enough to
+    /// record a part of the messages.
     pub fn on_completion(&mut self, class: u8, tier: Tier, cost: Duration) {
         self.costs.on_completion(class, tier, cost);
     }

@@ -46,8 +46,8 @@ impl Ticket {
         self.again
     }
 
-    /// Returns the bucket in which the work is counted and waits. Work that asks for priority may
-    /// be in another bucket than [`Bucket::Priority`].
+    /// Returns the bucket in which the work is counted and waits. Work that asks for priority is in
+    /// another bucket than [`Bucket::Priority`] if it may not go ahead of other work.
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }

@@ -52,8 +52,8 @@ impl Account {
         Self { period_ns, runtime_ns, tick_ns, left_ns: runtime_ns, period: 0, free_ns: 0 }
     }
 
-    /// Returns the time at which work is complete that begins at `begins` and takes `work` of
-    /// processor time. `begins` must not be before the completion of the previous work.
+    /// Returns the completion time of work that begins at `begins` and takes `work` of processor
+    /// time. `begins` must not be before the completion of the previous work.
     pub(super) fn completion(&mut self, begins: Timestamp, work: Duration) -> Timestamp {
         let mut at = begins.as_nanos();
         let mut rest = nanos(work);

@@ -64,8 +64,8 @@ pub struct Disturbance {
     /// programs use every core. While they interrupt work, the core of the processor counts as
     /// busy.
     pub stolen: Option<(Duration, Duration)>,
-    /// An increase of all costs, or `None`. From the first value on, a time after the start, every
-    /// cost is multiplied by the second value.
+    /// An increase of all costs, or `None`. The first value is a time after the start. From this
+    /// time on, every cost is multiplied by the second value.
     pub dearer: Option<(Duration, f64)>,
     /// Factor by which the busy time and the CPU time are multiplied before they are reported to
     /// the hosted [`Core`](tidegate_world::Core). 1 means that the report is correct.
@@ -87,8 +87,8 @@ impl Disturbance {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
 
-    /// Returns the time at which work is complete that begins at `begins` and takes `work` of the
-    /// time that other programs leave.
+    /// Returns the completion time of work that begins at `begins` and takes `work` of the time
+    /// that other programs leave.
     pub(super) fn completion(&self, begins: Timestamp, work: Duration) -> Timestamp {
         let Some((period, stolen)) = self.stolen else { return begins + work };
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

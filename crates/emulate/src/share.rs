@@ -10,8 +10,8 @@ pub(super) const BURST: u32 = 64;
 /// datagram and a message waited are counted.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Time spent on offers minus time spent on services, in nanoseconds. It can be negative only
-    /// because the last service took longer than the offers were ahead.
+    /// Time spent on offers minus time spent on services, in nanoseconds. It becomes negative only
+    /// if the last service took longer than the time by which offers had been ahead.
     lead_ns: i64,
     /// Number of offers since `lead_ns` became positive.
     burst: u32,

@@ -8,10 +8,9 @@ use tidegate_world::Timestamp;
 /// same limit.
 const QUANTUM: Duration = Duration::from_micros(500);
 
-/// A turn of a server: it reads up to a number of datagrams, and then serves. Service ends when no
-/// message waits, or after [`QUANTUM`], or, if reading took longer than that, after as long as
-/// reading took. These times include interruptions, so a server that is interrupted while it reads
-/// serves for longer.
+/// A turn of a server: it reads up to a number of datagrams, and then serves messages. Service ends
+/// when no message waits, or after [`QUANTUM`], or after the time that reading took if that was
+/// longer. Interruptions count, so a server that is interrupted while it reads serves for longer.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// Maximum number of datagrams that the server reads in a turn.

@@ -94,8 +94,8 @@ impl Backend {
             return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        // If two shards come here at the same time, one request may not be counted. That delays a
-        // probe by one request.
+        // If two shards record a request at the same time, one of the requests may not be counted.
+        // That delays a probe by one request.
         let silences = self.silences() + 1;
         if silences == 1 {
             self.load.silent_since.store(now.as_nanos(), Relaxed);

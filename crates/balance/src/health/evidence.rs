@@ -43,7 +43,7 @@ const DESTINATIONS_MIN: u32 = 5;
 /// Minimum number of different sources of rejected requests that shows overload. If all requests
 /// come from one source, one is enough.
 const SOURCES_MIN: u32 = 2;
-/// At least one source in this many must have rejected requests.
+/// The sources of rejected requests must be at least one in this many of all sources.
 const SOURCES_SHARE: u32 = 8;
 
 /// The source and the destination of a request, each as the number of a bit in a map of 64 bits.
@@ -76,7 +76,7 @@ impl Sources {
     }
 }
 
-/// A conclusion from the recent rejections of a back end.
+/// The consequences of the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// True if several destinations of several sources are rejected, so that a learned rate must

@@ -33,16 +33,16 @@ fn the_state_machine_follows_its_table() {
         (old.on_unanswered(now, 3, PAUSE), down_for_pause, old),
         (up.on_unanswered(now, 1, PAUSE), down_for_pause, up),
         (up.on_unanswered(now, 1, UNTIL_PROBED), Down { until: NEVER, good: 0 }, up),
-        // A report by the transport counts at once.
+        // A report by the transport takes the back end down at once.
         (up.on_failed(now, PAUSE), down_for_pause, up),
         (pausing.on_failed(now, PAUSE), down_for_pause, pausing),
         (probed.on_failed(now, PAUSE), Down { until: NEVER, good: 0 }, probed),
-        // Probes bring it back when enough of them were answered in a row.
+        // Probes bring the back end up when enough of them were answered in a row.
         (old.on_probe_answered(now, 2), Up { since: 7, errors: 0 }, old),
         (probed.on_probe_answered(now, 3), Down { until: NEVER, good: 2 }, probed),
         (probed.on_probe_answered(now, 2), Up { since: ns(20), errors: 0 }, probed),
         (pausing.on_probe_answered(at(70), 1), Up { since: ns(50), errors: 0 }, pausing),
-        // Without probes it comes back by itself.
+        // Without probes, the back end comes up by itself.
         (probed.on_unprobed(now + PAUSE), down_for_pause, probed),
         (probed.on_unprobed(Timestamp::NEVER), Down { until: NEVER - 1, good: 0 }, probed),
         (pausing.on_unprobed(now + PAUSE), pausing, pausing),
@@ -99,16 +99,16 @@ fn every_kind_of_return_begins_slowly() {
         health.set_slow_start(Duration::from_millis(900));
         health
     };
-    // At the end of its pause.
+    // A return after the pause that follows a failure.
     let health = slow();
     health.change(at(0), |l| l.on_failed(at(0), Duration::from_millis(10)));
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
-    // At the end of the time in Retry-After.
+    // A return after the pause that Retry-After asked for.
     let health = slow();
     health.pause(at(0), Duration::from_millis(10));
     assert_eq!([9, 10].map(|ms| health.state(at(ms)).0), [State::Busy, State::SlowStart]);
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
-    // By a command of an operator.
+    // A return by a command of an operator.
     let health = slow();
     health.set_admin_state(at(0), AdminState::Draining);
     health.set_admin_state(at(10), AdminState::InService);
@@ -133,7 +133,7 @@ fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
         );
         assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
     }
-    // Behaviour in maintenance is ignored, and earlier behaviour is forgotten.
+    // Failures in maintenance are ignored, and earlier failures are forgotten.
     health.change(at(4), |l| l.on_failed(at(4), UNTIL_PROBED));
     assert!(health.is_alive(at(4)));
     health.set_admin_state(at(5), AdminState::InService);
@@ -143,7 +143,7 @@ fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
     health.set_admin_state(at(8), AdminState::InService);
     assert!(health.takes_calls(at(8)));
     assert_eq!(health.transitions(), (1, 0));
-    // A draining back end keeps its evidence.
+    // A draining back end keeps the record of its failures.
     health.change(at(9), |l| l.on_failed(at(9), UNTIL_PROBED));
     health.set_admin_state(at(10), AdminState::Draining);
     assert!(!health.is_alive(at(10)));
@@ -178,7 +178,7 @@ fn a_back_end_is_busy_since_it_first_asked_for_the_pause() {
     assert_eq!(health.state(at(160)), (State::Up, at(160)));
     health.pause(at(200), Duration::from_millis(100));
     assert_eq!(health.state(at(250)), (State::Busy, at(200)), "this is another pause");
-    // A pause that is forgotten is not prolonged.
+    // A pause that was forgotten is not prolonged. A new pause begins.
     health.forget();
     health.pause(at(260), Duration::from_millis(100));
     assert_eq!(health.state(at(270)), (State::Busy, at(260)));

@@ -5,11 +5,11 @@
 //! - Trigger: one such request lowers the rate. The rate becomes the accepted rate, less a margin
 //!   ([`RateLearning::decrease`]). A server with watermarks rejects everything for some time, even
 //!   if the excess is small. So the first decrease after an interval without rejections leaves at
-//!   least four fifths, and each further decrease at least one half: of the rate, or of the
-//!   requests a second that the back end got, if those were fewer. Requests sent before a decrease,
-//!   or within an interval after it, are not evidence about the new rate. As in TCP, several losses
-//!   in one window cause only one decrease, and the queue of the back end needs time to become
-//!   empty.
+//!   least four fifths of the rate, and each further decrease at least one half. If the back end
+//!   got fewer requests a second than the rate, these parts refer to that number. Requests sent
+//!   before a decrease, or within an interval after it, are not evidence about the new rate. As in
+//!   TCP, several losses in one window cause only one decrease, and the queue of the back end needs
+//!   time to become empty.
 //! - Recovery: the rate grows after an interval without rejections in which nine tenths of the rate
 //!   were used, or the rate limit held requests back. In each second it grows by the share
 //!   [`RateLearning::increase`]. This share doubles after each four seconds ([`DOUBLING_S`]) of
@@ -34,10 +34,10 @@ pub const DOUBLING_S: f64 = 4.0;
 /// Maximum growth of the rate in a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// Minimum share that remains after the first decrease since the rate last grew: of the rate, or of
-/// the requests a second that the back end got, if those were fewer.
+/// Minimum factor of the first decrease since the rate last grew. It applies to the rate, or to the
+/// requests a second that the back end got, if those were fewer.
 const FALL_FIRST: f64 = 0.8;
-/// Minimum share that remains after each further decrease, of the same rate as [`FALL_FIRST`].
+/// Minimum factor of each further decrease. It applies to the same rate as [`FALL_FIRST`].
 const FALL_NEXT: f64 = 0.5;
 
 /// The learned rate, and the time for which it was used without a rejection.

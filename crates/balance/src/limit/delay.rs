@@ -70,15 +70,15 @@ const LOSS_MAX: (f64, f64) = (0.15, 0.05);
 const LOSS_MARGIN: f64 = 0.9;
 /// Minimum of D, the time for which requests should wait in the back end, in seconds.
 const WAIT_MIN_S: f64 = 0.002;
-/// The factor by which D grows in an interval without loss. At the default interval, D doubles in
-/// 70 s.
+/// The factor by which D (the time for which requests should wait) grows in an interval without
+/// loss. At the default interval, D doubles in 70 s.
 const WAIT_GROWTH: f64 = 1.001;
 /// Delay beyond the base (the shortest delay without overload) at which the first window is set, as
 /// a multiple of [`WindowLearning::delay`]. The multiple is above 1 because slow servers have such
 /// delays even below their capacity.
 const TRIP: f64 = 2.0;
-/// The part of its distance to the measured value by which the base of the delay rises, or the base
-/// of the loss falls, in one interval.
+/// In one interval, the base of the delay rises, or the base of the loss falls, by this part of its
+/// distance to the measured value.
 const DRIFT: f64 = 0.05;
 
 /// The learned window, and the delay and loss of the back end without overload.

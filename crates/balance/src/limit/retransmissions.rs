@@ -69,7 +69,7 @@ const STEP_MAX_S: f64 = 1.0;
 /// Minimum time of the quickest response in an interval at which retransmissions count as
 /// redundant.
 const QUEUE_MIN: Duration = Duration::from_millis(250);
-/// The part of its excess over γ by which the base falls in one interval.
+/// In one interval, the base falls by this part of its excess over γ.
 const DRIFT: f64 = 0.05;
 
 /// The learned window, and the state of its controller.

@@ -13,10 +13,10 @@
 //! p = max(0, (requests − K·accepts)/(requests + 1)),   K = 2
 //! ```
 //!
-//! where `requests` includes the requests that the client rejects itself. Then the back end gets
-//! (1 − p)·requests, which is K·accepts within one request. So this law sets the rate to K·accepts
-//! a second, as soon as the back end got more than that in the history and in the last interval.
-//! The rate limit needs no count of the requests that Tidegate rejects, and no random number.
+//! where `requests` includes the requests that the client rejects itself. Then (1 − p)·requests
+//! reach the back end: K·accepts, to within one request. So this law sets the rate to K·accepts a
+//! second, as soon as the back end got more than that in the history and in the last interval. The
+//! rate limit needs no count of Tidegate's own rejections, and no random number.
 //!
 //! Recovery: while the back end accepts everything, the accepted requests increase by at most the
 //! factor K in [`HISTORY_S`], and so does the rate. After an interval that does not use the rate

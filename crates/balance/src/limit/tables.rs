@@ -1,4 +1,4 @@
-//! Comparison of a table of results with the committed table, for tests.
+//! Compares tables of results with committed tables, for tests.
 
 use std::fs;
 use std::path::Path;

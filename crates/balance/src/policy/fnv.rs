@@ -1,8 +1,8 @@
 //! Selection by the remainder of the FNV-1a hash of the Call-ID, as in paper 003.
 //!
 //! - Signal: none.
-//! - Choice: the hash modulo the sum of the configured weights.
-//! - Weights: each back end has as many remainders as its weight.
+//! - Choice: the back end to which the hash modulo the sum of the configured weights belongs.
+//! - Weights: each back end owns as many of the remainders as its weight.
 //! - Ties: none.
 //! - Cold start: none. If a back end is down, the next one that is up gets its calls.
 //! - Known bias: the policy ignores the load. The hash is not keyed, so a peer that chooses

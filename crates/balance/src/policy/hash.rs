@@ -1,9 +1,9 @@
 //! Selection by the Call-ID: weighted rendezvous hashing.
 //!
 //! - Signal: none.
-//! - Choice: the highest score of a keyed hash of the Call-ID (`score`). With `hash % n` as in
-//!   paper 003, most calls move when a back end is removed. Here only the calls of the removed back
-//!   end move. Every balancer with the same secret and the same back ends makes the same choice.
+//! - Choice: the back end with the highest score (`score`) for a keyed hash of the Call-ID. With
+//!   `hash % n` as in paper 003, most calls move when a back end is removed. Here only the calls of
+//!   the removed back end move. All balancers with the same secret and back ends choose alike.
 //! - Weights: each back end wins in proportion to its weight.
 //! - Ties: none.
 //! - Cold start: none.

@@ -1,9 +1,9 @@
 //! Selection by the callee: all calls to one user go to one back end.
 //!
 //! - Signal: none.
-//! - Choice: the highest score (`score`) of a keyed hash of the user and host in To. The hash uses
-//!   To instead of the Request-URI, because a REGISTER names its user only in To. So the bindings
-//!   of a user and the calls to this user are on the same back end.
+//! - Choice: the back end with the highest score (`score`) for a keyed hash of the user and host in
+//!   To. To is used instead of the Request-URI, because a REGISTER names its user only in To. So
+//!   the bindings of a user and the calls to this user are on the same back end.
 //! - Weights: each back end wins in proportion to its weight.
 //! - Ties: none.
 //! - Cold start: none.

@@ -1,12 +1,12 @@
-//! The power of two choices: of two back ends drawn at random, the one with fewer open
+//! The power of two choices: draws two back ends at random, and selects the one with fewer open
 //! transactions, relative to its weight.
 //!
-//! - Signal: the transactions that leases hold.
+//! - Signal: the open transactions that leases count.
 //! - Choice: `choices` different back ends are drawn, each in proportion to its weight, and the one
 //!   with the least load is taken. With n back ends and n calls, the back end with the most calls
-//!   has about ln ln n / ln 2 calls. If a single back end were drawn at random, the maximum would
-//!   be about ln n / ln ln n. The cost does not depend on the number of back ends. Balancers or
-//!   shards that do not see each other's counts do not all choose the same back end.
+//!   has about ln ln n / ln 2 calls. If only one back end were drawn, the maximum would be about ln
+//!   n / ln ln n. The cost does not depend on the number of back ends. Balancers or shards that do
+//!   not see each other's counts do not all choose the same back end.
 //! - Ties: the one drawn first, so the calls to an idle pool are spread at random.
 //! - Cold start: none.
 //! - Known bias: at light load the shares are uneven by chance. A back end that fails fast looks

@@ -1,4 +1,4 @@
-//! Peak-EWMA: of two back ends drawn at random, the one that would answer sooner.
+//! Peak-EWMA: draws two back ends at random, and selects the one that would answer sooner.
 //!
 //! - Signal: the open transactions, and an average of response times that rises to a longer
 //!   response time at once and falls slowly.

@@ -2,10 +2,10 @@
 //! back end.
 //!
 //! - Signal: the calls that leases count.
-//! - Choice: the highest score of the Call-ID (`score`) among the back ends that have fewer calls
-//!   than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. So no back end exceeds its share of the calls by more
-//!   than ε and one call. There is always a back end below its bound, because the sum of the bounds
-//!   exceeds the number of calls.
+//! - Choice: the back end with the highest score (`score`) for the Call-ID, of those with fewer
+//!   calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. So no back end exceeds its share of the calls by
+//!   more than ε and one call. There is always a back end below its bound, because the sum of the
+//!   bounds exceeds the number of calls.
 //! - Weights: scores and bounds use them.
 //! - Ties: none.
 //! - Cold start: none.

@@ -1,4 +1,4 @@
-//! Round robin: in turn, in proportion to the weights.
+//! Round robin: selects the back ends in turn, in proportion to their weights.
 //!
 //! - Signal: none.
 //! - Choice: smooth weighted round robin. At each choice, the credit of every usable back end grows

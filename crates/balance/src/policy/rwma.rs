@@ -1,4 +1,4 @@
-//! Response-time weighted moving average: the smallest mean of the last response times.
+//! Response-time weighted moving average: selects by the smallest mean of the last response times.
 //!
 //! - Signal: the last 20 response times of each back end to requests that begin calls, in a mean in
 //!   which the newest weighs 20 and the oldest 1.

@@ -1,7 +1,7 @@
 //! Transaction-join-shortest-queue: selects the back end with the fewest open transactions,
 //! relative to its weight.
 //!
-//! - Signal: the transactions that leases hold on each back end, from a request to its final
+//! - Signal: the transactions that leases count on each back end, from a request to its final
 //!   response.
 //! - Choice: the back end with the fewest transactions divided by its weight.
 //! - Ties: in turn.

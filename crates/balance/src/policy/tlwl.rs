@@ -1,9 +1,9 @@
 //! Transaction-least-work-left: selects the back end with the least work in open transactions,
 //! relative to its weight.
 //!
-//! - Signal: the transactions that leases hold on each back end, each with the weight of its
+//! - Signal: the transactions that leases count on each back end, each with the weight of its
 //!   method.
-//! - Choice: the back end with the least sum of these weights, divided by its own weight.
+//! - Choice: the back end with the least sum of these weights, relative to its own weight.
 //! - Ties: in turn.
 //! - Cold start: all back ends have no transactions, so they take turns.
 //! - Recovery: not needed, because a lease subtracts its weight when it is dropped.

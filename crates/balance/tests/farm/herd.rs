@@ -43,7 +43,7 @@ fn to_exceed_ms(choice: &Choice) -> f64 {
     others.map(|(_, &mean)| mean).fold(f64::INFINITY, f64::min)
 }
 
-// Each server could answer in 2 ms. At this load, queueing alone explains 3 ms.
+// Each server could answer in 2 ms. At this load, queueing alone would lead to 3 ms.
 #[test]
 fn a_stale_mean_keeps_an_idle_server_idle() {
     let outcome = run(86_400.0);

@@ -25,8 +25,8 @@ use crate::{Allowance, Bucket, Gate};
 /// τ, the time in which the calls in progress are brought to half of the law's window.
 const FILL: Duration = Duration::from_millis(500);
 
-/// Factor by which the assumed calls a second that the server can serve (μ) grow from one
-/// measurement to the next while hardly any calls wait.
+/// While hardly any calls wait, each measurement multiplies μ, the assumed calls a second that the
+/// server can serve, by this factor.
 const GROWTH: f64 = 1.03;
 
 /// A queue of calls is long if it holds more calls than the server serves in this time (the delay
@@ -85,17 +85,16 @@ impl Capacity {
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }
 
-    /// Returns the calls a second with which half of `window`, the law's limit on calls in
-    /// progress, is in use after the time [`FILL`].
+    /// Returns the calls a second at which `window`, the law's limit on calls in progress, will be
+    /// half full after the time [`FILL`].
     fn filling(&mut self, gate: &Gate, window: f64, original_cps: f64) -> f64 {
         let waiting = gate.waiting_sessions();
         let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
         served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
     }
 
-    /// Updates and returns the calls a second that the server can serve. `fill` is the part of the
-    /// law's window that is in use. It is above 1 if the window has become smaller than the number
-    /// of calls in progress.
+    /// Updates and returns the calls a second that the server can serve. `fill` is the used part of
+    /// the law's window. It is above 1 if more calls are in progress than the window allows now.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {
@@ -125,9 +124,9 @@ impl Capacity {
     }
 }
 
-/// Returns the calls a second that may arrive if a long queue is to become shorter, or infinity if
-/// the queue is not long. Messages of existing calls count as well if they wait in the same queue
-/// (paper 002 §3.1, equation 1).
+/// Returns the maximum calls a second at which a long queue still becomes short within [`FILL`], or
+/// infinity if the queue is not long. Messages of existing calls that wait in the same queue count
+/// too (paper 002 §3.1, equation 1).
 fn behind_a_queue(gate: &Gate) -> f64 {
     let served_cps = gate.signals().sessions.rate_cps();
     let budget = (served_cps * DELAY.as_secs_f64()).max(WAITING_MIN);

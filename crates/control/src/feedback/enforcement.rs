@@ -7,8 +7,8 @@ use tidegate_world::Stream;
 use super::upstream_settings::TICK;
 use crate::throttle::Deterministic;
 
-/// Time for which a peer may save up the calls that it is granted and does not send. A peer that
-/// obeys `loss` and has a burst once a second also sends the calls granted for a second at once.
+/// Time for which a peer may save calls that it is granted but does not send. A peer that obeys
+/// `loss` and sends a burst once a second may also send its calls of one second at once.
 const SAVED_MAX: Duration = Duration::from_secs(1);
 
 /// Maximum part of a limited peer's sessions, 0 to 1, that this server accepts.
@@ -16,9 +16,9 @@ const PASSED_MAX: f64 = 0.95;
 
 /// The limit on the sessions that this server accepts from one peer.
 ///
-/// The throttle rejects an even share of the sessions. The saved calls limit bursts. They are
-/// counted at each tick, with the cost of rejections subtracted. A token bucket would be filled at
-/// the rate of the moment of the burst instead.
+/// The throttle accepts an evenly spread share of the sessions. The number of saved calls limits
+/// bursts. It grows at each tick by the granted calls less the cost of rejections. A token bucket
+/// would instead fill at the rate that is granted during the burst.
 #[derive(Debug)]
 pub(super) struct Enforcement {
     /// The share of arriving sessions to accept, 0 to 1. It is computed from the rate before the
@@ -57,7 +57,7 @@ impl Enforcement {
         served
     }
 
-    /// Accepts all sessions for which saved calls are left.
+    /// Accepts each session while saved calls are left.
     pub(super) fn open(&mut self) {
         self.passed = 1.0;
     }

@@ -27,8 +27,8 @@ use crate::throttle::Deterministic;
 /// the same time for its estimate.
 const FADES_S: f64 = 1.0;
 
-/// The weight, in requests, of the assumed mix of requests ([`REDUCIBLE_AT_FIRST`]). It fades like
-/// the weight of real requests.
+/// Number of requests as which the assumed mix ([`REDUCIBLE_AT_FIRST`]) counts at the start. The
+/// mix fades like real requests.
 const ASSUMED: f64 = 5.0;
 
 /// The assumed part of reducible requests ([`Category::is_reducible`]) among all requests, 0 to 1,
@@ -79,7 +79,7 @@ impl Loss {
         let [reducible, required, all] = self.weights;
         let (reducible, required) = (reducible / all, required / all);
         let [first, second] = if loss <= reducible {
-            // Without a first category there is nothing to hold back.
+            // If `reducible` is 0, `loss` is 0 too: avoid the division 0/0.
             [if loss > 0.0 { loss / reducible } else { 0.0 }, 0.0]
         } else {
             // ACKs and CANCELs take at most two thirds of what may be sent, so that a flood of ACKs

@@ -10,22 +10,23 @@
 //! count, but a flood of ACKs does not hold back all BYEs.
 //!
 //! Only requests in sessions, ACKs and CANCELs fill the bucket beyond TAU2. So a request in a
-//! session is held back only if such requests alone have exceeded the rate by more than TAU3 −
-//! TAU2. With TAU2 = 10·T for requests in sessions too, senders held back BYEs at a rate that left
-//! room for all BYEs. New requests keep the bucket near TAU1 under a heavy load, and from there a
-//! few more BYEs and ACKs than usual filled the bucket. Besides, a server announces a rate for its
-//! new calls and for the requests in sessions that it measures over [one second](FOLLOWS_S). If
-//! there are suddenly more requests in sessions, the rate is too low until the server has measured
-//! them. And the ACKs of calls that have begun still come when the rate has fallen. Afterwards new
-//! requests wait until the bucket has leaked to TAU1, so the long-term rate is the same.
+//! session is held back only if these requests alone have exceeded the rate by more than TAU3 −
+//! TAU2. If TAU2 = 10·T also applied to requests in sessions, senders would hold back BYEs although
+//! the rate has room for all of them: under a heavy load, new requests keep the bucket near TAU1,
+//! and from there a few more BYEs and ACKs than usual fill it. Besides, a server announces a rate
+//! for its new calls and for the requests in sessions, which it measures over [one
+//! second](FOLLOWS_S). If they suddenly become more frequent, the rate is too low until the server
+//! has measured them. And when the rate falls, the ACKs of calls that have begun still come. After
+//! an excess, new requests wait until the bucket has leaked to TAU1. So the long-term rate is the
+//! same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it represents
-//! as many requests as before. In the RFC the content keeps its seconds. Then the ACKs that were
-//! sent while the rate was one request a second could fill the bucket with eleven seconds, and for
-//! eleven seconds no request would pass, however high the new rate is. The content is scaled after
-//! a fall of the rate too. Otherwise each rise and fall would free a part of the bucket, and more
-//! requests would pass than the larger rate allows. But the bucket holds no more than its capacity
-//! at the new rate. For every rate the capacity exceeds what new requests can fill.
+//! as many requests as before. In the RFC the content is a time, which does not change with the
+//! rate. Then ACKs that were sent at a rate of one request a second could fill the bucket with
+//! eleven seconds, and no request would pass in that time, however high the new rate is. The
+//! content is also scaled after a fall of the rate. Otherwise each rise and fall would free a part
+//! of the bucket, and more requests would pass than the higher rate allows. But the bucket holds no
+//! more than its capacity at the new rate. This capacity always exceeds what new requests can fill.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -33,18 +34,18 @@ use super::Category;
 use crate::throttle::LeakyBucket;
 
 /// Contents of the leaky bucket in multiples of T, the time between two requests at the permitted
-/// rate: TAU0 at the start, TAU1 up to which new requests pass, and TAU2 up to which new requests
-/// with priority pass.
+/// rate: the content at the start (TAU0), the maximum at which new requests pass (TAU1), and the
+/// maximum at which new requests with priority pass (TAU2).
 // RFC 7415 §3.5.2: "Reasonable values for TAU0, TAU1, and TAU2 are: TAU0 = 0, TAU1 = 1/2 * TAU2, and
 // TAU2 = 10 * T."
 const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// Requests in sessions pass up to TAU3, which is this multiple of T plus [`FOLLOWS_S`] seconds. In
-/// these seconds a server measures the requests in sessions, and then its rate leaves room for
-/// them. At a rate of one request a second, the multiple lets the first requests pass, so that the
-/// server notices that there are many.
+/// Requests in sessions pass up to TAU3, which is this multiple of T plus [`FOLLOWS_S`] seconds. A
+/// server needs these seconds to measure the requests in sessions, and to announce a rate with room
+/// for them. If the rate is one request a second, the multiple lets some requests pass, so that the
+/// server can measure that there are many.
 // RFC 7415 §3.5.2: "This can be generalized to n priorities using n thresholds for n>2 in the obvious
 // way." "TAU1 and TAU2 can assume any positive real number value and are not necessarily bounded by
 // T." "The larger the difference between TAU1 and TAU2, the closer the control is to strict priority
@@ -52,13 +53,13 @@ const TAU2: f64 = 10.0;
 const TAU3: f64 = 20.0;
 const FOLLOWS_S: f64 = 1.0;
 
-/// The part, 0 to 1, of what may be sent that ACKs and CANCELs may take from the requests in
-/// sessions. At most two of them belong to an INVITE: its CANCEL, and the ACK to its final
+/// Maximum part of the permitted requests, 0 to 1, that ACKs and CANCELs may take from the requests
+/// in sessions. At most two of them belong to an INVITE: its CANCEL, and the ACK to its final
 /// response.
 pub(super) const REQUIRED_MAX: f64 = 2.0 / 3.0;
 
-/// The number of ACKs and CANCELs at once that may take a part of the rate from the requests in
-/// sessions.
+/// Number of ACKs and CANCELs that may come in one burst and still take a part of the rate from the
+/// requests in sessions.
 const REQUIRED_BURST: u32 = 10;
 
 /// The state of the `rate` algorithm towards one server.
@@ -85,12 +86,12 @@ impl Rate {
     // There u is from -1/2 to +1/2.
     pub(super) fn activate(&mut self, now: Timestamp, rate: u32) {
         let spread = self.stream.unit() - 0.5;
-        // A rate of zero has no T.
+        // At a rate of zero, the time T between two requests would be infinite.
         self.rate = rate.max(1);
         self.bucket.start(now, (TAU0 + spread) / f64::from(self.rate));
     }
 
-    /// Returns whether fewer requests are sent than `rate` requests a second.
+    /// Returns whether fewer requests are sent than the permitted `rate` requests a second.
     // RFC 7415 §3.4: the rate is an upper bound, so it does not say that the server is overloaded.
     pub(super) fn has_room(&self, now: Timestamp, rate: u32) -> bool {
         rate > 0 && self.bucket.is_empty(now)
@@ -201,13 +202,13 @@ mod tests {
     // queueing." §3.5.1: "as long as the long-term rate remains below 1/T".
     #[test]
     fn rfc7415_3_5_2_requests_in_dialogs_pass_while_new_ones_can_be_reduced() {
-        // A third, and nearly all, of 72 requests a second.
+        // Requests in dialogs are a third, and then nearly all, of 72 requests a second.
         for ongoing_rps in [24.0, 66.0] {
             let (sent, ended, held) = sent_at(72, ongoing_rps, 60);
             assert_eq!(held, 0, "{ongoing_rps}: {ended} were sent");
             assert!(sent <= 60 * 72 + 100, "{ongoing_rps}: {sent}");
         }
-        // Alone they exceed the rate.
+        // Requests in dialogs alone exceed the rate.
         let (sent, _, held) = sent_at(72, 144.0, 60);
         assert!(held > 60 * 70, "{held}");
         assert!((60 * 72 - 1..=60 * 72 + 100).contains(&sent), "{sent}");
@@ -243,7 +244,7 @@ mod tests {
                     sent += 1;
                 }
             }
-            // The tolerance at the start is twenty requests and those of a second.
+            // At the start, the tolerance allows twenty requests more, and those of one second.
             let (lasting, at_first) = (60 * u64::from(rate), 30 + u64::from(rate));
             let range = lasting - lasting / 50..=lasting + lasting / 50 + at_first;
             assert!(range.contains(&sent), "{sent} at a rate of {rate}");

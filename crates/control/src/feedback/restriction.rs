@@ -171,8 +171,8 @@ impl Restriction {
         if algorithm == Algorithm::Rate && !goes_on {
             self.rate.activate(now, value);
         }
-        // Otherwise one wrong value could restrict requests for days. A server that is still
-        // overloaded writes a new value into each response.
+        // Without a maximum, one wrong validity could restrict requests for days. A server that is
+        // still overloaded writes a new value into each response.
         let until = now + validity.min(self.settings.validity_max);
         self.in_force = Some((algorithm, value, until));
         self.was_restricting = (algorithm, value) != (Algorithm::Loss, 0);

@@ -270,7 +270,7 @@ fn rfc7415_3_5_2_requests_with_priority_find_more_room_in_the_bucket() {
     let mut burst = |now, category| {
         (0..200).take_while(|_| restriction.on_request(now, category) == SendVerdict::Send).count()
     };
-    // The bucket starts with up to half a T more or less than empty.
+    // At the start, the content of the bucket is random, from -T/2 to T/2.
     assert!((5..=6).contains(&burst(at(0), Category::Session)));
     assert_eq!(burst(at(0), Category::Priority), 5);
     assert_eq!(burst(at(0), Category::Session), 0);

@@ -19,8 +19,8 @@ const UNITS: u32 = 100_000;
 /// Time after which no response of a transaction can still arrive: 64·T1 of RFC 3261 §17.
 const LATE_MAX: Duration = Duration::from_secs(32);
 
-/// Number of consecutive sequence numbers that prove an overflow of the sequence, if all of them
-/// are too low to be late.
+/// Number of consecutive sequence numbers that indicate an overflow of the sequence. Each must be
+/// too far below the last accepted number to belong to a late response.
 const SEVERAL: u32 = 3;
 
 impl Sequence {

@@ -48,7 +48,7 @@ pub(super) struct Shares {
     share_max: f64,
     /// The demands of the active senders: peers without a host, and hosts. They are sorted by host.
     demands: Vec<Demand>,
-    /// The sum of the weights of the demands, before the weights were bounded.
+    /// The sum of the weights of the demands, before each weight was limited to its maximum part.
     weights: f64,
     max_min: MaxMin,
     /// The demands of the strangers, among which their joint share is divided.

@@ -5,8 +5,8 @@ use tidegate_world::Timestamp;
 
 use super::Algorithm;
 
-/// Factor by which the largest rate that a peer was allowed to send at fades in a tick. A rate that
-/// is measured over half a second fades as fast.
+/// Factor by which the highest allowed rate of a peer (`most`) decays in a tick. A rate that is
+/// measured with a time constant of half a second decays as fast.
 const MOST_KEPT: f64 = 0.82;
 
 /// The feedback values that were sent to a peer under one algorithm. Under `rate`, the rates count

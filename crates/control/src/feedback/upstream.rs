@@ -14,8 +14,8 @@ use super::upstream_settings::{Offer, TICK, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category, VALIDITY_DEFAULT};
 use crate::arrival_rate::ArrivalRate;
 
-/// The smallest share of its original load that a peer is assumed to send. So each of its requests
-/// counts as at most 1/`SHARE_MIN` requests of the original load.
+/// A peer is assumed to send at least this share of its requests while it holds the others back. So
+/// each counts as at most 1/`SHARE_MIN` requests of the load before any restriction.
 const SHARE_MIN: f64 = 0.01;
 
 /// If a peer sends less than this part of its grant for [`UNUSED`] consecutive ticks, the grant
@@ -23,18 +23,18 @@ const SHARE_MIN: f64 = 0.01;
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// The part of its grant that a peer must use while it claims a load above the grant. Once the
-/// requests missing from this part are as many as the peer may send in the time [`SHORTFALL_MAX`],
-/// the claim counts as false. A peer that sends nothing is doubted after twice this time. An honest
-/// peer also sends too little until a larger feedback value reaches it. Values travel in responses,
-/// so a peer that has to hold back almost everything gets them late.
+/// A peer that claims a load above its grant must send at least this part of the grant. The missing
+/// requests are summed up. When they are as many as the peer may send in [`SHORTFALL_MAX`], the
+/// claim counts as false: after twice this time if the peer sends nothing. An honest peer also
+/// sends too little until a larger feedback value reaches it. Values travel in responses, so a peer
+/// that has to hold back almost everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
-/// The factor by which the counted load of a peer (`counted_cps`) may grow in a tick, unless more
-/// requests arrive. Assume that under `loss` a peer claims a large load, and then sends its whole
-/// grant instead of the part that it was told to send. Without this limit, its load could at once
-/// count a hundred times as much.
+/// Maximum factor by which the counted load of a peer (`counted_cps`) grows in a tick, unless more
+/// requests arrive. Under `loss`, a peer could claim a large load, and then send its whole grant
+/// instead of the part that it was told to send. Without this limit, its load could at once count a
+/// hundred times as much.
 const COUNTED_GROWTH: f64 = 1.05;
 
 /// Time for which the claim of a peer about its original load counts. Not every request of a peer
@@ -102,7 +102,7 @@ pub(super) struct Upstream {
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
-    /// The same requests as in `required`, but with the time constant of `original` and `ongoing`.
+    /// The same rate as `required`, but with the time constant of `original` and `ongoing`.
     acknowledging: ArrivalRate,
     ongoing: ArrivalRate,
     /// Calls a second that the peer would send without feedback. This rate and the other rates
@@ -127,10 +127,10 @@ pub(super) struct Upstream {
     is_active: bool,
     /// Calls a second that the peer may send.
     granted_cps: f64,
-    /// The share of its original load that the peer is told to send, 0 to 1.
+    /// The share of its load before any restriction that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// The original load to which `told_share` applies. While the peer sends too much, this is the
-    /// largest load that was estimated or claimed.
+    /// The load before any restriction to which `told_share` applies. While the peer sends too
+    /// much, this is the largest load that was estimated or claimed.
     restrained_cps: f64,
     /// Limits the sessions of the peer here if it does not obey.
     enforcement: Enforcement,
@@ -141,7 +141,7 @@ pub(super) struct Upstream {
     /// Consecutive ticks in which the peer used less than [`SATURATED`] of its grant.
     unused: u32,
     /// The requests missing from [`CLAIMED_MIN`] of the grant while the peer claimed a larger load,
-    /// divided by the grant: a time in seconds. Requests beyond this part are subtracted.
+    /// in seconds of the grant. It falls while the peer sends more or claims less.
     shortfall: f64,
     /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,
@@ -214,8 +214,8 @@ impl Upstream {
         Self { host: Some(Offer::STRANGERS), ..Self::default() }
     }
 
-    /// Records the statements of a request about the peer, and chooses the algorithm if none is
-    /// agreed.
+    /// Stores the overload-control parameters of a request, and chooses the algorithm if none is
+    /// agreed with the peer.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
     // this client. If it has, the server SHOULD use the previously selected algorithm class in its
@@ -379,8 +379,8 @@ impl Upstream {
             self.with_new = 1.0 + with_each;
         }
         self.other_required_rps = (required_rps - WITH_NEW_MAX * sends_cps).max(0.0);
-        // The sent and the permitted requests a second, of the kind that the peer's algorithm
-        // restricts.
+        // The requests a second that the peer sends and may send. Only requests that its algorithm
+        // restricts count.
         let (sends, may) = match self.told.rps() {
             Some(rps) => (self.all.rate_at(now), rps),
             None => (sends_cps, self.granted_cps),
@@ -404,11 +404,11 @@ impl Upstream {
             _ => sends_cps,
         };
         self.counted_cps = self.measured_cps.min(sends_cps.max(self.counted_cps * COUNTED_GROWTH));
-        // The peer says that it would send more than its grant, but does not use the grant.
+        // Check whether the peer claims a load above its grant, but does not use the grant.
         self.claimed = self.claimed.filter(|&(_, at)| now.since(at) <= CLAIMED);
         let claimed_cps = self.claimed.map(|(cps, _)| cps);
         let wants_more = claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
-        // A smaller claim now and then must not clear what a larger one has added.
+        // The shortfall is not reset at a smaller claim. Otherwise a peer could reset it at will.
         let short = if wants_more { CLAIMED_MIN - sends / surely_may.max(1.0) } else { -1.0 };
         self.shortfall = (self.shortfall + short * TICK.as_secs_f64()).max(0.0);
         if self.shortfall > SHORTFALL_MAX.as_secs_f64() {
@@ -466,8 +466,8 @@ impl Upstream {
             self.enforcement.start(level, starts);
         }
         self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
-        // A peer that was judged may hold back what it is told to. This server must not apply the
-        // share once more to the rest.
+        // A peer that was policed may again hold back requests as it is told. This server must not
+        // apply the share a second time to the requests that still arrive.
         let offered = self.sends_cps;
         let served = self.enforcement.save(level, offered, rejection);
         let (original, obeys) = (self.original_cps, self.obeys());
@@ -484,9 +484,9 @@ impl Upstream {
             self.enforcement.open();
             return 0.0;
         }
-        // This time is added to the capacity before it is divided, and the peer's share is taken from
-        // the sum. The rejections of a flood take longer than the share of its sender. If all this time
-        // were added, the other peers would together be granted more than the capacity.
+        // The caller adds this time to the capacity, and the peer gets its share of the sum. The
+        // rejections of a flood take longer than the share of its sender. If all this time were
+        // added, the other peers would together be granted more than the capacity.
         (self.enforcement.restrict(served, offered) * rejection).min(level)
     }
 
@@ -509,9 +509,9 @@ impl Upstream {
     }
 
     /// Rounds the feedback value for the peer to a whole number.
-    // At a share of some requests a second, a rate that is always rounded down loses a tenth of the
-    // calls. At ten times the capacity, one percent of the requests is a tenth of those that pass. So
-    // the fraction by which one value was rounded down is added to the next.
+    // A rate that is always rounded down loses a tenth of the calls of a peer that may send only a
+    // few requests a second. At ten times the capacity, one percent of the requests is a tenth of
+    // those that pass. So the fraction by which a value was rounded down is added to the next.
     fn round(&mut self) {
         let (exact, value) = match self.algorithm() {
             Some(Algorithm::Loss) => (self.loss_percent(), &mut self.percent),
@@ -540,7 +540,7 @@ impl Upstream {
     // well as in-dialogue) to this SIP server." The law limits only new work. RFC 7339 §7.1: "This
     // value MUST be in the range of [0, 100], inclusive."
     fn loss_percent(&self) -> f64 {
-        // The peer holds back both kinds of new requests alike.
+        // The peer holds back sessions and single requests by the same percentage.
         let new = self.restrained_cps + self.single_rps;
         let all = new + self.required_rps + self.ongoing_rps;
         let new = if all > 0.0 { new / all } else { 1.0 };
@@ -551,7 +551,7 @@ impl Upstream {
     pub(super) fn value(&self, capacity: &Capacity) -> u32 {
         match self.agreed {
             Some((Algorithm::Loss, _)) => self.percent,
-            // A rate of zero would hold back everything, the ends of calls too.
+            // A rate of zero would hold back all requests, even BYEs.
             Some((Algorithm::Rate, _)) if self.granted_cps.is_finite() => self.rps.max(1),
             // The peer has no grant yet, or no limit.
             Some((Algorithm::Rate, _)) => (self.rate_rps(capacity.cps()) as u32).max(1),

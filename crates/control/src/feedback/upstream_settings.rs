@@ -1,5 +1,5 @@
-//! The settings of [`Upstreams`](super::Upstreams), and the statements of a request about its
-//! sender.
+//! The settings of [`Upstreams`](super::Upstreams), and the overload-control parameters of a
+//! request.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// The statements of a request about the server that sends it.
+/// The overload-control parameters of a request, which describe the server that sends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
     /// The algorithms that the sender supports, or `None` if it takes no part in overload control.

@@ -147,8 +147,8 @@ impl Upstreams {
         let has_entry = slot != SourceTable::<Upstream>::SHARED;
         let is_overloaded = self.overloaded.is_some();
         let peer = self.peers.get_mut(slot);
-        // A client may leave the offer out of an ACK or a CANCEL. It takes part nevertheless. It hears
-        // no value in response to an ACK, so an ACK cannot change the algorithm either.
+        // A client may omit its overload-control parameters in an ACK or a CANCEL. No response to
+        // an ACK could announce another algorithm, so an ACK cannot change it either.
         let says_nothing = category == Category::Required
             && (offer.algorithms.is_none() || peer.algorithm().is_some());
         if has_entry && !says_nothing {
@@ -163,7 +163,7 @@ impl Upstreams {
             // An emergency call must not depend on the server that sends it. The gate limits the
             // rate of these calls.
             Category::Priority if !obeys => Arrival::Judge,
-            // The law judges a request that no granted share covers.
+            // The law judges a request that is not covered by a granted share.
             _ if !peer.has_share(category) && !peer.is_limited(category) => Arrival::Judge,
             _ if !peer.passes() => Arrival::Reject,
             _ if peer.has_share(category) => Arrival::Pass,
@@ -240,8 +240,8 @@ impl Upstreams {
             if now.since(self.heard) > ACTIVE + CALM { Timestamp::NEVER } else { now + TICK };
         self.advance_sequence(now);
         let counted_cps = self.take_demands(now);
-        // Claims decide only how the capacity is divided. A share of the original load must not become
-        // a larger number of calls because a peer claims to have more of them.
+        // The capacity must not depend on claims: otherwise a share of the original load would
+        // become more calls a second if a peer claims a larger load.
         self.capacity.update(gate, counted_cps);
         let exceeds = self.capacity.cps() < counted_cps && self.capacity.is_used(gate);
         let since = self.overloaded.filter(|&since| now.since(since) < CALM);

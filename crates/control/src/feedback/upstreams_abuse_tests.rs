@@ -124,7 +124,7 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
         for stranger in 0..20 {
             let key = 1000 + u128::from(tick * 20 + stranger);
             upstreams.on_request(now, key, Category::Session, &APART);
-            // Requests of calls need no entry.
+            // Requests of existing calls need no entry in the table.
             upstreams.on_request(now, key << 64, Category::Ongoing, &APART);
         }
         let key = u128::from(tick / 10);
@@ -315,7 +315,7 @@ fn an_ack_without_an_offer_does_not_end_what_was_agreed() {
     upstreams.on_request(at(2), 7, Category::Session, &both);
     let feedback = upstreams.feedback(at(2), 7);
     assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss), "the same");
-    // Any other request without an offer ends it.
+    // Any other request without an offer ends the agreement on an algorithm.
     upstreams.on_request(at(3), 7, Category::Ongoing, &APART);
     assert_eq!(upstreams.feedback(at(3), 7), None);
 }

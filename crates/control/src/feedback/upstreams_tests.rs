@@ -512,7 +512,7 @@ fn a_restriction_does_not_begin_with_a_rejection_for_every_sender() {
     let mut plant = plant(by_rate(), 0.0, 0.5, &[(10.0, APART); 100]);
     plant.run(3);
     assert!(plant.upstreams.is_overloaded());
-    // All of them have sent the same calls at the same times.
+    // All peers have sent the same number of calls at the same times.
     let mut arrival = |key| plant.upstreams.on_request(plant.now, key, Category::Session, &APART);
     let passed = (0..100).filter(|&key| arrival(key) == Arrival::Pass).count();
     assert!((20..=70).contains(&passed), "{passed}");
@@ -571,7 +571,7 @@ fn a_peer_that_was_judged_gets_its_share_as_soon_as_it_obeys() {
         let mut plant = plant(by_rate(), 1.0, 60.0, &[(100.0, offer); 3]);
         plant.peers[2].obeys = false;
         plant.run(5);
-        // It obeys now and then.
+        // The peer switches between obeying and disobeying.
         for ms in [300, 200, 500, 100, 700, 300, 400, 900] {
             plant.peers[2].obeys ^= true;
             plant.run_ms(ms);
@@ -606,7 +606,7 @@ fn a_peer_that_obeys_now_and_then_gets_no_more_than_its_share() {
             }
             let rates: Vec<f64> =
                 plant.peers.iter().map(|peer| peer.passed as f64 / 40.0).collect();
-            // A peer that hardly exceeds its share is not judged.
+            // A peer that hardly exceeds its share is not policed.
             let most = 1.1 * rates[0];
             assert!(rates[2] <= most, "{algorithms:?}, {obeys_ms}, {cheats_ms}: {rates:?}");
         }
@@ -677,7 +677,7 @@ fn a_peer_that_begins_to_take_part_is_told_its_share_at_once() {
     }
 }
 
-// RFC 7415 §3.4: the rate is an upper bound. While no law limits the calls, it must not be a low one.
+// RFC 7415 §3.4: the rate is an upper bound. It must not be low while no law limits the calls.
 #[test]
 fn the_last_rates_of_an_overload_do_not_limit_a_peer() {
     let mut plant = plant(by_rate(), 1.0, 50.0, &[(100.0, OBEDIENT)]);

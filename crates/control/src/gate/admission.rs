@@ -53,10 +53,10 @@ impl Gate {
         Recalled { fingerprint, decision }
     }
 
-    /// Returns whether new work exceeds the limit of its source. Work that does not is counted
-    /// against the limit. Must be called once before [`judge`](Self::judge), which gets the result
-    /// in `sender`. In between, the caller may apply other limits to work that does not exceed the
-    /// limit of its source. A repetition exceeds no limit.
+    /// Returns whether new work exceeds the limit of its source. If it does not, it is counted
+    /// against the limit. A repetition exceeds no limit. Must be called once before
+    /// [`judge`](Self::judge), which gets the result in `sender`. Between the two calls, the caller
+    /// may apply other limits to work that does not exceed the limit of its source.
     pub fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender, recalled: Recalled) -> bool {
         !recalled.is_repetition() && self.sources.exceeds_limit(now, sender)
     }
@@ -111,8 +111,8 @@ impl Gate {
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender, has_room)
             }
-            // The original has been served, so the repetition is served too if there is room. If not,
-            // it can be dropped without harm.
+            // The original has been served, so the repetition is served too if there is room.
+            // Without room, the repetition can be dropped without harm.
             Some(Decision::Served) if has_room => {
                 let source = None;
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })

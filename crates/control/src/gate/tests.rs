@@ -136,8 +136,8 @@ fn refused_work_is_refused_again_and_offered_once() {
     assert_eq!(flow, Flow { arrived: 2, offered: 1, refused: 1, repeated: 1, ..Flow::default() });
 }
 
-// Admitted work found no room in a table. There may be room for its repetition, but its sender has
-// already been told that the request failed.
+// Admitted work found no room in a table. There may be room for its repetition. But the repetition
+// is rejected, because the sender has already been told that the request failed.
 #[test]
 fn work_rejected_after_admission_is_rejected_again() {
     let mut gate = gate(&[]);
@@ -302,7 +302,7 @@ fn random_throttles_draw_from_streams_of_their_own() {
     for other in [(2, 0, Bucket::Session), (1, 1, Bucket::Session), (1, 0, Bucket::Single)] {
         assert_ne!(first, passed(other.0, other.1, other.2), "{other:?}");
     }
-    // The last stream of one element differs from the first stream of the next.
+    // The last random stream of an element differs from the first one of the next element.
     assert_ne!(passed(1, 0, Bucket::Single), passed(1, 1, Bucket::Session));
     passed(1, u32::MAX, Bucket::Single);
 }
@@ -374,7 +374,7 @@ fn sojourn_is_measured_separately_for_new_work() {
     gate.on_service(at(1), Some(&ticket), MS * 2, 0);
     gate.on_service(at(1), None, MS * 3, 0);
     gate.on_service(at(1), None, MS * 3, 0);
-    // Ticks also end the window of the sojourns.
+    // A tick also ends the window in which sojourns are measured.
     gate.handle_timeout(at(1000), 0);
     let sojourn = &gate.signals().sojourn;
     assert_eq!((sojourn.of_new().count, sojourn.of_ongoing().count), (1, 2));

@@ -18,14 +18,14 @@ const DEVIATIONS: u32 = 2;
 /// The factor for the weight of earlier measurements after a change of load.
 const KEPT: f64 = 0.25;
 
-/// An estimate of the rate of first packets: a quotient of two sums. So periods in which few
-/// packets pass have little weight.
+/// An estimate of the rate of first packets: their number divided by the time. Both are sums over
+/// all periods, so periods in which few packets pass have little weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
     /// Number of packets. Older packets count less.
     counted: f64,
-    /// Seconds of observation. Older seconds count less. A second counts by the part of the marks
-    /// whose packets were counted in it.
+    /// Seconds of observation. Older seconds count less. Each second is multiplied by the part of
+    /// the marks whose packets were counted in it.
     seconds: f64,
     /// Number of consecutive deviations in the same direction, and whether they are above the
     /// expected number.

@@ -27,8 +27,8 @@ const LATE_MAX: Duration = Duration::from_secs(16);
 /// increasing interval that caps at T2. The default value of T2 is 4s".
 const LATE_MAX_NON_INVITE: Duration = Duration::from_secs(4);
 
-/// The state of a band: the marks whose packets pass at one level, but not at the next higher
-/// level.
+/// The state of a band. A band contains the marks (hashes of packets) whose packets pass at one
+/// level of dropping, but not at the next higher level.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Band {
     /// Packets with these marks pass, and none was dropped recently.
@@ -61,7 +61,7 @@ impl Dropped {
         self.level
     }
 
-    /// Returns the fraction of the marks whose packets pass now.
+    /// Returns the fraction of all marks (hashes of packets) whose packets pass now.
     pub(super) fn passing(&self) -> f64 {
         passing_at(self.level)
     }

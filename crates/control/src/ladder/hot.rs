@@ -14,11 +14,11 @@ const COUNTERS: usize = 256;
 /// Each caller has its own mark, because the branch of its request is unique.
 const MANY: u32 = 16;
 
-/// Time for which packets with a hot mark are dropped: the longest time for which a caller
-/// retransmits (RFC 3261 §17.1.1.2: 64·T1).
+/// Packets with a hot mark are dropped for this time: a caller does not retransmit for longer (RFC
+/// 3261 §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// A candidate for a hot mark.
+/// The most frequent mark of one counter, which may be hot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     mark: u32,

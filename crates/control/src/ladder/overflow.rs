@@ -20,8 +20,8 @@ const COMPARED: usize = 3;
 /// because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
-/// Time in seconds after which the overflow that dropping does not prevent has fallen to 1/e in the
-/// memory of the ladder, so that dropping more is tried again.
+/// Time constant, in seconds, with which the ladder forgets an overflow that dropping did not
+/// prevent. It then tries again to drop more.
 const FORGET_S: f64 = 10.0;
 
 /// The overflow of receive buffers, and the part of it that dropping work prevents.
@@ -46,9 +46,9 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second before the share rose. It is the highest of these values: the mean,
-    /// that of the last period, and that of each period until the rise has its full effect. A lower
-    /// value would make the overflow of a flood that has just begun look inevitable.
+    /// The overflow a second before the share rose: the highest of the mean overflow, the overflow
+    /// of the last period, and the overflow of each period until the rise has its full effect. A
+    /// lower value would make the overflow of a flood that has just begun look inevitable.
     before: f64,
     /// Number of periods since the risen share has had its full effect.
     settled: usize,
@@ -85,12 +85,12 @@ impl Overflow {
         (overflow - self.inevitable).max(0.0)
     }
 
-    /// Returns the number of messages that reached a buffer for each one that found room. This is
-    /// the smaller one of two estimates.
+    /// Returns the number of messages that reached a buffer for each one that found room: the
+    /// smaller one of two estimates.
     ///
-    /// A server that stood still sees the overflow before it reads its buffers. Then the average of
-    /// the quotients is too high, and the quotient of the averages is right. After a flood few
-    /// messages are read, so the quotient of the averages falls too slowly.
+    /// One estimate averages lost/read of each period. It is too high after a stall, because the
+    /// server sees the overflow before it reads its buffers. The other divides the average of lost
+    /// by the average of read. It falls too slowly after a flood, because few messages are read.
     pub(super) fn arrived_per_read(&self) -> f64 {
         1.0 + self.lost_per_read.min(self.lost / self.read.max(1.0))
     }
@@ -145,7 +145,7 @@ mod tests {
     /// The overflow of a flood comes in bursts, between which the process does not run.
     #[test]
     fn one_period_does_not_show_whether_dropping_helps() {
-        // It becomes smaller, but it is low in the period before the rise, and high after it.
+        // The mean falls, but the overflow is low just before the rise, and high after it.
         let before = [800.0, 1000.0, 1200.0, 1000.0, 200.0];
         let after = [900.0, 900.0, 1200.0, 0.0, 500.0];
         assert_eq!(preventable(&[before.as_slice(), &after].concat(), 5), 500.0);
@@ -205,7 +205,7 @@ mod tests {
         };
         let seen: Vec<f64> = (6..130).map(&mut preventable).collect();
         assert_eq!(seen[5], 0.0);
-        // Twice the overflow falls to the overflow itself in 10 s · ln 2.
+        // The ignored overflow decays from twice the overflow to the overflow in 10 s · ln 2.
         let again = seen.iter().skip(6).position(|&cps| cps > 0.0);
         assert!(again.is_some_and(|periods| (60..80).contains(&periods)), "{again:?}");
     }

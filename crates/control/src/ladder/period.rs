@@ -26,7 +26,7 @@ pub struct Tally {
     pub late: u64,
     /// The messages in `asked` that were not exempt from drops and are retransmissions of judged
     /// requests. They are counted neither in `fresh` nor in `late`. Retransmissions from a
-    /// [heavy](crate::Gate::heavy_sources) source count like other messages instead.
+    /// [heavy](crate::Gate::heavy_sources) source are not counted here, but like other messages.
     pub repeated: u64,
     /// The messages in `asked` that are exempt from drops even if messages of all sources are dropped:
     /// those of spared networks, and emergency calls that do not belong to a flood of them.

@@ -1,4 +1,4 @@
-//! The rungs of a ladder, and the parameters of a ladder.
+//! The rungs of a ladder (the ways to shed work), and the parameters of a ladder.
 
 use std::time::Duration;
 

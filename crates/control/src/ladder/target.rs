@@ -18,13 +18,13 @@ const BACK_IF_TARGETED: f64 = 0.5;
 /// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
 const PASSING_PER_SERVED: f64 = 0.75;
 
-/// The sources that are not heavy are few if they send less than this part of the messages that
-/// were read. Then all messages that were served may pass: ending the overflow sooner is worth less
-/// than the calls of the heavy sources.
+/// If the sources that are not heavy send less than this part of the messages that were read, all
+/// messages that were served may pass: the calls of the heavy sources are then worth more than an
+/// earlier end of the overflow.
 const FEW: f64 = 0.02;
 
-/// The idle part of a period above which an overflow comes from a standstill and not from a flood.
-/// Such an overflow is forgotten soon.
+/// If more than this part of a period was idle, its overflow came from a standstill of the process
+/// and not from a flood, and is forgotten soon.
 const STANDSTILL: f64 = 0.5;
 
 /// Messages a second above which the sources that are not heavy count as sending too.
@@ -77,8 +77,8 @@ impl Target {
     /// that are not heavy were too many in several periods in a row. They are too many if they
     /// exceed the `can_pass` messages a second that can be served or rejected, or if buffers
     /// overflow and they are more than those of heavy sources. [Spared](super::Tally::spared)
-    /// messages are neither judged nor subtracted from `can_pass`: with many of them, a stranger
-    /// could have the messages of all sources dropped.
+    /// messages are neither judged nor subtracted from `can_pass`. Otherwise a stranger could send
+    /// many of them, and so have the messages of all sources dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,

@@ -3,8 +3,8 @@
 //! Signal: α, the accepted part of all messages over the last `k` measurements, which are taken
 //! every `measure` messages. All kinds of messages count, even those that are never rejected. At
 //! each measurement the admitted share f changes, without smoothing: f ← clamp(f_min, (α_targ/α)·f,
-//! 1). Trips whenever α exceeds the target. Recovers by the same factor α_targ/α, which is larger
-//! if more messages were rejected. Cold start: f = 1, and nothing happens before k measurements.
+//! 1). The law trips whenever α exceeds the target. It recovers by the same factor α_targ/α, which
+//! is larger after more rejections. Cold start: f = 1, with no change before k measurements.
 //!
 //! Known bias: the law does not see the load. If everything is accepted, α is above the target. So
 //! even without load, f cycles between 1 and about 0.8 with the period of a window, and some 7 % of

@@ -3,9 +3,9 @@
 //! Signals: the occupancy ρ̂ as in [`occupancy`], and the acceptance α as in [`acceptance`], both
 //! over the last `k` measurements, which are taken every `measure` messages. f ← clamp(f_min,
 //! min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α = (α_targ/α)·f. In both formulas, f is the
-//! admitted share itself: the factors do not have a share each. Trips when ρ̂ or α exceeds its
-//! target. Recovers when both are below their targets, by the smaller of the two factors. Cold
-//! start: f = 1, and nothing happens before k measurements.
+//! same admitted share. The law trips when ρ̂ or α exceeds its target. It recovers when both are
+//! below their targets, by the smaller of the two factors. Cold start: f = 1, and nothing happens
+//! before k measurements.
 //!
 //! Known bias of the law as the paper describes it: f_α treats complete acceptance as an overload.
 //! *Without any load* α is 1, so f falls by 5 % a measurement until the window of k measurements

@@ -4,9 +4,9 @@
 //! of 500 tasks and a low one of 450. Each message of a new call is a task. A taskprocessor has
 //! room for 1500 tasks.
 //!
-//! While it is tripped, Asterisk does not respond to requests over UDP, so callers retransmit them.
-//! It rejects requests over other transports with a 503. In Tidegate, the option `disposal` selects
-//! one of these two.
+//! While Asterisk is overloaded, it does not respond to requests over UDP, so callers retransmit
+//! them. It rejects requests over other transports with a 503. In Tidegate, the option `disposal`
+//! selects one of these two reactions.
 //!
 //! Known bias: a call waits until the 450 to 500 calls ahead of it have been served. This takes 0.1
 //! s at 5,000 calls/s, and 2.5 s at 200 calls/s, which is longer than callers wait before they

@@ -3,10 +3,10 @@
 //!
 //! Signal: d, the wait of the last new call taken from the queue, or 0 if the queue is empty. Every
 //! `t_c` the number of credits C changes: if d is below its target d_t, C ← C + 1, else C ← C·max(1
-//! − β·(d − d_t)/d_t, ½). Trips when d reaches d_t. A step down is larger the further d exceeds
-//! d_t. A call that has waited 2·d_t is rejected when its turn comes. Recovers by one credit a step
-//! while d is below its target, from the minimum of one credit up to the maximum. Cold start: the
-//! maximum.
+//! − β·(d − d_t)/d_t, ½). The law trips when d reaches d_t. A step down is larger the further d
+//! exceeds d_t. A call that has waited 2·d_t is rejected when its turn comes. The law recovers by
+//! one credit a step while d is below its target, from the minimum of one credit up to the maximum.
+//! Cold start: the maximum.
 //!
 //! In Breakwater itself, the clients hold the credits, and send nothing without a credit. So its
 //! servers reject almost nothing. Here the server keeps the credits, and rejects a call for which
@@ -102,7 +102,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Minimum number of credits. Without credits, no call would pass and no delay would be measured.
 const CREDITS_MIN: f64 = 1.0;
-/// One step multiplies the credits by at least this factor.
+/// A step down keeps at least this part of the credits.
 const KEPT_MIN: f64 = 0.5;
 
 #[derive(Debug)]

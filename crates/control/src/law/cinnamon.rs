@@ -3,10 +3,10 @@
 //!
 //! Signal: the number of new calls that entered the queue (in) and that were taken from it (out) in
 //! the last `t_c`, and the number of free places for calls in flight (free). e = (in − (out +
-//! free))/out, and the rejected share of ranks is K_p·e + K_i·∫e. The controller has no D part.
-//! Trips when a call has waited `timeout` and is rejected when its turn comes, or when there is no
-//! room in the queue for a call. Before that nothing is rejected. Recovers when free places make e
-//! negative. Cold start: not tripped, 20 places in flight.
+//! free))/out, and the rejected share of ranks is K_p·e + K_i·∫e. The controller has no D part. The
+//! law trips when a call has waited `timeout` and is rejected when its turn comes, or when there is
+//! no room in the queue for a call. Before that nothing is rejected. The law recovers when free
+//! places make e negative. Cold start: not tripped, 20 places in flight.
 //!
 //! L, the number of places in flight, follows the latency. After each interval of at least 50
 //! calls, L ← L·max(least/p90, ½) + √L, where p90 is the 90th percentile of the latency and least
@@ -117,7 +117,7 @@ struct Cinnamon {
     tripped: bool,
     /// The integral part, K_i·∫e.
     integral: f64,
-    /// The share of ranks that is rejected, 0 to 1.
+    /// The rejected share of the calls, 0 to 1: those with the lowest ranks.
     rejected: f64,
     tuner: Tuner,
 }

@@ -2,11 +2,11 @@
 //!
 //! Signal: the wait of new calls before their service, smoothed with the weight 1/8. Clearwater
 //! itself uses the whole latency of its requests, in which a proxy's own work is only a thousandth.
-//! After every 20 calls, but not before 0.2 s have passed, err = (latency − target)/target. Trips
-//! when err > 0: the rate is divided by 1.2. Recovers when err < −0.005: the rate grows by
-//! −err/2·`bucket` calls/s. It grows only while at least half of the rate is used, because an hour
-//! with few calls proves no capacity. Cold start: the initial rate, which the operator considers
-//! safe.
+//! After every 20 calls, but not before 0.2 s have passed, err = (latency − target)/target. The law
+//! trips when err > 0: the rate is divided by 1.2. The law recovers when err < −0.005: the rate
+//! grows by −err/2·`bucket` calls/s. It grows only while at least half of the rate is used, because
+//! an hour with few calls proves no capacity. Cold start: the initial rate, which the operator
+//! considers safe.
 //!
 //! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
 //! queues of their own. The admitted share of the single requests is the rate divided by the calls

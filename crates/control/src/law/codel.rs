@@ -1,22 +1,22 @@
 //! Controlled delay: if a queue never becomes short, the server is overloaded.
 //!
 //! Signal: the minimum sojourn of new calls in each interval of 100 ms. A burst makes some calls
-//! wait long, but not all. If all calls wait long, there is a standing queue. Trips when the
-//! minimum exceeds 5 ms. While it is tripped, the newest call is served first, because its caller
-//! is the least likely to have hung up. A call that has waited more than twice the target is
-//! rejected when its turn comes. Recovers after an interval in which the queue was once empty. With
-//! `newest_first = 0`, when the oldest call is served first, recovers after an interval in which a
-//! call waited at most 5 ms. Cold start: not tripped.
+//! wait long, but not all. If all calls wait long, there is a standing queue. The law trips when
+//! the minimum exceeds 5 ms. While it is tripped, the newest call is served first, because its
+//! caller is the least likely to have hung up. A call that has waited more than twice the target is
+//! rejected when its turn comes. The law recovers after an interval in which the queue was once
+//! empty. With `newest_first = 0`, when the oldest call is served first, it recovers after an
+//! interval in which a call waited at most 5 ms. Cold start: not tripped.
 //!
 //! Single requests, such as REGISTER, and calls with priority do not count. Usually they wait in
 //! queues of their own, which can be empty while calls wait.
 //!
 //! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
-//! folly always serves the oldest call first, so it can always use the minimum sojourn. If the
-//! newest call is served first, that minimum is always short, and the law would believe in every
-//! other interval that the overload has ended. So while the newest call is served first, only an
-//! empty queue counts as short.
+//! Meta's library folly always serves the oldest call first, so it can always use the minimum
+//! sojourn. If the newest call is served first, that minimum is always short, and the law would
+//! believe in every other interval that the overload has ended. So while the newest call is served
+//! first, only an empty queue counts as short.
 //!
 //! Known bias: each rejection comes late, after the call has waited and has occupied a place in the
 //! queue. The target must be longer than the time in which the server reads and serves a batch of
@@ -96,7 +96,7 @@ struct Codel {
 }
 
 impl Codel {
-    /// Returns the sojourn that tells whether the queue is short. While the newest call is served
+    /// Returns the sojourn that shows whether the queue is short. While the newest call is served
     /// first, this is zero if the queue is empty, and [`Duration::MAX`] otherwise.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {

@@ -1,9 +1,9 @@
 //! A threshold on the occupancy of the processor: the control that most products have.
 //!
-//! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all
-//! new work is rejected until the next reading. Recovers when a reading is below `limit`. Cold
-//! start: open. After a time without messages, the first reading begins with the message that ends
-//! this time.
+//! Signal: the occupancy of the processor over the last `t_c`. If this occupancy reaches `limit`,
+//! the law trips: all new work is rejected until the next reading. The law recovers when a reading
+//! is below `limit`. Cold start: open. After a time without messages, the first reading begins with
+//! the message that ends this time.
 //!
 //! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
 //! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the

@@ -2,9 +2,9 @@
 //! rises while calls wait too long.
 //!
 //! Signal: the mean wait of new calls before their service, in a window of time or of 2,000 calls,
-//! whichever ends first. Trips when this mean exceeds 20 ms: the admitted share of ranks is
-//! multiplied by 0.95. Recovers slowly: the share grows by 0.01 a window, so it needs 100 windows
-//! to grow from 0 to 1. Cold start: everything is admitted.
+//! whichever ends first. The law trips when this mean exceeds 20 ms: the admitted share of ranks is
+//! multiplied by 0.95. The law recovers slowly: the share grows by 0.01 a window, so it needs 100
+//! windows to grow from 0 to 1. Cold start: everything is admitted.
 //!
 //! A call and its retransmissions have the same fixed rank. While the floor stays the same, the law
 //! decides about a retransmission as about the call. If requests need several servers, all servers
@@ -106,7 +106,7 @@ struct Dagor {
     /// Sum of the waits of the calls that were taken from the queue in this window.
     waited: Duration,
     calls: u32,
-    /// The share of ranks that is admitted.
+    /// The admitted share of the calls, 0 to 1: those with the highest ranks.
     admitted: f64,
 }
 

@@ -1,7 +1,7 @@
 //! A queue limited by a deadline: a call that has waited too long is rejected.
 //!
-//! Signal: the wait of a new call when its turn comes. Trips when it exceeds `deadline`: that call is
-//! rejected. Recovers by itself. Cold start: open. Nothing is rejected at its arrival.
+//! Signal: the wait of a new call when its turn comes. If it exceeds `deadline`, the law trips: it
+//! rejects that call. It needs no recovery. Cold start: open. Nothing is rejected at its arrival.
 //!
 //! Known bias: in a long overload, every call that is served has waited almost as long as the
 //! deadline. The deadline must leave enough time for the service and for the response, here and at

@@ -5,10 +5,10 @@
 //! law admits only `limit_min` calls at a time until `min_calls` have been served. A `percentile`
 //! of their latencies, by default the median, is minRTT, the latency of an almost empty server. At
 //! all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency, 2), and the window L ←
-//! ⌊g·L + √(g·L)⌋, where latency is the same percentile of the latencies since the last change.
-//! Trips when the latency exceeds minRTT by so much that the headroom √(g·L) does not compensate
-//! for it. Recovers by the same rule, whether the window is used or not. Cold start: the law begins
-//! with a measurement of minRTT.
+//! ⌊g·L + √(g·L)⌋, where latency is the same percentile of the latencies since the last change. The
+//! law trips when the latency exceeds minRTT by so much that the headroom √(g·L) does not
+//! compensate for it. The law recovers by the same rule, whether the window is used or not. Cold
+//! start: the law begins with a measurement of minRTT.
 //!
 //! If the window stays at `limit_min` for five consecutive intervals, minRTT is measured again,
 //! because the measured minRTT is probably too low. Envoy makes its intervals up to 15 % longer, at

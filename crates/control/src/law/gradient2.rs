@@ -2,11 +2,11 @@
 //!
 //! Signals: `current`, the response time of each new call, from its arrival to the end of its
 //! service, and `long`, the average of `current` over some 600 calls. g = clamp(½,
-//! tolerance·long/current, 1), and the window L ← 0.8·L + 0.2·(g·L + 4). Trips when `current`
-//! exceeds `long` by so much that the 4 additional calls do not compensate for g < 1. Recovers by
-//! these 4 calls, but only while at least half of the window is in use, because an unused window
-//! does not show that the server can serve more calls. Cold start: L = 20, which is also its
-//! minimum, so some calls are always admitted.
+//! tolerance·long/current, 1), and the window L ← 0.8·L + 0.2·(g·L + 4). The law trips when
+//! `current` exceeds `long` by so much that the 4 additional calls do not compensate for g < 1. The
+//! law recovers by these 4 calls, but only while at least half of the window is in use, because an
+//! unused window does not show that the server can serve more calls. Cold start: L = 20, which is
+//! also its minimum, so some calls are always admitted.
 //!
 //! After an overload `long` is too high for a long time. Each call whose response time is less than
 //! half of `long` reduces `long` by a tenth.

@@ -2,8 +2,8 @@
 //!
 //! Signal: the load of the processor, which a timer reads every 10 s. The error is e = setpoint −
 //! load, and the rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe. K_i is −25 and the
-//! other gains are 0, so this is an integral controller. Trips when the load exceeds the setpoint.
-//! Recovers as Σe grows again. Cold start: nothing is rejected, and Σe = 0.
+//! other gains are 0, so this is an integral controller. The law trips when the load exceeds the
+//! setpoint. The law recovers as Σe grows again. Cold start: nothing is rejected, and Σe = 0.
 //!
 //! Known bias: the law is slow. With a setpoint of 0.8, a fully occupied processor adds 5 % of
 //! rejections every 10 s. So an overload of 1.5 times the capacity is controlled only after a

@@ -2,9 +2,9 @@
 //!
 //! Signal: ρ, the mean of the occupancy in a control interval T_c. The occupancy is read every T_m.
 //! At the end of each interval the admitted share f changes: f ← clamp(f_min, φ·f, 1), where φ =
-//! min(ρ_targ/ρ, φ_max). Trips when ρ exceeds the target. Recovers by the same factor φ. If the
-//! processor is idle, f rises from the floor of 0.02 to 1 in three intervals, because φ ≤ φ_max =
-//! 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
+//! min(ρ_targ/ρ, φ_max). The law trips when ρ exceeds the target. The law recovers by the same
+//! factor φ. If the processor is idle, f rises from the floor of 0.02 to 1 in three intervals,
+//! because φ ≤ φ_max = 5. Cold start: f = 1. If the occupancy is 0, φ is φ_max.
 //!
 //! Known bias: ρ cannot exceed 1. So with a target of 0.9, f falls by at most 10 % a second in any
 //! overload. At 1.57 times the capacity the processor is fully occupied for the first 25 s (paper

@@ -2,10 +2,10 @@
 //!
 //! Signal: the processor's occupancy ρ, measured every `measure` messages over the last `k`
 //! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the admitted share f is
-//! multiplied by ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target.
-//! Recovers by the same factor, which is larger if the occupancy is lower. Cold start: f = 1.
-//! Nothing happens before k samples, and ρ̂ begins with the first measurement. If ρ̂ is 0, f
-//! becomes 1.
+//! multiplied by ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). The law trips when ρ̂ exceeds the
+//! target. The law recovers by the same factor, which is larger if the occupancy is lower. Cold
+//! start: f = 1. Nothing happens before k samples, and ρ̂ begins with the first measurement. If ρ̂
+//! is 0, f becomes 1.
 //!
 //! Known bias: ρ cannot exceed 1, so the share falls by at most 5 % a measurement, however large
 //! the overload. Because of the window of k measurements, the law reacts to the past, and

@@ -1,8 +1,8 @@
 //! Two watermarks on the queue.
 //!
-//! Signal: the length of the queue in which new sessions wait. Trips when it reaches the high
-//! watermark: every new call is rejected. Recovers when it has fallen to the low watermark: every
-//! call is admitted. Cold start: open.
+//! Signal: the length of the queue in which new sessions wait. At the high watermark the law trips:
+//! every new call is rejected. At the low watermark the law recovers: every call is admitted. Cold
+//! start: open.
 //!
 //! Known bias: the queue oscillates between the watermarks (paper 001, figure 6 a). In an overload,
 //! an admitted call waits until at least as many calls as the low watermark have been served. With

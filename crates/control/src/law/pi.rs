@@ -30,8 +30,8 @@
 //! had to be done within half a second. Messages in the receive buffer count in the same way,
 //! according to their wait.
 //!
-//! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below C_T. Cold start: α
-//! and the integrals are 0, everything is admitted.
+//! The law trips when C̃ exceeds C_T. The law recovers by the same loop as soon as C̃ is below C_T.
+//! Cold start: α and the integrals are 0, everything is admitted.
 //!
 //! Known bias: the paced release delays every call by T̄_q, also at low load. With `t_q = 0`, the
 //! default, the queue is released whenever the processor has nothing more urgent. Near the target,
@@ -125,7 +125,7 @@ const CONTROL: Duration = Duration::from_millis(20);
 const RATE_FILTER_S: f64 = 0.4;
 /// τ_c: the time constant of the filter of the occupancy, in seconds.
 const PROCESSOR_FILTER_S: f64 = 0.1;
-/// Maximum time that one step of the control loops integrates.
+/// Maximum length of one step of the control loops. After a longer pause, this length counts.
 const STEP_MAX: Duration = Duration::from_millis(100);
 /// Maximum load, as a multiple of the capacity, to which the gains are adapted. Beyond this load
 /// hardly any call is admitted, so the rate at which calls are taken from the queue is not a

@@ -3,8 +3,9 @@
 //!
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served. The delay of the
 //! queue is d_q = N/μ. Every T_c the admitted rate is set to λ = μ·(1 − (d_q − D_B)/C), where D_B
-//! is the delay budget. Trips when more calls arrive than λ. Recovers as the queue empties: without
-//! a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first tick.
+//! is the delay budget. The law trips when more calls arrive than λ. The law recovers as the queue
+//! empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first
+//! tick.
 //!
 //! Single requests, such as REGISTER, do not change λ. The admitted share of them is λ divided by
 //! the calls offered a second in the last T_c, but at most 1. While calls are not limited, single

@@ -2,8 +2,8 @@
 //!
 //! Signal: q, the fill of the queue of new calls, or of the receive buffer if that is fuller. Every
 //! `measure` messages q̂ ← (1−w)·q̂ + w·q and f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1).
-//! Trips when q̂ exceeds Q_min. From Q_max on, only the share f_min is admitted. Recovers as fast
-//! as q̂ falls, because f depends only on q̂. Cold start: q̂ = 0.
+//! The law trips when q̂ exceeds Q_min. From Q_max on, only the share f_min is admitted. The law
+//! recovers as fast as q̂ falls, because f depends only on q̂. Cold start: q̂ = 0.
 //!
 //! Known bias: the law acts when a queue is two thirds full, and keeps it there. An admitted call
 //! waits until the calls ahead of it are served. So the size of the queue is the law's real

@@ -3,10 +3,10 @@
 //! Signal: repetitions of new calls. A call takes one place of the window when it arrives and gives
 //! it back when it is taken from the queue. A repetition takes a place and does not give it back.
 //! So the window shrinks with each repetition, until the waiting calls have been served and are no
-//! longer repeated. Trips when the window is full. Recovers by `leak` calls a second, up to W_0,
-//! the window at the start. The leak is our addition: in the paper the places of repetitions are
-//! never given back, so that lost messages reduce the window to nothing. Here the window never
-//! falls below one call. Cold start: W_0.
+//! longer repeated. The law trips when the window is full. The law recovers by `leak` calls a
+//! second, up to W_0, the window at the start. The leak is our addition: in the paper the places of
+//! repetitions are never given back, so that lost messages reduce the window to nothing. Here the
+//! window never falls below one call. Cold start: W_0.
 //!
 //! Options: if `delay_max` is set, a call that has waited for longer than this does not give its
 //! place back either. This is the paper's remedy for a window that is too large. The waits of

@@ -3,9 +3,9 @@
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served, as in
 //! [win-disc](super::win_disc). After each message, left = μ·D_B − N is computed, where D_B is the
 //! delay budget. If left is at least the threshold W_ovth, this number of further calls is
-//! admitted, otherwise none. While no call waits, at least one is admitted. Trips when the calls
-//! that wait fill the budget. Recovers with the next message that is served. Cold start: everything
-//! is admitted until the first message is served or the first tick is due.
+//! admitted, otherwise none. While no call waits, at least one is admitted. The law trips when the
+//! calls that wait fill the budget. The law recovers with the next message that is served. Cold
+//! start: everything is admitted until the first message is served or the first tick is due.
 //!
 //! Options: with `check` = 1, N is computed only after messages that begin a call, without the
 //! calls with priority, which usually wait in another queue. A fixed `bound` can replace μ·D_B. It

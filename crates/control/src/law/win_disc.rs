@@ -3,9 +3,9 @@
 //!
 //! Signal: the calls that wait, N, and the rate at which calls are served, μ, both estimated from
 //! messages ([`Sessions`](crate::Sessions)). Every T_c, w = μ·T_c + μ·D_B − N is computed, where
-//! D_B is the delay budget, and w calls are admitted in the next interval. Trips when more than w
-//! calls arrive in an interval. Recovers with the next interval: w grows as the queue empties. Cold
-//! start: everything is admitted until the first tick.
+//! D_B is the delay budget, and w calls are admitted in the next interval. The law trips when more
+//! than w calls arrive in an interval. The law recovers with the next interval: w grows as the
+//! queue empties. Cold start: everything is admitted until the first tick.
 //!
 //! Known bias: μ is the rate of admitted calls, so below the capacity it equals the load. After a
 //! step of the load, w can grow only by a factor of 1 + D_B/T_c in each interval. All w calls may

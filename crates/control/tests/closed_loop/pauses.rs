@@ -21,8 +21,8 @@ const MEDIUM: Costs = Costs {
 const LIGHT: [(Costs, f64); 5] =
     [(MEDIUM, 0.1), (MEDIUM, 0.2), (FAST, 0.02), (FAST, 0.1), (FAST, 0.2)];
 
-/// Returns pauses from `from_ms` on. Each begins so many milliseconds after the one before, and has
-/// this length.
+/// Returns `count` pauses of the length `length_ms`. The first begins at `from_ms`, and then one
+/// begins every `period_ms`.
 fn pauses(from_ms: u64, count: u64, period_ms: u64, length_ms: u64) -> Vec<(Duration, Duration)> {
     (0..count).map(|n| (ms(from_ms + n * period_ms), ms(length_ms))).collect()
 }
@@ -95,7 +95,7 @@ fn a_process_that_is_preempted_after_a_switch_of_laws_rejects_no_call() {
     }
 }
 
-/// The calls of each pause are a tenth of a second of work.
+/// The calls of each pause are 100 ms of work.
 #[test]
 fn a_process_that_was_stopped_serves_all_calls_that_fit_in_the_queue() {
     for costs in [MEDIUM, FAST] {

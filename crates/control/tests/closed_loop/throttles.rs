@@ -5,7 +5,7 @@ use tidegate_control::{Decide, ThrottleKind, bound};
 use crate::plant::{Setup, run};
 use crate::{COSTS, DECIDE, goodput, setup};
 
-// A law in a loop corrects a throttle that passes more or less than its share.
+// In a closed loop, the law corrects a throttle that passes more or less than its share.
 #[test]
 fn pi_keeps_most_of_the_bound_by_every_throttle() {
     for kind in ThrottleKind::ALL {

@@ -25,7 +25,7 @@ fn learning() -> Window {
     window
 }
 
-/// A server with one queue, and callers that do not care about its load.
+/// A server with one queue, and callers whose rate does not depend on its load.
 struct World {
     window: Window,
     draws: Stream,
@@ -202,7 +202,7 @@ fn a_server_keeps_its_goodput_at_any_load() {
 
 #[test]
 fn a_server_with_a_small_buffer_keeps_its_goodput() {
-    // The buffer holds only 32 ms of work, so no delay is long.
+    // The buffer holds only 32 ms of work, so no request waits long.
     for load in [1.2, 2.0, 5.0] {
         let mut world = World::new(11, (240.0, 160.0));
         world.room = 160;

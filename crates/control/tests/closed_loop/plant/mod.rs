@@ -25,11 +25,11 @@ pub const PATIENCE: Duration = Duration::from_millis(500);
 /// The costs of the processor's work.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// To read a message and decide on it.
+    /// Cost of reading a message and deciding on it.
     pub look: Duration,
-    /// To serve a call, on average.
+    /// Mean cost of serving a call.
     pub serve: Duration,
-    /// To reject a call.
+    /// Cost of rejecting a call.
     pub refuse: Duration,
     pub spread: Spread,
 }
@@ -70,8 +70,8 @@ pub struct Setup {
     pub profile: Vec<(Duration, f64)>,
     pub seed: Seed,
     pub disturbance: Disturbance,
-    /// Pauses of the process, in order: each begins with the first job at or after a time, and has a
-    /// length. During a pause the process does not read, and the law does not tick.
+    /// Pauses of the process, in order, each with an earliest start and a length. A pause begins
+    /// with the next job. During a pause the process does not read, and the law does not tick.
     pub pauses: Vec<(Duration, Duration)>,
     /// The law that replaces `law` at this time.
     pub switch: Option<(Duration, Values)>,
@@ -138,8 +138,8 @@ impl Outcome {
         self.served.iter().filter(in_time).count() as f64 / (to_s - from_s)
     }
 
-    /// Returns the delay that one in a hundred of the served calls that started in this time
-    /// exceeded, or 0 if none was served.
+    /// Returns the 99th percentile of the delay of the served calls that started in this time, or 0
+    /// if none was served.
     pub fn delay_p99_s(&self, from_s: f64, to_s: f64) -> f64 {
         let began_then =
             |&&(began, _): &&(Timestamp, Timestamp)| (from_s..to_s).contains(&began.as_secs_f64());

@@ -49,7 +49,7 @@ pub struct Source {
     pub claims: Option<f64>,
 }
 
-/// A run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub law: Values,
@@ -97,7 +97,7 @@ enum Message {
 struct Call {
     source: usize,
     began: Timestamp,
-    /// The caller has a response to the INVITE.
+    /// True if the caller has received a response to the INVITE.
     answered: bool,
     rang: bool,
     acked: bool,

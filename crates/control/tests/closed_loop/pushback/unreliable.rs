@@ -37,15 +37,15 @@ const WAYS: [Way; 5] = [
     ("2 s late", 0.0, 2000),
 ];
 
-/// Few values arrive, and those that arrive are old. So restrictions often expire.
+/// Hardly any feedback values arrive, and they are old. So restrictions often expire.
 const WORST: Way = (".9 lost, 2 s late", 0.9, 2000);
 
-/// The law whose receiver collapses under the worst conditions at the highest load with some seeds.
-/// Its mean goodput there is .48.
+/// The law with which the receiver collapses under the worst conditions at the highest load, with
+/// some seeds. The mean goodput of this law is then .48.
 const COLLAPSES: &str = "win-cont";
 
-/// Seeds over which the goodput under the worst conditions is averaged. There it depends on when
-/// the few values arrive: with one seed it is .5, with another .9.
+/// Number of seeds over which the goodput under the worst conditions is averaged. It depends on
+/// when the few values arrive: with one seed it is .5, with another .9.
 const WORST_SEEDS: u64 = 8;
 
 /// The goodput with unreliable feedback may be lower than without feedback by this part of the
@@ -62,7 +62,7 @@ fn sending(law: &str, load: f64, algorithm: Algorithm, (_, lost, late_ms): Way) 
     Setup { lost, delay_max, ..setup(law, &[], load, Some(algorithm)) }
 }
 
-/// Returns the goodput with the values of a law, which travel this way.
+/// Returns the goodput with a law whose feedback values take the path `way`.
 fn reached(law: &str, load: f64, algorithm: Algorithm, way: Way) -> f64 {
     let setup = sending(law, load, algorithm, way);
     let seeds = if way.0 == WORST.0 { WORST_SEEDS } else { 1 };
