@@ -19,7 +19,7 @@ pub(super) struct Targeted {
 }
 
 impl Targeted {
-    /// Starts with the present counts of these shards.
+    /// Creates the value with the present counts of these shards.
     pub(super) fn new(shards: &[ShardCounters]) -> Self {
         Self { filtered: filtered(shards), of_heavy: 0, episodes: Episodes::new(0) }
     }
