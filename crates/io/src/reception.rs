@@ -247,8 +247,8 @@ impl Reception {
                         let was_full = state.fill >= FULL || watched.is_behind;
                         self.overflow += watched.take_overflow(was_full);
                     }
-                    // A sink keeps no datagrams, so its fill shows that ICMP reports wait there. No
-                    // other call shows them.
+                    // A sink keeps no datagrams. So its fill shows that ICMP reports wait there,
+                    // which no other call shows.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }
@@ -259,7 +259,7 @@ impl Reception {
     /// Returns the descriptors to poll, one for each socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
         let fd = |w: &Watched| {
-            // Reports wake the shard even if they are not polled for.
+            // Polling always returns errors, such as ICMP reports, even for no requested event.
             let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
             PollFd::new(w.socket(&self.listeners), wanted)
         };
