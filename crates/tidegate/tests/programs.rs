@@ -101,7 +101,7 @@ fn another_program_at_the_admin_address_is_reported() {
     }
 }
 
-/// Without the laboratory the proxy works, and reports the missing program.
+/// The proxy works without the laboratory, and reports the missing program.
 #[test]
 fn the_proxy_works_alone() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -129,7 +129,7 @@ fn the_proxy_works_alone() {
     }
 }
 
-/// Returns the files that `make install` and the packages take.
+/// `make install` and the packages take these files.
 #[test]
 fn each_program_writes_its_manual_and_completions() {
     for (program, name, command) in [(TIDEGATE, "tidegate", "top"), (LAB, "tidegate-lab", "demo")] {

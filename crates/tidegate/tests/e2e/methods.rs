@@ -4,7 +4,7 @@ use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 100;
 
-/// Runs a caller's scenario against a callee's, through Tidegate.
+/// Runs SIPp with the scenario `caller` against SIPp with the scenario `callee`, through Tidegate.
 fn together(caller: &str, callee: &str) -> Metrics {
     let stage = Stage::new();
     let callees = [callee; 2].map(|scenario| Sipp::callee(&stage, scenario));
