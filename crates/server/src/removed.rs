@@ -74,7 +74,7 @@ impl RemovedBackends {
         gone.retain(|_, since| now - *since < self.keep.as_secs());
 
         let mut lines: Vec<_> = configured.iter().map(|at| format!("{at} configured\n")).collect();
-        // Because a reader skips lines beyond its limit, the addresses removed first come last.
+        // A reader skips lines beyond its limit. So the addresses removed first come last.
         let mut gone: Vec<_> = gone.into_iter().collect();
         gone.sort_by_key(|&(_, since)| Reverse(since));
         lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));

@@ -1,4 +1,4 @@
-//! Reports for the log on the time in which the kernel drops requests of heavy sources only.
+//! Reports for the log on times when the kernel drops requests of heavy sources only.
 
 use std::mem;
 

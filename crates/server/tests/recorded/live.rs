@@ -1,4 +1,4 @@
-//! Calls through a proxy over real sockets, with its inputs and its packets.
+//! Runs calls through a proxy over real sockets, and records its inputs and packets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
