@@ -259,7 +259,7 @@ impl Reception {
     /// Returns the descriptors to poll, one for each socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
         let fd = |w: &Watched| {
-            // Polling always returns errors, such as ICMP reports, even for no requested event.
+            // A poll reports errors, such as ICMP reports, even if no event is requested.
             let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
             PollFd::new(w.socket(&self.listeners), wanted)
         };
@@ -274,7 +274,7 @@ impl Reception {
                 .enumerate()
                 .fold(0, |bits, (i, fd)| bits | u64::from(fd.revents().intersects(flag)) << i)
         };
-        // An invalid descriptor is readable too: the receive call then returns the error.
+        // An invalid descriptor counts as readable, so that the receive call returns the error.
         let reporting = bits(PollFlags::ERR);
         let readable = bits(PollFlags::IN | PollFlags::NVAL) | reporting;
         Ready { readable, reporting, streams: false }

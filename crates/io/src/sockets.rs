@@ -34,7 +34,7 @@ pub struct Sockets {
     refused: Option<Refused>,
 }
 
-/// A shedding that the kernel did not accept.
+/// The state after the kernel did not accept a shedding: the machine tries again later.
 #[derive(Clone, Copy)]
 struct Refused {
     /// Earliest time of the next attempt. Attempts are rare, because each may take a tenth of the

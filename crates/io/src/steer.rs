@@ -93,7 +93,7 @@ pub(crate) struct Share {
     pub(crate) unspared: Vec<Network>,
 }
 
-/// The filter of a sink. It keeps no bytes.
+/// The filter of a sink. It accepts no datagram, so the kernel drops all of them.
 pub(crate) const DROP_ALL: [sock_filter; 1] =
     [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 

@@ -173,7 +173,7 @@ fn every_datagram_is_received_or_counted_as_overflow() {
     let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
-    // The last datagrams sent were dropped, and no later one reports it.
+    // The last datagrams were dropped. No later datagram arrives that could report the drops.
     let mut waited = 0;
     while running.counters.received() + running.counters.overflow.get() < SENT {
         thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! Tests of connections at the end of a shard.
+//! Tests of a shard with connections, mainly of its end.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 

@@ -1,4 +1,4 @@
-//! Accepting connections, and closing those that have waited too long.
+//! Accepts connections, and closes those that have waited too long.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -70,7 +70,7 @@ fn messages_travel_both_ways_without_content_length() {
     let flow = accepted(&mut scene);
     assert_eq!(scene.message(), REQUEST.as_bytes());
     assert_eq!(scene.message(), REQUEST.as_bytes());
-    // The core gets a keep-alive for the ping.
+    // The core gets the ping of the WebSocket as a keep-alive.
     assert_eq!(scene.message(), PONG);
     scene.post(flow, MESSAGE);
     let long = vec![0xff; 60_000];
