@@ -106,7 +106,7 @@ fn another_program_at_the_admin_address_is_reported() {
 fn the_proxy_works_alone() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let alone = folder.path().join("tidegate");
-    // A copy could not run while a child of another test still has it open for writing.
+    // A copy cannot run while a child of another test has it open for writing. A hard link can.
     fs::hard_link(TIDEGATE, &alone).unwrap();
     let run = |args: &[&str]| {
         Command::new(&alone).args(args).env("PATH", folder.path()).output().unwrap()

@@ -1,4 +1,4 @@
-//! Tests of back ends with limits: as many calls as allowed, and not one more.
+//! Tests of back ends with limits: they get as many calls as allowed, and not one more.
 
 use std::time::Instant;
 

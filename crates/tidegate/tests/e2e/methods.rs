@@ -1,4 +1,4 @@
-//! Tests of other methods, within calls and outside them.
+//! Tests of SIP methods besides those of a simple call, within calls and outside them.
 
 use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate};
 

@@ -26,7 +26,7 @@ impl Metrics {
         values.iter().sum()
     }
 
-    /// Returns the value for the back end of that name.
+    /// Returns the value of the metric `name` for `backend`.
     #[track_caller]
     pub fn backend(&self, name: &str, backend: impl ToString) -> u64 {
         self.sum(name, &[("backend", &backend.to_string())])
