@@ -23,16 +23,16 @@ use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 const USAGE: &str =
     "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP] [--uri URI]";
 
-/// Number of INVITEs sent in one turn, as many as fit into one batch.
+/// Maximum number of INVITEs sent in one turn. They fit into one batch.
 const BURST: usize = 64;
 
-/// The delay allowed for an INVITE, so that several share one wake.
+/// The time by which an INVITE may be late, so that one wake of the thread sends several INVITEs.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// Time to wait for answers at the end.
+/// Time to wait for the last responses at the end.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// Digits of a call's number in its branch and its Call-ID.
+/// Number of digits of a call's number in the branch and in the Call-ID.
 const DIGITS: usize = 16;
 
 const SESSION: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
@@ -56,9 +56,9 @@ struct Arguments {
     target: SocketAddr,
     rate_cps: f64,
     seconds: f64,
-    /// The address it sends from.
+    /// The address from which the example sends.
     bind: IpAddr,
-    /// The URI that it calls, or `None` for a user at the target.
+    /// The URI that the example calls, or `None` for a user at the target.
     uri: Option<String>,
 }
 
@@ -125,14 +125,14 @@ struct Flooder {
     start: Timestamp,
     interval: Duration,
     calls: u64,
-    /// The INVITE, with gaps for the number of the call.
+    /// The INVITE, with placeholders for the number of the call.
     invite: Vec<u8>,
     gaps: Vec<usize>,
     ack: String,
     sent: u64,
     refused: u64,
     others: u64,
-    /// Delay of the last INVITE.
+    /// The time by which the last INVITE was late.
     behind: Duration,
     stop: Option<Stop>,
     pool: Pool,

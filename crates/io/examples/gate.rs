@@ -49,20 +49,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// A way to drop or answer datagrams.
+/// A way in which the kernel or the program handles the datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Read, and dropped by their first bytes.
+    /// The program reads each datagram, and drops it by its first bytes.
     Read,
-    /// Read, and answered.
+    /// The program reads and answers each datagram.
     Answer,
-    /// Never read.
+    /// The program reads no datagram, so the receive buffer overflows.
     Overflow,
-    /// All shed by the kernel.
+    /// The kernel sheds all datagrams.
     All,
-    /// 98.5 % shed by the kernel, and the rest read.
+    /// The kernel sheds 98.5 % of the datagrams, and the program reads the rest.
     Share,
-    /// Shed by the kernel as the last of 64 sources.
+    /// The kernel sheds the datagrams, because their source is the last of 64 banned sources.
     Banned,
 }
 

@@ -6,8 +6,8 @@
 //!
 //! `cargo run --release --example relay -- --listen ADDR --backend ADDR[,ADDR]`
 //!
-//! A back end's datagrams go to the last client, all others to the first back end. On SIGTERM or
-//! SIGINT it prints its datagrams and its CPU time.
+//! The example sends the datagrams of back ends to the last client, and all others to the first
+//! back end. On SIGTERM or SIGINT it prints its datagrams and its CPU time.
 #![allow(clippy::disallowed_methods)] // It reads the real clock, as the driver does.
 
 use std::net::SocketAddr;
@@ -118,7 +118,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Returns the CPU time of this thread, the only one, as the scheduler accounts it.
+/// Returns the CPU time of the only thread of this process, as the scheduler accounts it.
 fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;

@@ -41,8 +41,8 @@ const MESSAGES: u32 = 16;
 pub(crate) struct Connections {
     watcher: Watcher,
     listeners: Vec<StreamListener>,
-    /// For each listener, the time for which connections have waited too long in the kernel's
-    /// queue.
+    /// For each listener, the period in which all accepted connections had waited too long in the
+    /// kernel's queue.
     late: Vec<Late>,
     connections: HashMap<ConnectionId, Connection>,
     shard: ShardIndex,
@@ -195,8 +195,8 @@ impl Connections {
         let mut polled = std::mem::take(&mut self.polled);
         polled.clear();
         self.watcher.wait(set, &mut polled)?;
-        // If more events wait than one system call returns, the event of the inner descriptor may
-        // be among the others.
+        // One system call returns a limited number of events. If it returns that many, the event of
+        // the inner descriptor may not be among them.
         let mut has_inner = polled.len() >= EVENTS;
         for event in &polled {
             match Watched::of(event) {
@@ -360,7 +360,7 @@ impl Connections {
         if connection.state == State::Opening {
             return self.on_opened(now, id);
         }
-        // A client that has given up while it waited for its turn costs no signature.
+        // If a client gives up before its first step, its connection ends without a signature.
         if flags.contains(epoll::EventFlags::RDHUP) && connection.waits_for_first_step() {
             HandshakeFailure::Closed.counter(&self.counters).add(1);
             return self.end(id, CloseCause::Insecure);

@@ -139,7 +139,7 @@ impl Scene {
         self.connections.flush(self.now);
     }
 
-    /// Takes the events that need no further bytes of the kernel.
+    /// Takes all events that are available without new bytes from the kernel.
     fn settle(&mut self) {
         while self.connections.next_event(self.now, &mut 64).is_some() {}
     }
@@ -230,7 +230,7 @@ fn incomplete_messages_have_a_limited_memory() {
     assert_eq!((scene.connections.held, clients.len()), (20, 2));
 }
 
-/// The contract of [`Core`](tidegate_world::Core), section "Connections", item 3.
+/// The contract of [`Core`](tidegate_world::Core), section "Connections", item 3, demands this.
 #[test]
 fn the_core_is_told_when_it_may_send_again() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -247,7 +247,7 @@ fn the_core_is_told_when_it_may_send_again() {
     assert!(matches!(scene.next(), Some(StreamEvent::Writable(id)) if Some(id) == flow.connection));
 }
 
-/// Otherwise each message would cost two system calls: `writev(2)` and `epoll_ctl(2)`.
+/// Without this rule, each message would cost two system calls: `writev(2)` and `epoll_ctl(2)`.
 #[test]
 fn a_message_for_which_the_socket_has_room_changes_no_watched_events() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -132,8 +132,8 @@ impl ControlMessages {
                     | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                         let report = ptr::read_unaligned(data.cast::<sock_extended_err>());
                         notes.report = Some(report);
-                        // `SO_EE_OFFENDER`: an address behind the report, which takes the rest of
-                        // the message.
+                        // The address of the report's sender follows the report (`SO_EE_OFFENDER`),
+                        // and takes the rest of the message.
                         let head = libc::CMSG_LEN(size_of::<sock_extended_err>() as u32) as usize;
                         let rest = ((*message).cmsg_len as usize).saturating_sub(head);
                         let mut offender = Address::empty();

@@ -155,8 +155,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             let more = self.turn(core, ready)?;
-            // The condition to stop may have been met in this turn. No later event would wake the
-            // shard.
+            // The condition to stop may have been met in this turn. It is checked here, because no
+            // later event would wake the shard.
             if !more
                 && self.draining.is_some()
                 && let Some(summary) = self.apply_stop(core)
@@ -164,8 +164,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
-            // The result of the poll may be outdated, and datagrams that are missed here would
-            // never be read.
+            // The result of the poll may be outdated. Datagrams that it misses would never be read,
+            // because the shard is leaving an address.
             if self.draining.as_ref().is_some_and(Draining::is_leaving) {
                 ready = Ready::UNKNOWN;
             }
@@ -337,8 +337,8 @@ impl<M: Machine> Drive<M> {
         let mut served = 0;
         let more = loop {
             let busy = core.serve(now);
-            // The outputs are gathered even if nothing was served: a core with its own time may
-            // have finished work although nothing more is due now.
+            // Takes the outputs even if nothing was served: on an emulated processor, earlier work
+            // may have been completed now.
             self.gather(core);
             if !busy {
                 break false;

@@ -1,4 +1,4 @@
-//! The listener from which the kernel would reach each network.
+//! Finds the listener from whose address the kernel would send to each network.
 //!
 //! A socket that is bound to an address sends from that address on any route. On a machine with an
 //! inside and an outside network, a packet from the inside address may never reach the outside. So

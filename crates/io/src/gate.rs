@@ -233,8 +233,8 @@ mod tests {
         assert_eq!((marks.len(), &marks[..4]), (Shedding::MARKS_MAX, &[0, 100, 1, 101][..]));
     }
 
-    /// Otherwise the share of a shard that names heavy networks would hit all sources as soon as
-    /// another shard names none, or if there were too many.
+    /// The share of a shard that names heavy networks must not apply to all sources, neither if
+    /// another shard names none, nor if there are too many networks.
     #[test]
     fn the_heavy_networks_of_all_shards_with_a_share_apply() {
         let wish = |share: f64, hosts: &[u8]| Shedding {
@@ -261,7 +261,7 @@ mod tests {
         let wishes = [wish(0.1, &[]), wish(0.5, &[1, 2]), wish(0.1, &[])];
         assert_eq!(applied(&wishes), (vec![1, 2], vec![0, 2]), "two shards name none");
         assert_eq!(applied(&[]), (vec![], vec![]));
-        // A heavy network that is left out must not escape at a shard that names it.
+        // Networks that do not fit must not escape the drops of a shard that names them.
         let many: Vec<u8> = (0..20).collect();
         let wishes = [wish(0.5, &many[..10]), wish(0.5, &many[10..])];
         assert_eq!(applied(&wishes), (many[..10].to_vec(), vec![1]), "more than there is room for");

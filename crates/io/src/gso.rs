@@ -81,8 +81,8 @@ impl GsoBatch {
             _ if len < self.segment && datagram.may_pad() && self.segment - len <= pad_max => {
                 Fit::Padded
             }
-            // A datagram that may be sent out of order waits for others of its length instead of
-            // ending a batch.
+            // A datagram that may be sent out of order does not end a batch, because it can wait
+            // for others of its length.
             _ if len < self.segment && batching.sequence == 0 => Fit::Last,
             _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {
                 Fit::Longest
@@ -155,7 +155,7 @@ impl GsoPlan {
                 |head: &Segment| (head.to, head.source) == (datagram.to, datagram.source);
             let near = gso_batches.len().saturating_sub(LOOK_BACK);
             let Segment { entry, batching: Batching { sequence, .. }, .. } = datagram;
-            // A datagram that joined an earlier batch would overtake others.
+            // The first batch that the datagram may join without overtaking others.
             let first = if sequence == 0 {
                 heads[near..].iter().rposition(is_beside).map_or(gso_batches.len(), |k| near + k)
             } else {

@@ -91,10 +91,10 @@ fn only_datagrams_of_one_sequence_keep_their_order() {
     // Two calls, the INVITE and then the ACK of each.
     let calls = [free(0, 1, invite), free(1, 1, ack), free(2, 2, invite), free(3, 2, ack)];
     assert_eq!(formed(&calls), [[0, 2], [1, 3]]);
-    // The second ACK of a call must not overtake the datagrams between.
+    // The second ACK of a call must not overtake the datagrams before it.
     let one = [free(0, 1, ack), free(1, 1, invite), free(2, 1, ack)];
     assert_eq!(formed(&one), [[0], [1], [2]]);
-    // A datagram without a sequence keeps its place among all.
+    // A datagram without a sequence keeps its place among all datagrams.
     let mixed = [free(0, 1, ack), datagram(1, 1, invite), free(2, 2, ack), free(3, 3, ack)];
     assert_eq!(formed(&mixed), [vec![0], vec![1], vec![2, 3]]);
 }

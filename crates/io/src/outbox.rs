@@ -187,7 +187,7 @@ impl Outbox {
                         && members.len() > 1
                         && let Some(is_suspect) = refuses_gso(code)
                     {
-                        // The datagrams after this batch must not overtake it.
+                        // Stops here: the datagrams after this batch must not overtake it.
                         alone |= bits;
                         suspects |= if is_suspect { bits } else { 0 };
                         return ControlFlow::Break(());

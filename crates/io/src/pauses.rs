@@ -76,8 +76,8 @@ mod tests {
 
     const BUDGET: Duration = Duration::from_micros(500);
 
-    /// Returns the number of wakes with and without a pause before them. A shard receives Poisson
-    /// arrivals of this rate after a pause, or when the next one arrives.
+    /// Returns the number of pauses, and the number of wakes without a pause, of a shard with
+    /// Poisson arrivals at this rate.
     fn wakes(rate: f64, seconds: f64) -> (u32, u32) {
         let mut gaps = Seed(5).stream(Purpose::Arrivals, 0);
         let mut pauses = Pauses::new(BUDGET, Timestamp::ZERO);

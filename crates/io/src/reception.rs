@@ -247,8 +247,8 @@ impl Reception {
                         let was_full = state.fill >= FULL || watched.is_behind;
                         self.overflow += watched.take_overflow(was_full);
                     }
-                    // A sink keeps no datagrams, so its fill shows that ICMP reports wait there. No
-                    // other call shows them.
+                    // A sink keeps no datagrams. So its fill shows that ICMP reports wait there,
+                    // which no other call shows.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }
@@ -259,7 +259,7 @@ impl Reception {
     /// Returns the descriptors to poll, one for each socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
         let fd = |w: &Watched| {
-            // Reports wake the shard even if they are not polled for.
+            // A poll reports errors, such as ICMP reports, even if no event is requested.
             let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
             PollFd::new(w.socket(&self.listeners), wanted)
         };
@@ -274,7 +274,7 @@ impl Reception {
                 .enumerate()
                 .fold(0, |bits, (i, fd)| bits | u64::from(fd.revents().intersects(flag)) << i)
         };
-        // An invalid descriptor is readable too: the receive call then returns the error.
+        // An invalid descriptor counts as readable, so that the receive call returns the error.
         let reporting = bits(PollFlags::ERR);
         let readable = bits(PollFlags::IN | PollFlags::NVAL) | reporting;
         Ready { readable, reporting, streams: false }

@@ -22,7 +22,7 @@ fn reports_beyond_the_limit_of_a_turn_are_read_in_later_turns() {
     while reception.reports(ready, 3, |failure| failures.push(failure)).unwrap() {
         turns += 1;
         assert_eq!(failures.len(), 3 * turns);
-        // After the first turn, only the entries that were left show that there are more reports.
+        // From now on, only the remaining entries show that there are more reports.
         ready = Ready::NONE;
         reception.rotate();
     }
@@ -67,8 +67,8 @@ fn a_drop_at_a_buffer_with_room_is_no_overflow() {
     let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
     let inbox = Inbox::new(&Pool::new());
     let mut reception = Reception::new(Rc::clone(&listeners), inbox, Arc::default());
-    // The kernel counts a datagram with a wrong checksum at the same place as one that a filter
-    // of the socket drops.
+    // The filter stands for wrong checksums: the kernel counts the datagrams that it drops for
+    // either reason in the same place.
     let invites = listeners[0].invite().unwrap();
     sockopt::attach_filter(invites.as_fd(), &crate::steer::DROP_ALL).unwrap();
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -92,7 +92,7 @@ fn a_flood_at_one_address_leaves_another_its_share() {
     let mut reception = Reception::new(listeners, Inbox::new(&Pool::new()), Arc::default());
     let clock = Clock::start();
     let mut shares = [0; 2];
-    // Each of the six sockets is the first once.
+    // Each of the six sockets is read first in one of these turns.
     for _ in 0..6 {
         reception.rotate();
         let offer = |_, received: Received| {

@@ -112,7 +112,7 @@ impl ResolverHandle {
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
-            // A core never has more queries than there is room for answers.
+            // There is always room: a core has a limited number of open queries.
             return self.give.try_send((id, stores.look_up(*kind, key))).is_ok();
         }
         let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
@@ -120,7 +120,7 @@ impl ResolverHandle {
             questions.try_send(PendingQuery { query, answers, waker }).is_ok()
         });
         if !is_asked {
-            // If there is no room for that either, the core stops waiting after some time.
+            // If there is no room for this answer, the core gives up the query after some time.
             let _ = self.give.try_send((id, QueryAnswer::NoAnswer));
         }
         is_asked

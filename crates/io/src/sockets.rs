@@ -34,7 +34,7 @@ pub struct Sockets {
     refused: Option<Refused>,
 }
 
-/// A shedding that the kernel did not accept.
+/// The state after the kernel did not accept a shedding: the machine tries again later.
 #[derive(Clone, Copy)]
 struct Refused {
     /// Earliest time of the next attempt. Attempts are rare, because each may take a tenth of the
@@ -187,7 +187,7 @@ impl Machine for Sockets {
             return;
         }
         let (now, has_share) = (self.clock.now(), shedding.has_share());
-        // A program without a share is much shorter, and may be accepted.
+        // Without a share, the BPF program is much shorter, so the kernel may accept it.
         let waits = |refused: Refused| now < refused.until && has_share == refused.has_share;
         if self.refused.is_some_and(waits) {
             return;
@@ -209,7 +209,7 @@ impl Machine for Sockets {
         for listener in self.listeners.iter() {
             match listener.leave() {
                 Ok(left) => any |= left,
-                // The shard continues to receive there, and rejects new work.
+                // The shard continues to receive at this address, and rejects new work.
                 Err(_) => self.counters.leave_errors.add(1),
             }
         }
@@ -229,7 +229,7 @@ impl Machine for Sockets {
         while !connections.is_empty() && now < until {
             let timeout = timespec(until.since(now));
             let mut fds = [PollFd::from_borrowed_fd(connections.fd(), PollFlags::IN)];
-            // An interrupted call is repeated.
+            // A call that a signal interrupts is repeated.
             let polled = poll(&mut fds, Some(&timeout));
             now = clock.now();
             if polled.is_err_and(|error| error != Errno::INTR) || connections.poll(now).is_err() {
@@ -240,7 +240,7 @@ impl Machine for Sockets {
     }
 
     fn pause(&mut self, time: Duration) {
-        // An interrupted pause is a shorter one.
+        // If a signal interrupts the pause, the pause is only shorter.
         let _ = clock_nanosleep_relative(ClockId::Monotonic, &timespec(time));
     }
 

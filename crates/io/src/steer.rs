@@ -93,7 +93,7 @@ pub(crate) struct Share {
     pub(crate) unspared: Vec<Network>,
 }
 
-/// The filter of a sink. It keeps no bytes.
+/// The filter of a sink. It accepts no datagram, so the kernel drops all of them.
 pub(crate) const DROP_ALL: [sock_filter; 1] =
     [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 
@@ -389,8 +389,8 @@ impl Program {
     /// Adds a [jump](Self::jump) that is taken if `A` is one of these numbers, at most 256.
     fn jump_if_any(&mut self, numbers: &[u16]) -> usize {
         for (left, &number) in (0..numbers.len()).rev().zip(numbers) {
-            // Each comparison jumps over those after it. If the last one fails too, it jumps over
-            // the jump.
+            // A comparison that holds jumps to the final jump. If the last comparison fails, it
+            // jumps over the final jump.
             self.branch(IF_EQUAL, u32::from(number), left as u8, u8::from(left == 0));
         }
         self.jump()
@@ -432,7 +432,7 @@ impl Program {
         if compared.is_empty() {
             return Some(self.jump());
         }
-        // If a word differs, the words after it are jumped over.
+        // If a word differs, the instructions for the remaining words are skipped.
         let mut left: u8 = compared.iter().map(|&(_, mask)| steps(mask)).sum();
         for (word, mask) in compared {
             left -= steps(mask);
@@ -525,8 +525,8 @@ impl Program {
     /// response. For any other datagram the program continues, with `A` unchanged.
     fn add_kind(&mut self) {
         self.step(TO_X, 0);
-        // A load beyond the end of the datagram would end the program with index 0, whichever shard
-        // a two-byte keep-alive belongs to.
+        // A load beyond the end of a short datagram, such as a two-byte keep-alive, would end the
+        // program with index 0, whatever the shard is.
         self.step(LENGTH, 0);
         self.branch(IF_AT_LEAST, 4, 0, 9 + NEW_WORK.len() as u8);
         self.step(WORD_AT, 0);

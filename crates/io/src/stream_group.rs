@@ -92,7 +92,7 @@ impl StreamGroup {
     /// the address, this is an error, unless both listeners are [shared](StreamListen::shared).
     pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
         let alone = listen.shards == 1 && !listen.shared;
-        // A socket that does not share the address finds out whether another process has it.
+        // The bind of a socket that does not share the address fails if another process has it.
         let mut first = if listen.shared { None } else { Some(new_socket(listen, false)?) };
         let local = first.as_ref().map_or(listen.address, |(_, local)| *local);
         let listen = StreamListen { address: local, ..listen.clone() };

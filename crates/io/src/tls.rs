@@ -134,7 +134,7 @@ impl Tls {
     }
 
     fn of(mut session: rustls::Connection) -> Self {
-        // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
+        // `seal` limits the bytes handed to the session. A message must fit as a whole.
         session.set_buffer_limit(None);
         let (is_ended, is_silent, record) = (false, true, Record::default());
         Self { session, is_ended, is_silent, record, quiet: 0, records: 0, unsent: 0 }
@@ -184,7 +184,7 @@ impl Tls {
                 Ok(state) => state,
                 Err(error) => {
                     let before = held.len();
-                    // The reader returns an error after the last of the plaintext.
+                    // Keeps the plaintext before the error. The reader then fails too.
                     let _ = self.session.reader().read_to_end(held);
                     self.is_silent &= held.len() == before;
                     return Err(error);
@@ -198,7 +198,7 @@ impl Tls {
             let read = self.session.reader().read_exact(&mut held[start..]);
             debug_assert!(read.is_ok(), "all of the plaintext is there");
             self.is_ended = state.peer_has_closed();
-            // The buffer for handshake messages is full.
+            // An error here means that the buffer for handshake messages is full.
             taken.map_err(|_| Error::General("a TLS handshake message is too long".to_owned()))?;
         }
         Ok(())

@@ -9,10 +9,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle with which any thread wakes a shard that sleeps.
 ///
-/// The waker makes a system call only if the shard may be asleep. No message can be missed. The
-/// thread first queues its message, and then its waker reads whether the shard sleeps. The shard
-/// first records that it sleeps, and then looks for messages. All four steps are in one total
-/// order.
+/// The waker makes a system call only if the shard may be asleep. No message is missed: a thread
+/// first queues its message and then reads whether the shard sleeps. The shard first records that
+/// it sleeps and then looks for messages. All four steps are in one total order, so at least one of
+/// the two sees the other.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Inner>);
 
@@ -52,7 +52,7 @@ impl Waker {
     pub(crate) fn get_up(&self, rung: bool) {
         self.0.asleep.store(false, SeqCst);
         if rung {
-            // The event is already empty if the wake came for an earlier sleep.
+            // There is nothing to read if the wake came for an earlier sleep.
             let _ = rustix::io::read(&self.0.event, &mut [0u8; 8]);
         }
     }

@@ -57,7 +57,7 @@ enum Handshake {
     /// We are the server and wait for the request of a client. If the client is a browser, its page
     /// must have one of these origins.
     Awaited(Origins),
-    /// We are the client, and the response has not arrived completely.
+    /// We are the client, and the response of the server has not arrived completely.
     Begun(Opening),
     /// The handshake is complete.
     Complete,

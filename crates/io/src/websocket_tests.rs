@@ -320,8 +320,8 @@ fn fragmented() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 }
 
 proptest! {
-    /// However the stream is divided, the messages and the answers are the same, and nothing is held at
-    /// the end.
+    /// The messages and the answers do not depend on the division of the stream into pieces, and
+    /// nothing is held at the end.
     #[test]
     fn messages_do_not_depend_on_how_the_stream_is_divided(
         messages in prop::collection::vec(fragmented(), 0..6),

@@ -52,7 +52,7 @@ fn received_messages_are_echoed() {
 
 #[test]
 fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
-    // Several flushes, and no more than the peer's buffer takes.
+    // More datagrams than one flush sends, but no more than the peer's buffer takes.
     const BURST: u8 = 200;
     let group = group("127.0.0.1", 1, true);
     let peer = peer("127.0.0.1");
@@ -60,8 +60,8 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    // The core works on a datagram much longer than reception may be blocked. Service lasts at
-    // least as long as reception.
+    // Service lasts at least as long as reception. So the core works on a datagram for much longer
+    // than reception may be blocked.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();
@@ -124,8 +124,8 @@ fn a_datagram_of_60_kib_survives() {
     assert_eq!((counters.received_large.get(), counters.received_cut.get()), (1, 0));
 }
 
-/// Waits until the kernel stamps datagrams at their arrival, which the first socket with the option
-/// starts.
+/// Waits until the kernel records the arrival times of datagrams. It begins to do so when the first
+/// socket with this option is opened.
 fn await_stamps(group: &Group) {
     let peer = peer("127.0.0.1");
     let mut inbox = Inbox::new(&Pool::new());
@@ -173,7 +173,7 @@ fn every_datagram_is_received_or_counted_as_overflow() {
     let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
-    // The last datagrams sent were dropped, and no later one reports it.
+    // The last datagrams were dropped. No later datagram arrives that could report the drops.
     let mut waited = 0;
     while running.counters.received() + running.counters.overflow.get() < SENT {
         thread::sleep(Duration::from_millis(10));
@@ -223,7 +223,7 @@ fn a_timer_fires_when_it_is_due_and_not_before() {
     let running = start(core, clock, Limits::default(), listeners, handoffs);
     let Seen::Timeout(fired) = next(&sight) else { panic!("nothing else happens") };
     assert!(fired >= due);
-    // If something else than the timer had woken the shard, it would be late by a second or more.
+    // Anything else than the timer would wake the shard late, after a second or more.
     assert!(fired.since(due) < Duration::from_secs(1), "{:?}", fired.since(due));
     running.end();
 }
@@ -249,7 +249,7 @@ fn each_wildcard_datagram_is_answered_from_the_address_it_came_to() {
 
 #[test]
 fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
-    // A core that is drained at once.
+    // The core is drained at once.
     let (running, sight, _group) = echo("127.0.0.1");
     let (summary, _) = running.end();
     assert_eq!(summary.ended, Ended::Drained);
@@ -264,13 +264,13 @@ fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
         let listeners = vec![group.listener(0)];
         (start(core, Clock::start(), limits, listeners, handoffs), sight, group)
     };
-    // A core that is never drained: the time limit ends the run.
+    // The core is never drained, so the time limit ends the run.
     let (running, _sight, _group) = undrained(Duration::from_millis(20));
     let (summary, _) = running.end();
     assert_eq!(summary.ended, Ended::Late);
     assert!(summary.after >= Duration::from_millis(20));
 
-    // A core that is never drained works on until a second request to stop.
+    // The core is never drained, so it works until the second request to stop.
     let (running, sight, group) = undrained(Duration::from_secs(3_600));
     running.stop.request();
     assert_eq!(next(&sight), Seen::Drain);
@@ -280,8 +280,8 @@ fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// Otherwise a process that gets no more packets would wait until its time limit, although its last
-/// transaction has ended long before.
+/// A process that gets no more packets must not wait until its time limit if its last transaction
+/// has ended long before.
 #[test]
 fn a_last_call_that_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);
@@ -382,7 +382,7 @@ fn a_shard_without_work_continues_while_another_has_work() {
     iter::from_fn(|| Some(next(&idle_sight))).find(|seen| *seen == Seen::Drain);
     assert!(handoffs(), "what arrives at the one still reaches the other");
     holding_drains.store(true, Relaxed);
-    // The next packet makes the shard notice that it has drained, if it has not noticed yet.
+    // If the shard has not noticed yet that its core is drained, the next packet makes it do so.
     answer();
     for shard in shards {
         assert_eq!(shard.join().0.ended, Ended::Drained);
@@ -422,7 +422,7 @@ fn send_failures_are_counted_and_reported() {
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, mesh.remove(0));
 
-    // Echoes of packets that claim to have come by these flows.
+    // The core echoes packets that seem to have come on these flows, on which nothing can be sent.
     let local = group.local();
     let elsewhere: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let homeless = Flow::udp("127.0.0.99:5060".parse().unwrap(), elsewhere);

@@ -216,7 +216,7 @@ fn the_share_applies_only_to_heavy_networks() {
     }
 }
 
-/// A mark applies to these calls too, even if the share is 0.
+/// A mark applies to emergency calls too, even if the share is 0.
 #[test]
 fn emergency_calls_are_dropped_only_from_networks_that_flood_with_them() {
     const SOS: &[u8] = b"INVITE urn:service:sos SIP/2.0\r\n";
@@ -236,7 +236,7 @@ fn emergency_calls_are_dropped_only_from_networks_that_flood_with_them() {
         for own in [share(1.0), Shedding { marks: vec![mark], ..Shedding::NONE }] {
             let group = gated(ip, 2, true);
             let gate = group.gate().unwrap();
-            // One shard finds the flood, and the ports of its source are spread over both.
+            // One shard reports the flood, but the ports of the source are spread over both shards.
             gate.set(&own).unwrap();
             gate.set_of(1, &Shedding { unspared: unspared.clone(), ..own.clone() }).unwrap();
             for _ in 0..20 {
@@ -257,8 +257,8 @@ fn emergency_calls_are_dropped_only_from_networks_that_flood_with_them() {
     }
 }
 
-/// Otherwise, if another shard named no heavy source, this shard would drop messages of all sources
-/// too. It would not know of these drops, so its ladder could not correct them.
+/// A shard that names no heavy source must not make another shard drop messages of all sources. The
+/// other shard would not know of these drops, so its ladder could not correct them.
 #[test]
 fn the_share_of_a_shard_without_heavy_networks_applies_only_there() {
     const HEAVY: &str = "127.0.0.9";
@@ -321,7 +321,7 @@ fn requested_shedding_drops_and_counts_even_if_nothing_else_arrives() {
     // answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
-    // This is longer than the time after its last datagram for which a shard looks for drops.
+    // After its last datagram, a shard looks for drops only for a shorter time than this.
     thread::sleep(Duration::from_millis(300));
     for number in 0..SENT {
         let to = groups[number as usize % 2].local();
@@ -504,7 +504,7 @@ fn each_shard_sheds_its_own_share_and_a_ban_applies_to_all() {
     assert_eq!(got_by_each(), [51, 51, 1]);
     gate.set_of(1, &share(0.5)).unwrap();
     let got = got_by_each();
-    // All or none of fifty are shed with a chance of 2^-49.
+    // The chance that all or none of the fifty are shed is 2^-49.
     assert!(got[0] == 51 && (2..51).contains(&got[1]) && got[2] == 1, "{got:?}");
     gate.set_of(2, &Shedding::NONE).unwrap();
     gate.set_of(0, &share(1.0)).unwrap();
@@ -537,7 +537,7 @@ fn reports_that_come_to_a_sink_reach_the_core() {
     }
 }
 
-/// Answers peers that have gone, and checks that it gets a report for each.
+/// Echoes to closed peers. Returns whether the core gets a failure for each of them.
 fn every_report_came(split: bool) -> bool {
     const PEERS: usize = 30;
     let group = gated("127.0.0.1", 1, split);

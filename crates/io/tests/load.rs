@@ -15,7 +15,7 @@ use cores::{peer, received};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// The kind of input at which the worker sends a packet.
+/// The input of the worker after which it sends its report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sent {
     WithLoad,
@@ -25,11 +25,11 @@ enum Sent {
 /// A core that works on each packet, and passes on the load.
 struct Worker {
     readings: Sender<(Timestamp, Load)>,
-    /// Rounds of arithmetic for a packet.
+    /// Number of rounds of arithmetic for each packet.
     work: u32,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
-    /// A packet to send, and the input at which to send it.
+    /// The destination of the report, and the input after which the worker sends it.
     report: Option<(Sent, Flow)>,
     pool: Pool,
 }
@@ -90,7 +90,7 @@ fn group() -> Group {
     open(&Listen { receive_buffer: 100_000, ..Listen::new(address) }).unwrap()
 }
 
-/// Rounds that take about [`SAMPLE`] or longer on any machine.
+/// Number of rounds that take about [`SAMPLE`] or longer on any machine.
 const LONG: u32 = 3_000_000;
 
 type Readings = Receiver<(Timestamp, Load)>;
@@ -154,7 +154,7 @@ fn busy_time_is_all_the_time_while_there_is_work() {
     });
     for pair in seen.windows(2) {
         let ((t0, load0), (t1, load1)) = (pair[0], pair[1]);
-        // There was no waiting between these two, so no time is missing.
+        // The shard did not wait between these two readings, so the whole time was busy.
         assert_eq!(load1.busy - load0.busy, t1.since(t0));
         assert!(load1.cpu > load0.cpu);
     }
@@ -189,7 +189,7 @@ fn time_spent_waiting_is_not_busy() {
 fn fill_is_that_of_the_fullest_socket_while_datagrams_wait() {
     let group = group();
     let peer = peer("127.0.0.1");
-    // Fifty datagrams charge 40 kB of 100 kB, more or less by kernel.
+    // Fifty datagrams take about 40 kB of the 100 kB. The exact number depends on the kernel.
     send(&peer, &group, 50);
     let limits = Limits { ordinary: 1, ..Limits::default() };
     drive(&group, limits, LONG, None, |told| {

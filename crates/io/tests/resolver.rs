@@ -17,7 +17,7 @@ use tidegate_world::*;
 /// The longest wait for all answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A core that sends queries and reports the answers to the test.
+/// A core that sends queries and passes the answers to the test.
 struct Asking {
     queries: VecDeque<Query>,
     answers: Sender<(QueryId, QueryAnswer)>,

@@ -17,7 +17,7 @@ fn is_invite(seen: &Seen) -> Option<bool> {
     }
 }
 
-/// Sends INVITEs as fast as it can until told to stop.
+/// Starts a thread that sends INVITEs as fast as it can until `end` is true.
 fn flood(to: std::net::SocketAddr, end: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     thread::spawn(move || {
@@ -33,7 +33,7 @@ fn a_flood_of_invites_starves_neither_the_other_socket_nor_the_service() {
     const OTHERS: usize = 300;
     let group = group("127.0.0.1", 1, true);
     let peer = peer("127.0.0.1");
-    // The flood waits already when the shard starts, and goes on while it runs.
+    // Many INVITEs wait already when the shard starts, and more arrive while it runs.
     for _ in 0..INVITES {
         peer.send_to(b"INVITE", group.local()).unwrap();
     }
@@ -128,7 +128,7 @@ fn a_message_crosses_to_the_shard_it_belongs_to() {
         assert_eq!(received(&peer), (vec![i], group.local()));
     }
     let counters: Vec<_> = runs.into_iter().map(|(running, _)| running.end().1).collect();
-    // One peer belongs to one shard. The other shard did the work.
+    // All datagrams of the peer reach one shard, which hands them off to the other shard.
     let home = counters.iter().position(|c| c.received() == 100).unwrap();
     let away = &counters[1 - home];
     assert_eq!((counters[home].handoffs_out.get(), counters[home].sent.get()), (100, 0));
@@ -140,7 +140,7 @@ fn crossings_beyond_the_queue_are_counted() {
     let group = group("127.0.0.1", 1, true);
     let (mut core, sight) = Echo::new();
     core.pass_to = Some(1);
-    // The other shard never takes anything over.
+    // Nothing takes messages from the queue of the other shard.
     let mut mesh = Handoffs::mesh(2, 16).unwrap();
     let other = mesh.remove(1);
     let listeners = vec![group.listener(0)];
@@ -152,7 +152,7 @@ fn crossings_beyond_the_queue_are_counted() {
     for _ in 0..50 {
         assert_eq!(is_invite(&next(&sight)), Some(false));
     }
-    // A shard that has ended keeps no other shard running.
+    // The messages for a shard that has ended must not keep this shard running.
     drop(other);
     let (_, counters) = running.end();
     assert_eq!((counters.handoffs_out.get(), counters.handoffs_lost.get()), (16, 34));

@@ -1,4 +1,4 @@
-//! Tests of connections at the end of a shard.
+//! Tests of a shard with connections, mainly of its end.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
@@ -60,8 +60,8 @@ fn a_websocket_is_told_that_the_shard_ends() {
     }
 }
 
-/// Nothing drops the messages that a turn leaves in a connection. So INVITEs have no lower limit of their
-/// own there.
+/// No message that a turn leaves in a connection is dropped, so INVITEs on connections have no
+/// lower limit of their own.
 #[test]
 fn a_turn_reads_a_limited_number_of_messages_of_all_kinds_from_connections() {
     const COUNT: usize = 100;
@@ -115,7 +115,7 @@ fn requests_on_connections_that_wait_at_a_shared_address_are_served_before_the_e
     };
     let _first = connect();
     assert!(matches!(next(&sight), Seen::Offered { .. }));
-    // The shard is busy with the first request.
+    // The shard is still busy with the first request.
     let mut second = connect();
     running.stop.request();
     let mut answer = vec![0; REQUEST.len()];
@@ -162,7 +162,7 @@ fn requests_on_connections_whose_handshakes_wait_are_served_before_the_end() {
     };
     request(0);
     assert!(matches!(next(&sight), Seen::Offered { .. }));
-    // The shard is busy with the first request.
+    // The shard is still busy with the first request.
     (1..=WAITING).for_each(&mut request);
     running.stop.request();
     for (session, socket) in &mut clients {

@@ -119,7 +119,7 @@ impl Admin {
             runtime.block_on(async {
                 tokio::select! {
                     () = connection::serve(listener, router, &refusals) => {}
-                    // This branch also runs when the sender is gone.
+                    // A dropped sender ends the wait too.
                     _ = stopped => {}
                 }
             });
@@ -198,7 +198,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     guard(pages, hosts)
 }
 
-/// Adds the checks of [`guarded`] to all `pages`. `hosts` are the accepted host names.
+/// Wraps all `pages` with the checks of [`guarded`]. `hosts` are the accepted host names.
 fn guard(pages: Router, hosts: Vec<String>) -> Router {
     let hosts: Arc<[String]> = hosts.into();
     let turns = Arc::new(Semaphore::new(COMMANDS_MAX));

@@ -367,8 +367,8 @@ fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
         tick,
     } = config.emulate.clone()?;
     let quota = quota.map(|share| Quota { period, runtime: period.mul_f64(share), tick });
-    // As with real sockets, INVITEs and REGISTERs have their own buffer, unless all messages wait
-    // in one queue.
+    // As with real sockets, INVITEs and REGISTERs have a receive buffer of their own, unless all
+    // messages wait in one queue.
     let split = config.overload.queueing == proxy::Queueing::Class;
     let seed = configured.map_or(seed, |seed| Seed(u64::from(seed)));
     let variation = Variation { distribution, seed, element: u32::from(shard) };

@@ -42,8 +42,8 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     };
     let group: PathBuf = group.trim_start_matches('/').into();
     let folders = group.ancestors().map(|above| mount.join(above).join(file));
-    // "max" is not a number. In a container that sees its own group as the root, the path is that
-    // of the host, and the limit is at the root.
+    // "max" is not a number, so it is skipped. In a container, the path may be that of the host.
+    // The limit is then in the root folder.
     folders.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect()
 }
 
@@ -53,7 +53,7 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal:        2048000 kB\nMemFree:          123456 kB\n";
 
-    /// Returns the available memory by these files.
+    /// Returns the available memory of a machine with these files.
     fn with(files: &[(&str, &str)]) -> usize {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(with(&files), 512 << 20);
         files.push(("sys/fs/cgroup/system.slice/memory.max", "268435456\n"));
         assert_eq!(with(&files), 256 << 20);
-        // A container sees its group as the root.
+        // In a container, the root folder has the limit of the container's group.
         files.push(("sys/fs/cgroup/memory.max", "134217728\n"));
         assert_eq!(with(&files), 128 << 20);
     }
@@ -103,7 +103,7 @@ mod tests {
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "12:cpu,cpuacct:/a\n5:hugetlb,memory:/docker/1\n0::/a\n"),
             ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n"),
-            // A foreign group with that name: the first line is not about memory.
+            // This group has the same path, but the first line of `cgroup` is not about memory.
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576\n"),
             // Without a limit, version 1 of control groups has this value.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),

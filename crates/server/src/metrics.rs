@@ -78,7 +78,7 @@ impl Unit {
         match self {
             Self::Seconds => registry::Unit::Seconds,
             Self::Bytes => registry::Unit::Bytes,
-            // The conventions use the singular, `Ratios` the plural.
+            // Prometheus uses the singular. The variant `Ratios` would write the plural.
             Self::Ratio => registry::Unit::Other("ratio".to_owned()),
         }
     }

@@ -18,8 +18,8 @@ use crate::pools::pool_specs;
 /// that may wait for a shard.
 const KEPT_MAX: usize = 24;
 
-/// The parsed configurations of commands that some shards have not received yet, and of the last
-/// such command.
+/// The parsed configurations of recent commands. A configuration is removed when all shards have
+/// received its command and a later command is prepared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
@@ -30,8 +30,8 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A parsed configuration and the servers of its domains, with the text of the command that
-/// contains one of the two.
+/// The text of a command, with the configuration and the servers of its domains that apply after
+/// the command.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,

@@ -106,8 +106,8 @@ impl Core for Reconfigurable {
             }
             return;
         }
-        // Only another version can have recorded an invalid command, because the sender validates
-        // commands.
+        // The sender validates commands. So an invalid command comes only from a recording that
+        // another version has made.
         let number = in_force.commands.get() + in_force.commands_rejected.get() + 1;
         let is_applied = match self.prepared.get(number, command) {
             Some(reading) => self.reload(now, &reading),
@@ -117,7 +117,7 @@ impl Core for Reconfigurable {
         if !is_applied {
             in_force.last_rejected.set(number);
         }
-        // A thread that sees one of these counts must see the last rejected command too.
+        // A thread that sees the new count must also see the new `last_rejected`.
         fence(Ordering::Release);
         if is_applied { &in_force.commands } else { &in_force.commands_rejected }.add(1);
     }

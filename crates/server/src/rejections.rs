@@ -70,7 +70,7 @@ impl Rejections {
 
     fn reason(&self, reason: ReplyReason) -> Value {
         let refused = |shard: &ShardCounters| match reason {
-            // Silent drops are counted as well.
+            // This counter also includes requests that were dropped without a response.
             ReplyReason::Work(reason) => shard.proxy.refused(reason).get(),
             reason => REPLIES.iter().map(|&s| shard.proxy.replied_for(s, reason).get()).sum(),
         };

@@ -74,7 +74,7 @@ impl RemovedBackends {
         gone.retain(|_, since| now - *since < self.keep.as_secs());
 
         let mut lines: Vec<_> = configured.iter().map(|at| format!("{at} configured\n")).collect();
-        // A reader that has no room for all lines loses the last ones.
+        // A reader skips lines beyond its limit. So the addresses removed first come last.
         let mut gone: Vec<_> = gone.into_iter().collect();
         gone.sort_by_key(|&(_, since)| Reverse(since));
         lines.extend(gone.iter().map(|(address, since)| format!("{address} {since}\n")));
@@ -107,7 +107,7 @@ mod tests {
             gone.iter().map(SocketAddr::port).collect::<Vec<_>>()
         };
         assert_eq!(at(1000, &[1, 2, 3]), [0; 0]);
-        // An address counts as removed from the time at which it is first missing.
+        // An address counts as removed from the time of the first call without it.
         assert_eq!(at(5000, &[1]), [2, 3]);
         assert_eq!(at(5050, &[1, 3]), [2], "it is back");
         assert_eq!(at(5099, &[1]), [3, 2], "the latest is the first");

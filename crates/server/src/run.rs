@@ -94,9 +94,9 @@ pub fn run(
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
     let tls = Tls::new(tls);
-    // The usual errors of a start are found before a shared address is opened. A process that fails
-    // then has taken no traffic of a shared address, and has not changed the list of removed back
-    // ends. An error in the path of a recording is found later, because the head of a
+    // Most errors of a start are found before a shared address is opened. If the process fails
+    // until then, it has taken no traffic of a shared address and has not changed the list of
+    // removed back ends. An error in the path of a recording is found later, because the head of a
     // recording contains the listeners.
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, format!("cannot start: {error}"), RAISE_LIMITS)
@@ -180,7 +180,7 @@ pub fn run(
     let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
     let mesh = Handoffs::mesh(config.server.shards, HANDOFFS_MAX)
         .map_err(|error| failed("shards", error))?;
-    // Only a process that forwards requests leaves its number.
+    // Stores the seed only now, because a process that does not start has forwarded no INVITE.
     predecessor::store(state_dir, seed);
     let limits = Limits {
         coalesce: config.server.coalesce,
@@ -217,9 +217,9 @@ pub fn run(
     }
     drop((done, starting));
 
-    // Waits until every shard has begun to take commands or has failed. Each shard then drops its
-    // sender. Nothing is ever sent. So a process that reports ready takes the commands of
-    // operators.
+    // Waits until every shard takes commands or has failed. Nothing is ever sent on this channel:
+    // each shard drops its sender, and the receive call ends with the last sender. So a process
+    // that reports that it is ready takes the commands of operators.
     let _ = started.recv();
     life.advance(Phase::Admitting);
     let hangups = signals.reloads().clone();
@@ -237,7 +237,7 @@ pub fn run(
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
-        // Checked in this order, so that many commands do not prevent a stop.
+        // The order of these branches matters: a stop comes first, even if there are many commands.
         select_biased! {
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
@@ -270,8 +270,8 @@ pub fn run(
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
                 Ok(Err(what)) => {
-                    // The other shards cannot take over its work. Their calls end too, but in an
-                    // orderly way.
+                    // The other shards cannot take over the calls of the failed shard. They stop
+                    // too, but they drain their own calls first.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
                     stopping.on_failure();
@@ -281,8 +281,8 @@ pub fn run(
             },
         }
     }
-    // No shard applies a reload any more. If a reload is running, its outcome still gets into the
-    // log.
+    // The shards have ended, so a running reload stops waiting for them. Its outcome still gets
+    // into the log.
     runtime_control.stop_waiting();
     drop(reloads);
     told.try_iter().for_each(|act| tell(Event::Acted(act)));

@@ -128,7 +128,7 @@ impl RuntimeControl {
     /// # Errors
     /// Returns an error if the command is invalid or cannot be sent.
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
-        // Held until the command is sent, so that concurrent commands have one order.
+        // Held until the command is sent, so that no other command comes in between.
         let mut wanted = self.wanted();
         let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
         self.give(&mut wanted, overload_toml(&overload).as_bytes())?;
@@ -154,7 +154,7 @@ impl RuntimeControl {
                 let config = wanted.found.expand(&wanted.config);
                 let backends = config.pool.iter().flat_map(config::Pool::servers);
                 let mut backends: Vec<_> = backends.map(identified).collect();
-                // A server in several pools is one back end.
+                // A server in several pools is listed once.
                 backends.dedup();
                 Err(ControlError::Unknown(backends))
             }
@@ -181,7 +181,7 @@ impl RuntimeControl {
     pub(crate) fn follow_domains(&self, now: Timestamp) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         let heard = wanted.replaced_found.take_if(|(command, _)| self.was_heard(*command));
-        // If a shard has rejected a later command, it may have rejected this one too.
+        // A shard that has rejected a later command may have rejected this command before.
         let is_uncertain = |&(command, _): &(u64, _)| self.has_rejected_since(command);
         if let Some((command, before)) = heard.filter(is_uncertain) {
             if self.was_rejected(command) {
@@ -190,7 +190,7 @@ impl RuntimeControl {
             (wanted.is_found_uncertain, wanted.found_again_at) = (true, now + FOUND_PAUSE);
         }
         let found = Found::of(&self.registry.services());
-        // A reload settles first, because only the last rejected command of each shard is known.
+        // Waits for the outcome of a reload: only the last rejection of a shard is known.
         let is_too_early = wanted.replaced.is_some() || now < wanted.found_again_at;
         let is_sent = found == *wanted.found && !wanted.is_found_uncertain;
         if is_too_early || is_sent || wanted.too_long.as_ref() == Some(&found) {
@@ -250,9 +250,9 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has applied or rejected the command with this number. If so, and
-    /// a shard has rejected the command, the caller will read this number or a later one as the
-    /// last rejected command of that shard.
+    /// Returns whether every shard has applied or rejected the command with this number. After a
+    /// `true`, the caller sees rejections: `last_rejected` of a shard that has rejected the command
+    /// is this number or a later one.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;

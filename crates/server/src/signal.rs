@@ -66,7 +66,7 @@ impl Signals {
         let thread = Builder::new().name("signal".to_owned()).spawn(move || {
             let mut unnamed = IGNORED.to_vec();
             for number in &mut signals {
-                // If the queue is full, an equal request is already waiting.
+                // If the queue is full, it already contains a request of the same kind.
                 let _ = match number {
                     SIGTERM | SIGINT | SIGQUIT => stop.try_send(()).is_ok(),
                     SIGHUP if hangup_stops => stop.try_send(()).is_ok(),

@@ -22,7 +22,7 @@ pub type Status = Map<String, Value>;
 /// The law, back ends, next hops and counters of a process, from which its status is read.
 #[derive(Clone)]
 pub struct Instruments {
-    /// Name of the configured law, for the time until a shard has reported its law.
+    /// Name of the configured law, which is shown until a shard has reported its law.
     law: &'static str,
     registry: balance::BackendRegistry,
     next_hops: NextHops,

@@ -28,8 +28,8 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// Returns the year, month and day of the day that is `days` days after 1970-01-01, by the
-/// Gregorian calendar. In the computation, years begin in March, so that the leap day comes last.
+/// Returns the year, month and day of the day `days` days after 1970-01-01 in the Gregorian
+/// calendar. The computation lets years begin in March, so that the leap day comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

@@ -92,7 +92,7 @@ struct BackendSeen {
     name: NameSeen,
 }
 
-/// Counters of a back end, whose growth shows the cause of a state change.
+/// Counters of a back end. They show the cause of a state change.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     probes_failed: u64,
@@ -223,7 +223,7 @@ impl Watch {
         let who = format!("back end {} of pool {}", backend.name(), pool.name());
         let (state, _) = backend.state(now);
         let falls = counts.falls.saturating_sub(seen.counts.falls);
-        // An outage began and ended between two checks.
+        // With an unchanged state, each fall is an outage between the two checks.
         let unseen = if seen.state.last() == state { falls } else { 0 };
         seen.counts.falls = counts.falls;
         if let Some(changes) = seen.state.see(now, state, unseen) {
@@ -283,7 +283,7 @@ impl Watch {
         let in_force: Vec<_> = listed.each(now).copied().collect();
         if self.bans.version() != version {
             for ban in &in_force {
-                // An existing ban that was only extended is not a new one.
+                // A ban of a source that is already known was only extended, and is not reported.
                 let is_new = self.banned.insert(ban.source, ban.until).is_none();
                 if is_new && self.ban_lines.take(now) {
                     let (source, cause) = (bans::written(ban.source), ban.cause.name());

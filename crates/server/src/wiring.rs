@@ -133,7 +133,7 @@ pub(crate) fn buffer_warnings(config: &Config, groups: &[Group]) -> Vec<String> 
 }
 
 fn buffer_warning(local: SocketAddr, granted: usize, configured: usize) -> Option<String> {
-    // The kernel grants twice the size that it gets, and `net.core.rmem_max` limits that size.
+    // `net.core.rmem_max` limits the requested size. The kernel grants twice that size.
     let half = configured / 2;
     (granted < 2 * half).then(|| {
         format!(
@@ -147,7 +147,7 @@ fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
     io::Listen {
         shards: config.server.shards,
         receive_buffer: listen.receive_buffer,
-        // A single queue has a single order: the order of arrival.
+        // With a single queue, all messages are served in the order of their arrival.
         split: config.overload.queueing == proxy::Queueing::Class,
         shared: listen.shared == Sharing::Processes,
         gate: listen.shared != Sharing::Processes

@@ -32,7 +32,7 @@ impl Worker {
         let (end, asked) = bounded(0);
         let (running, ended) = bounded(0);
         let run = move || {
-            // Nothing is sent. The drop at the end of the thread disconnects the receiver.
+            // Nothing is ever sent. The drop at the end of the thread wakes the drop of `Worker`.
             let _running: Sender<()> = running;
             work(&asked);
         };

@@ -89,8 +89,8 @@ fn metrics_and_status_are_read_at_each_request() {
 }
 
 /// Starts an admin interface whose page of metrics is not complete until the sender is dropped. The
-/// receiver gets a message when a client has asked for the page. The interface waits for its pages,
-/// so it must be dropped after the sender.
+/// receiver gets a message when a client asks for the page. Drop the sender before the interface,
+/// because the interface waits for its pages.
 fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     let (begin, begun) = channel();
     let (end, ended) = channel::<()>();
@@ -105,8 +105,8 @@ fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     (admin, end, begun)
 }
 
-/// A regression: a balancer took a process with many back ends for dead while Prometheus read its
-/// metrics.
+/// A regression: while Prometheus read the metrics of many back ends, a balancer got no answer to
+/// its health checks.
 #[test]
 fn a_page_that_takes_long_does_not_delay_others() {
     let (admin, end, begun) = with_a_slow_page();
@@ -160,8 +160,7 @@ fn a_request_head_without_end_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
-    // Sends 1 MiB at most. The peer closes the connection long before, which shows as an error
-    // here.
+    // The peer closes the connection long before 1 MiB is sent. Writing then returns an error.
     let filler = [b'x'; 4096];
     let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
     let answer = rest(stream);
@@ -169,7 +168,7 @@ fn a_request_head_without_end_is_cut_off() {
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
 }
 
-/// A regression: an attacker held 64 connections open, and a balancer took the process for dead.
+/// A regression: with 64 connections an attacker kept a balancer from checking the process.
 #[test]
 fn silent_and_slow_connections_do_not_block_others() {
     let (admin, life) = start();
@@ -191,7 +190,7 @@ fn silent_and_slow_connections_do_not_block_others() {
         assert!(asked(&mut kept));
     }
     assert_eq!(request(admin.address(), "GET", "/readyz"), (200, "admitting\n".to_owned()));
-    // 63 connections are closed after their time limit. The others were closed at once.
+    // The 63 newest of these connections stay open until their time limit. The others were closed.
     for stream in slow {
         assert_eq!(rest(stream), "");
     }

@@ -1,7 +1,7 @@
-//! Tests of broken configurations, which are rejected with location and remedy, and of valid ones.
+//! Tests of invalid configurations, which are rejected with place and remedy, and of valid ones.
 //!
-//! Beside each `broken/NAME.toml` is `NAME.txt`, the expected diagnostics. `TIDEGATE_BLESS=1`
-//! rewrites them, to be read before they are committed.
+//! The expected diagnostics of `broken/NAME.toml` are in `broken/NAME.txt`. `TIDEGATE_BLESS=1`
+//! rewrites these files. Read the changes before you commit them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,7 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
     let [app, spare] = &config.pool[..] else { panic!() };
     assert_eq!((&app.health, app.backup.as_deref()), (&health, Some("spare")));
     assert_eq!(app.backends.iter().map(|b| b.priority).collect::<Vec<_>>(), [0, 1]);
-    // Keys that are left out have the proxy's defaults.
+    // Keys that are missing in the file have the defaults of the proxy.
     assert_eq!((&spare.health, &spare.backup), (&Health::default(), &None));
 }
 
@@ -104,7 +104,7 @@ fn limits_are_read_as_they_are_written() {
         [app, asked, plain].map(|pool| pool.learning),
         [Some(expected), Some(RateLearning::default()), None].map(learning)
     );
-    // A learned rate makes no pauses, unless they are configured.
+    // If a rate is learned, a 503 causes no pause, unless a pause is configured.
     let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());
     assert_eq!(pauses, [0, 60, 60]);
     let shown = config.to_string();
@@ -309,12 +309,12 @@ fn a_file_that_cannot_be_read_is_named() {
     let shown = Config::load(Path::new("/nonexistent/tidegate.toml")).unwrap_err().to_string();
     assert!(shown.contains("No such file or directory"), "{shown}");
     assert!(shown.contains("--> /nonexistent/tidegate.toml"), "{shown}");
-    // A folder can be opened but not read, and an endless file must not be read to its end.
+    // A folder can be opened but not read. An endless file must not be read to its end.
     assert!(Config::load(Path::new("/")).unwrap_err().to_string().contains("Is a directory"));
     assert!(Config::load(Path::new("/dev/zero")).unwrap_err().to_string().contains("32768 KiB"));
 }
 
-/// Generates pieces of configurations, so that random ones get past the first line.
+/// Generates parts of configurations, so that random files are not rejected at the first line.
 fn piece() -> impl Strategy<Value = String> {
     let words = [
         "[[listen]]\n",

@@ -17,13 +17,13 @@ use tidegate_world::{Core, Pool, Seed, SrvRecord, Timestamp};
 const CALLER: &str = "127.0.0.1:5080";
 const PROXY: &str = "127.0.0.1:5060";
 const SERVICE: &str = "_sip._udp.example.com";
-/// The servers, with their priorities and weights.
+/// The servers of the domain: name, address, priority and weight.
 const SERVERS: [(&str, &str, u16, u16); 3] = [
     ("a.example.com.", "127.0.0.2:5070", 1, 3),
     ("b.example.com.", "127.0.0.3:5071", 1, 1),
     ("c.example.com.", "127.0.0.4:5072", 2, 1),
 ];
-/// Calls, one a second on average.
+/// The number of calls. There is one call a second on average.
 const CALLS: u32 = 200;
 
 struct Stage<'c> {
@@ -31,7 +31,7 @@ struct Stage<'c> {
     proxy: NodeId,
     servers: [NodeId; 3],
     registry: BackendRegistry,
-    /// The servers that the proxy has got.
+    /// The servers that were last sent to the proxy.
     told: Found,
 }
 
@@ -49,7 +49,7 @@ fn at(s: u64) -> Timestamp {
 }
 
 impl Stage<'_> {
-    /// Sets the servers in the DNS from now on.
+    /// Changes the SRV records of the domain to these servers.
     fn list(&mut self, servers: &[usize]) {
         let record = |&server: &usize| {
             let (target, place, priority, weight) = SERVERS[server];
@@ -59,7 +59,7 @@ impl Stage<'_> {
         self.network.zone_mut().set_srv(SERVICE, &records, Duration::from_secs(10));
     }
 
-    /// Runs on, and sends the commands that the thread of a process sends.
+    /// Runs the simulation until `end`, and sends the commands that the main thread would send.
     fn run_until(&mut self, end: Timestamp) {
         while self.network.now() < end {
             let found = Found::of(&self.registry.services());
@@ -117,7 +117,7 @@ fn run(mode: &str, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, servers, registry, told: Found::default() };
     stage.list(&[0, 1, 2]);
     act(&mut stage);
-    // Without the drain, the queries would go on forever.
+    // Without the drain, the proxy would query the DNS forever.
     stage.run_until(at(900));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);
@@ -163,7 +163,7 @@ fn servers_of_the_next_priority_get_calls_while_the_dns_is_silent() {
         stage.run_until(at(100));
         stage.crash(1);
     });
-    // Calls that were open at a server when it crashed cannot end there.
+    // A call that was in progress at a server when it crashed cannot end there, so it fails.
     let failed = u64::from(CALLS) - ended.caller.completed;
     assert!(failed <= 20, "{failed}: {:?}", ended.caller.failed);
     assert!(ended.answered[2] > 50, "{:?}", ended.answered);

@@ -20,8 +20,8 @@ use tidegate_world::Seed;
 const SETTLE: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A shard between a caller and a back end, and two keepers of one file: its own and that of
-/// another process.
+/// A shard between a caller and a back end, with two keepers that share a key file. The second
+/// keeper stands for another process.
 struct Running {
     caller: UdpSocket,
     backend: UdpSocket,
@@ -68,7 +68,7 @@ impl Running {
             Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands));
         let running =
             Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
-        // Once a call has passed, the shard gets commands.
+        // After a call has passed, the shard is ready for commands.
         running.call("first");
         running
     }
@@ -89,7 +89,7 @@ impl Running {
         routes.unwrap().to_owned()
     }
 
-    /// Ends a call by its Record-Route.
+    /// Ends the call whose Record-Route was `route`.
     fn end(&self, id: &str, route: &str) {
         let bye = self.pass(&self.request("BYE", id, ";tag=b", &format!("Route: {route}\r\n")));
         assert!(bye.starts_with("BYE "), "{bye}");
@@ -105,8 +105,8 @@ impl Running {
         )
     }
 
-    /// Makes the process check the file `after` its start, and waits until its shard makes tokens
-    /// with that key.
+    /// Makes the process check the key file at the time `after` its start, and waits until the
+    /// shard makes tokens with the key of this version.
     fn look(&self, after: Duration, version: u64) {
         let deadline = Instant::now() + PATIENCE;
         self.keeper.look(self.began + after);
@@ -136,7 +136,7 @@ fn a_call_outlives_the_rotation_that_another_process_made() {
 
     running.look(SETTLE, 2);
     let new = running.call("new");
-    // The tokens have different versions of the key: the mark is in the second byte.
+    // The second byte of a token is the mark of its key, so these tokens have different keys.
     assert_ne!(new.split('@').next().unwrap()[..8], old.split('@').next().unwrap()[..8]);
     running.end("old", &old);
     running.end("new", &new);
@@ -208,7 +208,7 @@ fn an_invalid_file_changes_nothing_and_is_reported() {
     running.look(2 * SETTLE, 2);
 }
 
-/// Returns a keeper of the keys in `state`, of a process without shards.
+/// Returns a keeper of the keys in `state` for a process without shards.
 fn keeper(state: &Path) -> Arc<Keeper> {
     let ring = key::load_or_create(state).unwrap();
     let rotation = Rotation { every: None, settle: SETTLE };

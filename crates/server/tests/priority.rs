@@ -44,7 +44,7 @@ fn call(shard: &mut Server, number: u32) {
     while shard.serve(now) {}
 }
 
-/// The kernel gives all datagrams of one source port to one shard.
+/// All datagrams from one source port go to one shard, so one shard may need the whole cap.
 #[test]
 fn one_shard_may_use_the_whole_cap_and_others_share_it() {
     let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes()).unwrap();

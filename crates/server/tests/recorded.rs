@@ -1,5 +1,5 @@
-//! Tests of a run over real sockets, whose recorded inputs produce the same bytes with other
-//! drivers.
+//! Tests of a run over real sockets. If its recorded inputs are given to other drivers, these send
+//! the same bytes.
 
 #[path = "recorded/live.rs"]
 mod live;
@@ -46,10 +46,10 @@ pub struct Arrival {
     bytes: Vec<u8>,
 }
 
-/// Returns the datagrams of a log, no two at the same time.
+/// Returns the datagrams of a log, each at a different time.
 ///
-/// A driver of sockets may read several in a turn, and offer them all before it serves one. A
-/// datagram that arrives alone is served alone, by every driver.
+/// A driver of sockets may read several datagrams before it serves one. Every driver serves a
+/// datagram that arrives alone before it reads the next one.
 fn arrivals(log: &[Entry]) -> Vec<Arrival> {
     let mut arrivals: Vec<_> = log
         .iter()
@@ -72,7 +72,7 @@ fn arrivals(log: &[Entry]) -> Vec<Arrival> {
 /// Packets sent, with time and flow.
 type Timed = Vec<(Timestamp, Flow, Vec<u8>)>;
 
-/// Compares a driver of sockets with simulated time.
+/// Asserts that a driver of sockets and simulated time send the same packets.
 fn assert_alike(topology: Topology, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let driven = scripted::run(proxy(topology), arrivals, end);
     let simulated = simulated::run(proxy(topology), topology, arrivals, end);
@@ -88,11 +88,11 @@ fn both_drivers_give_the_same_bytes(transactions: bool) {
     let arrivals = arrivals(&log);
     let end = arrivals.last().unwrap().at + Duration::from_secs(60);
     let driven = assert_alike(topology, &arrivals, end);
-    // The real run may have more packets: on a busy machine it rejected some calls, and these
-    // drivers reject none.
+    // The real run may have more packets, because it rejects some calls on a busy machine. These
+    // drivers reject no call.
     assert!(driven.len() + 100 >= sent.len(), "{} packets, then {}", sent.len(), driven.len());
 
-    // Without the callees' responses, the packets depend on timers for half a minute.
+    // Without the responses of the callees, timers cause packets for another half minute.
     let silent: Vec<_> = arrivals
         .iter()
         .filter(|arrival| !topology.backends.contains(&arrival.flow.remote))

@@ -34,7 +34,7 @@ const CONFIGURATION: &str = "
 
 #[test]
 fn a_shard_without_room_removes_no_back_end() {
-    // Two sets of this many back ends exceed the slots of a pool.
+    // A pool has no room for two sets of this many back ends at once.
     const SERVERS: usize = 33_000;
     let config = Config::parse(Path::new("f"), CONFIGURATION.as_bytes()).unwrap();
     let keys = Secret::of([1; 32]);
@@ -88,13 +88,13 @@ fn a_rejected_reload_is_reported() {
     let shard = shard::drive(assembly.part(0), group, clock, stop.clone(), commands);
     let reload = || loop {
         let (status, said) = http::ask(admin.address(), "POST", "/reload", HOST, "");
-        // The shard's thread may not have started.
+        // A status of 503 means that the shard has not started yet.
         if status != 503 {
             break (status, said);
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // Now the counters are as if the shard had no room at the first command.
+    // This makes the first command look rejected, as if the shard had no room for it.
     assembly.counters()[0].proxy.in_force.last_rejected.set(1);
     write(10);
     let (status, said) = reload();
@@ -108,7 +108,7 @@ fn a_rejected_reload_is_reported() {
     shard.join().unwrap();
 }
 
-/// A regression: a command was executed, and nobody could see in the log who had given it.
+/// A regression: if the client closed its connection, the audit log had no entry for its command.
 #[test]
 fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn a_command_is_logged_even_if_its_client_closes_the_connection() {
     let head = "PUT /backends/127.0.0.1:9/disable HTTP/1.1\r\nHost: localhost\r\n\
                 Content-Length: 0\r\n\r\n";
     client.write_all(head.as_bytes()).unwrap();
-    // The answer waits for the shard. The client does not.
+    // No shard runs, so no response is sent before the client closes the connection.
     std::thread::sleep(Duration::from_millis(200));
     drop(client);
     let entry = told.recv_timeout(Duration::from_secs(30)).unwrap();

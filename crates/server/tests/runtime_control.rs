@@ -82,7 +82,7 @@ impl Running {
 
     /// Executes the command. Returns the state in force then.
     fn applied(&self, command: &str) -> Value {
-        // The shard's thread may not have started.
+        // The thread of the shard may not have started yet.
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let (status, body) = self.put(command);
@@ -130,7 +130,7 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_reports_it() {
     assert_eq!(shard["orders"], 2);
     let off = running.applied("[overload.shadow]\nlaw = \"off\"");
     assert!(off["shadow"].is_null() && off["shards"][0]["shadow"].is_null());
-    // The text is valid in the file from which the process is started next.
+    // The shown text is also valid in a configuration file.
     let text = off["configuration"].as_str().unwrap();
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
@@ -152,7 +152,7 @@ fn told(running: &Running) -> Vec<String> {
 fn every_operator_request_is_logged_with_its_result() {
     let running = Running::start(true);
     running.applied(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
-    // The shard may not have started when the first command came.
+    // There may be earlier entries, because the shard had not started when the first command came.
     assert_eq!(told(&running).last().unwrap(), "law pi c_t=0.75: done");
     let ask = |method, path| running.ask(method, path, HOST, "").0;
     assert_eq!(running.put("[overload.shadow]\nlaw = \"codel\"").0, 200);
@@ -162,7 +162,7 @@ fn every_operator_request_is_logged_with_its_result() {
     assert_eq!(ask("PUT", "/backends/nobody%0a/disable"), 400);
     assert_eq!(ask("POST", "/reload"), 400);
     assert_eq!(ask("DELETE", "/bans/192.0.2.1"), 404);
-    // A request that only reads, or is rejected, is not logged.
+    // Requests that only read, or that are rejected, are not logged.
     assert_eq!(ask("GET", "/overload"), 200);
     assert_eq!(running.ask("POST", "/reload", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(
@@ -215,7 +215,7 @@ fn a_back_end_with_a_name_is_drained_by_its_address_too() {
 #[test]
 fn an_adaptive_pool_reports_the_tiers_of_its_calls() {
     let running = Running::start(true);
-    // A shard that has applied a command has started.
+    // After a shard has applied a command, its values are known.
     let tiers = running.applied("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
     assert_eq!(tiers["share_stateful"], 1.0);
     assert!(tiers["occupancy"].as_f64().unwrap() <= 0.85);
@@ -346,7 +346,7 @@ fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
 #[test]
 fn rejections_are_shown_newest_first_with_explained_reasons() {
     let running = Running::start(true);
-    // No call may wait behind the first one, so all other calls are rejected.
+    // This law lets no call wait behind the first one, so it rejects all other calls.
     let closed = "[overload]\nlaw = \"clearwater\"\nparams = { rate_start = 1, rate_min = 1 }";
     running.applied(closed);
     let caller = UdpSocket::bind("127.0.0.1:0").unwrap();

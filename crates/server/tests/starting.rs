@@ -1,6 +1,5 @@
-//! Tests of errors that keep a process from starting. After some errors a service manager should
-//! start the process again, because the error may pass. After others, somebody must correct
-//! something first.
+//! Tests of errors that keep a process from starting. Some errors may pass, so a service manager
+//! should start the process again. Others last until somebody corrects something.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -50,7 +49,7 @@ fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = refused(dir.path(), taken.local_addr().unwrap());
-    // Reserved for documentation, so no machine has this address.
+    // This address is reserved for documentation, so no machine has it.
     let late = refused(dir.path(), "192.0.2.1:5060".parse().unwrap());
     for (error, what, remedy) in [
         (taken, "Address already in use", "stop the program"),
@@ -65,7 +64,7 @@ fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     assert!(error.is_lasting && error.place.ends_with(key::FILE_NAME), "{error}");
 }
 
-/// A regression: the next process took a process that had never run for its predecessor.
+/// A regression: a process whose start had failed counted as the predecessor of the next process.
 #[test]
 fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
@@ -79,8 +78,8 @@ fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was(
     assert!(!dir.path().join("backends").exists());
 }
 
-/// A regression: the next process took a process that had never run for its predecessor. Here the
-/// start fails at the recording.
+/// A regression: a process whose start had failed counted as the predecessor of the next process.
+/// Here the path of the recording is wrong.
 #[test]
 fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,8 +91,8 @@ fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before()
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
 }
 
-/// A regression: each attempt opened the listeners first. At a shared address, the kernel gave them
-/// messages.
+/// A regression: each attempt opened the listeners first. At a shared address, the kernel then gave
+/// messages to a process that did not start.
 #[test]
 fn a_start_with_an_unusable_state_directory_opens_no_listener() {
     let dir = tempfile::tempdir().unwrap();

@@ -60,8 +60,8 @@ impl<'a> Message<'a> {
         self.check_repeated()?;
         let via = self.check_vias()?;
         let to = self.to()?;
-        // A reply appends its tag to this To (§8.2.6.2), and the appended tag must parse as a
-        // parameter. If the To already had an empty tag, parsers would read that one instead.
+        // A reply appends its tag to this To (§8.2.6.2), and the tag must parse as a parameter. If
+        // the To had an empty tag before, parsers would read the empty tag instead.
         let to_tag = match to.params.only_tag() {
             Some(tag) => tag,
             None => {

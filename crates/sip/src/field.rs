@@ -63,8 +63,8 @@ impl Line {
         if bytes[at..].starts_with(b"\r\n") {
             return Ok(None);
         }
-        // `ends` is passed by value. So the compiler can keep it in registers while usual lines are
-        // read.
+        // `ends` is passed by value, so that the compiler can keep it in registers while it reads
+        // usual lines.
         let Some((line, behind)) = Self::unusual(bytes, at, *ends)? else { return Ok(None) };
         *ends = behind;
         Ok(Some(line))

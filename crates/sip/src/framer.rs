@@ -229,7 +229,7 @@ impl Framer {
             [] | [b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] if self.pings > 0 => (2, Some(Next::Pong)),
             [b'\r', b'\n', b'\r', b'\n', ..] => (4, Some(Next::Ping)),
-            // This is half of a ping, or a CRLF before a start line.
+            // This is the first half of a ping, or a CRLF before a start line. More bytes decide.
             [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] => (2, None),
             [b'\n', ..] => (1, None),

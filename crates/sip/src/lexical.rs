@@ -99,7 +99,7 @@ pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bo
         let is_other = |b| others.iter().fold(false, |is, &other| is | (b == other));
         return !any(text, |b| (b <= b' ') | (b == 0x7f) | is_other(b));
     };
-    // The last chunk overlaps the one before it.
+    // The last chunk may overlap the chunk before it.
     text.as_chunks().0.iter().chain([last]).all(|chunk| {
         let bytes = u8x16::new(*chunk);
         let mut found = bytes.simd_le(u8x16::splat(b' ')) | bytes.simd_eq(u8x16::splat(0x7f));
@@ -148,7 +148,7 @@ pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
 /// Returns a text of less than 16 bytes, followed by zeros up to 16 bytes.
 #[inline(always)]
 fn padded(text: &[u8]) -> [u8; LANES] {
-    // The first and the last bytes may overlap. In the overlap they are equal.
+    // For a text of 4 to 15 bytes, the first and the last bytes may overlap, where they are equal.
     let ends = |first: u64, last: u64, length: usize| {
         u128::from(first) | u128::from(last) << (8 * (text.len() - length))
     };

@@ -124,8 +124,8 @@ pub(crate) fn has_only_crlf(head: &[u8]) -> bool {
         return before.iter().zip(behind).all(|(&cr, &lf)| (cr == b'\r') == (lf == b'\n'));
     };
     let (before, behind) = (before.as_chunks().0.iter(), behind.as_chunks().0.iter());
-    // The last chunks overlap those before them. There is no early exit, because nearly all heads
-    // have only CRLFs and must be compared to the end.
+    // The last chunks overlap the chunks before them. The loop has no early exit, because nearly
+    // all heads have only CRLFs and must be compared to the end anyway.
     let unpaired = before
         .zip(behind)
         .fold(unpaired(before_last, behind_last), |found, (cr, lf)| found | unpaired(cr, lf));

@@ -123,8 +123,8 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
 }
 
-/// Found by fuzzing. A proxy appends a `received` parameter to a Via, or a tag to a To. If it is
-/// appended to one of these values, no parser finds it.
+/// Found by fuzzing. A proxy appends a `received` parameter to a Via, or a tag to a To. No parser
+/// finds a parameter that is appended to one of these values.
 #[test]
 fn content_that_hides_an_appended_header_is_malformed() {
     let check = |from: &str, to: &str| {
@@ -147,13 +147,13 @@ fn content_that_hides_an_appended_header_is_malformed() {
     }
 }
 
-/// RFC 3261 §8.1.1.7, §25.1: every Via is checked, because the next server parses those below ours.
+/// RFC 3261 §8.1.1.7, §25.1: every Via is checked, because the next server parses the lower Vias.
 #[test]
 fn every_via_is_well_formed_and_of_sip_2() {
     let bad = Err(Malformed::BadHeader(HeaderName::Via));
     let check = |via: &str| {
         let top = "Via: SIP/2.0/UDP top;branch=z9hG4bK1";
-        // On a line of its own, in the list of the first line, and as the first Via.
+        // The Via is on a line of its own, in the list of the first line, or the first Via.
         let places = [format!("{top}\r\nVia: {via}"), format!("{top}, {via}"), format!("v: {via}")];
         let checks = places.map(|lines| {
             let (start, rest) = INVITE.split_once("\r\n").unwrap();
@@ -218,8 +218,8 @@ fn parameters_of_from_and_to_follow_the_grammar() {
 /// RFC 3261 §7: "The start-line, each message-header line, and the empty line MUST be terminated by a
 /// carriage-return line-feed sequence (CRLF)."
 ///
-/// Otherwise this parser would read a bare CR as part of a value, and others as a line end. A
-/// stranger could use it to add unchecked headers, such as a P-Asserted-Identity.
+/// Without this check, this parser would read a bare CR as part of a value, and other parsers as a
+/// line end. So a stranger could add unchecked headers, such as a P-Asserted-Identity.
 #[test]
 fn a_cr_or_an_lf_outside_a_crlf_is_malformed() {
     let check = |text: &str| Message::parse(text.as_bytes()).unwrap().check();

@@ -208,7 +208,7 @@ mod tests {
             pieces.iter().map(|p| &text[usize::from(p.start)..usize::from(p.end)]).collect();
         assert_eq!(
             texts.iter().map(|piece| piece.split(':').next().unwrap()).collect::<Vec<_>>(),
-            // A space follows `v`, a bare LF follows From.
+            // A space follows the name `v`, and a bare LF follows From.
             ["To", "v", "Via", "From", "Call-ID"]
         );
         assert!(texts[4].ends_with("CSeq: 1 INVITE\r\n"));

@@ -282,7 +282,7 @@ impl<'a> Iterator for ParamsIter<'a> {
         let mut text = trim_end(&rest[..end]);
         let mut value = text.get(equal + 1..).map(trim_start);
         if let Some([b'"', ..]) = value {
-            // The semicolon may have been inside quotes.
+            // The semicolon may be inside the quotes, so the quoted string is read first.
             let open = equal + 1 + run(&rest[equal + 1..], is_space);
             let quoted = &rest[open..];
             let close = quoted_end(quoted);

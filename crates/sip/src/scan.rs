@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(scan_ack(ACK.as_bytes()), Some(found));
         let first = format!("\r\n{ACK}To: <sip:x>;tag=y\r\nVia: x\r\n");
         assert_eq!(scan_ack(first.as_bytes()), Some(found));
-        // The first of several counts, even if the other fields needed were already found.
+        // The first Via counts, even if a second one comes before the other fields that are needed.
         let twice = ACK.replacen("t: <", "v: SIP/2.0/UDP a;branch=first\r\nv: x\r\nt: <", 1);
         assert_eq!(scan_ack(twice.as_bytes()).unwrap().branch, Some(&b"first"[..]));
         // A datagram of maximum length is accepted.

@@ -177,7 +177,7 @@ mod tests {
         );
     }
 
-    /// A peer determines how many edits there are.
+    /// A peer determines the number of edits, so it may be large.
     #[test]
     fn more_edits_than_have_room_in_place_are_made_too() {
         let mut splice = Splice::new(&Message::parse(BYTES).unwrap());

@@ -208,7 +208,7 @@ mod tests {
             parse("INVITE sip:bob@biloxi.example SIP/2.0"),
             Some(StartLine::Request { method: Method::Invite, method_name: b"INVITE", uri })
         );
-        // RFC 4475 §3.1.1.2: not a known method, although it looks like one after unescaping.
+        // RFC 4475 §3.1.1.2: `IN%56ITE` is not INVITE, because nothing is unescaped in a method.
         assert_eq!(
             parse("IN%56ITE sip:bob@biloxi.example sip/2.0"),
             Some(StartLine::Request { method: Method::Other, method_name: b"IN%56ITE", uri })

@@ -43,15 +43,15 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Returns the tag in this From or To line, or an empty text if there is none. Returns `None` if
 /// the line cannot be searched for a tag.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
-    // Only a tag follows the first bracket, and the tag contains no quote or bracket. So this
-    // bracket closes the URI.
+    // If only a tag without quotes and brackets follows the first bracket, this bracket closes the
+    // URI.
     if let Some(bracket) = find(b'>', line)
         && let Some(params) = line[bracket + 1..].strip_suffix(b"\r\n")
         && let Some(tag) = Params::new(params).only_tag()
     {
         return Some(tag.unwrap_or_default());
     }
-    // If no quote follows the last bracket, it closes the URI.
+    // If no quote follows the last bracket, this bracket closes the URI.
     let params = match memrchr2(b'>', b'"', line) {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),

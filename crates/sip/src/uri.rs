@@ -314,7 +314,7 @@ mod tests {
         assert!(!uri("sip:a;lrx").lr());
         assert_eq!(uri("sip:a;maddr=192.0.2.1;lr").maddr(), Some(&b"192.0.2.1"[..]));
         assert_eq!(uri("sip:a;lr").maddr(), None);
-        // RFC 5118 §4.3: well-formed, although not as its author intended.
+        // RFC 5118 §4.3: the URI is well-formed, although its author meant 5070 as the port.
         let u = uri("sip:[2001:db8::10:5070]");
         assert_eq!(u.port, None);
     }

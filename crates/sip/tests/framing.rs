@@ -94,7 +94,7 @@ proptest! {
         stream(&[&chosen[..], &bytes].concat());
     }
 
-    /// Messages with some bytes changed, so that their boundaries are often unclear.
+    /// Some bytes of the messages are changed, so that their boundaries are often unclear.
     #[test]
     fn a_damaged_stream_is_cut_alike(
         chosen in any::<[u8; 3]>(),

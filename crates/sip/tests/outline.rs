@@ -26,7 +26,7 @@ fn the_torture_messages_are_refused_as_if_read_in_full() {
         }
     }
     others.sort();
-    // Responses, and requests malformed in a part that a reply needs.
+    // These have no outline: responses, and requests malformed in a part that a reply needs.
     assert_eq!(
         others.join(" "),
         "baddn bcast bigcode insuf lwsruri lwsstart noreason quotbal scalar02 scalarlg trws unreason"

@@ -257,7 +257,7 @@ proptest! {
     fn a_request_cut_anywhere_in_its_headers_has_no_end(planted in planted(), at in any::<prop::sample::Index>()) {
         let body = planted.body.len();
         let head = &planted.bytes[..planted.bytes.len() - body];
-        // Losing just the last LF, or CRLF, already removes the empty line.
+        // A message without its last LF, or its last CRLF, already lacks the empty line.
         let cut = &head[..at.index(head.len())];
         prop_assert!(Message::parse(cut).is_err());
     }

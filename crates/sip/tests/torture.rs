@@ -204,7 +204,7 @@ fn semicolons_and_escapes_in_uris() {
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(message.method(), Some(Method::Other));
     let contacts: Vec<_> = message.contacts().map(|c| text(c.unwrap().uri).to_owned()).collect();
-    // `C%6Fntact` is another header: % does not escape anything in a name.
+    // `C%6Fntact` is not Contact, because nothing is unescaped in a name.
     assert_eq!(contacts, ["sip:alias1@host1.example.com", "sip:alias3@host3.example.com"]);
 }
 

@@ -1,4 +1,4 @@
-//! Results of a run as JSON, for other programs.
+//! Writes the results of a run as JSON, for other programs.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

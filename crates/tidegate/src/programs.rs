@@ -20,7 +20,7 @@ pub const LAB: &str = "tidegate-lab";
 /// together.
 ///
 /// # Errors
-/// Returns an error if it is in neither place.
+/// Returns an error if the program is in neither place.
 pub fn find(name: &str) -> Result<PathBuf, Trouble> {
     let running = env::current_exe().map_err(Trouble::usage)?;
     let beside = running.parent().unwrap_or(Path::new("/"));

@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> ExitCode {
     let record = args.record.as_ref().map(|path| RecordTo {
         path: path.clone(),
         size: args.record_max << 20,
-        // A valid configuration is UTF-8, so nothing is lost here.
+        // The configuration is valid, so it is UTF-8, and the conversion changes nothing.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
     let warnings = warn_of_certificates(&tls).into_iter().chain(config.warnings());
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> ExitCode {
         }
         Err(RunError::Start(error)) => {
             say(&error.to_string());
-            // Other errors may go away, so systemd tries again after them.
+            // After any other error, systemd starts Tidegate again, because the error may go away.
             if error.is_lasting { ExitCode::from(WRONG_USE) } else { ExitCode::FAILURE }
         }
         Err(error @ RunError::Shard(_)) => {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
-/// The scenario offers so few calls that a slow machine can handle them too. A whole call costs 6
-/// ms.
+/// A scenario with so few calls that even a slow machine can handle them. A call costs the
+/// server 6 ms.
 const SCENARIO: &str = "title = \"Few calls\"\n\
     [emulate]\nserve_us = 1000\n\
     [sweep]\nload = [0.2, 2]\n\
@@ -218,7 +218,7 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     assert!(out.contains("a `[[link]]` works only in simulated time"), "{out}");
 }
 
-/// A stopped process cannot answer, so it must continue before its counts are read.
+/// A stopped process cannot answer. So it must be continued before its counts are read.
 #[test]
 fn a_server_that_crashes_during_a_stall_keeps_its_counts() {
     let folder = tempfile::tempdir().unwrap();

@@ -101,12 +101,12 @@ fn another_program_at_the_admin_address_is_reported() {
     }
 }
 
-/// Without the laboratory the proxy works, and reports the missing program.
+/// The proxy works without the laboratory, and reports the missing program.
 #[test]
 fn the_proxy_works_alone() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let alone = folder.path().join("tidegate");
-    // A copy could not run while a child of another test still has it open for writing.
+    // A copy cannot run while a child of another test has it open for writing. A hard link can.
     fs::hard_link(TIDEGATE, &alone).unwrap();
     let run = |args: &[&str]| {
         Command::new(&alone).args(args).env("PATH", folder.path()).output().unwrap()
@@ -129,7 +129,7 @@ fn the_proxy_works_alone() {
     }
 }
 
-/// Returns the files that `make install` and the packages take.
+/// `make install` and the packages take these files.
 #[test]
 fn each_program_writes_its_manual_and_completions() {
     for (program, name, command) in [(TIDEGATE, "tidegate", "top"), (LAB, "tidegate-lab", "demo")] {

@@ -1,4 +1,4 @@
-//! Sending the bytes of a connection.
+//! Sends the bytes that wait in a connection to its peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};

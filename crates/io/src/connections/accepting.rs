@@ -1,4 +1,4 @@
-//! Accepting connections, and closing those that have waited too long.
+//! Accepts connections, and closes those that have waited too long.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -122,7 +122,7 @@ impl Connections {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                         self.counters.stream_accepts_paused.add(1);
                         self.accepts_from = now + ACCEPT_PAUSE;
-                        // The connections that wait meanwhile are not late because of overload.
+                        // Connections that wait during this pause are no sign of overload.
                         self.late[index] = Late::default();
                         self.watch_listeners(epoll::EventFlags::empty())?;
                         return Ok(Queue::Empty);
@@ -153,7 +153,7 @@ impl Connections {
             }
             accepts -= 1;
             if let Err(error) = self.take_over(now, index, stream, remote, arrival) {
-                // Either the peer has gone, or the system has no room for the connection.
+                // Either the peer has ended the connection, or the system has no room for it.
                 debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
                 self.counters.stream_accepts_failed.add(1);
             }

@@ -45,8 +45,9 @@ impl HandshakeBudget {
     pub(super) fn spend(&mut self, cpu: Duration) -> Duration {
         let cost = self.passed(cpu);
         let left = self.credit_ns.saturating_sub(nanoseconds(cost));
-        // Handshakes that the processor had time for leave no large debt. While messages wait, a
-        // step leaves its whole cost: a signature with a long key can take more than the credit.
+        // While messages wait, a step is charged its whole cost: a signature with a long key can
+        // take more than the credit. Otherwise the debt is limited, because the step used spare
+        // time.
         self.credit_ns = if self.is_behind { left } else { left.max(-CREDIT_MAX_NS) };
         cost
     }
@@ -78,7 +79,7 @@ mod tests {
         while cpu < Duration::from_secs(1) {
             cpu += others;
             budget.earn(cpu);
-            // The limit on the steps in a turn.
+            // A turn has a limited number of steps.
             for _ in 0..8 {
                 if !budget.allows_step() {
                     break;

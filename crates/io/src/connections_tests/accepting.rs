@@ -31,7 +31,7 @@ fn connections_that_keep_waiting_too_long_are_reset_and_the_others_stay() {
     let mut scene = Scene::new(limits);
     let mut clients = [(); 3].map(|()| connect(&scene, MESSAGE));
     std::thread::sleep(Duration::from_millis(30));
-    // After a stall, connections may have waited for some time.
+    // These connections may have waited during a short stall, so they are not late yet.
     scene.connections.poll(scene.now).unwrap();
     assert_eq!(scene.counters.stream_accepts_late.get(), 0);
     scene.now = scene.now + LATE_FOR;
@@ -102,7 +102,7 @@ fn late_connections_for_calls_in_progress_get_half_of_a_turn() {
     let _clients = [(); 6].map(|()| connect(&scene, bye));
     std::thread::sleep(Duration::from_millis(30));
     scene.now = scene.now + LATE_FOR;
-    // The queue was empty in between, so these may have waited during a stall.
+    // The queue was empty in between, so these connections may have waited during a stall.
     scene.connections.poll(scene.now).unwrap();
     assert_eq!(scene.counters.stream_connections.get(), 5);
     let _clients = [(); 4].map(|()| connect(&scene, bye));
@@ -127,7 +127,7 @@ fn a_pause_in_accepting_may_last_longer_than_the_listener() {
     assert!(!scene.connections.is_pausing());
 }
 
-/// Otherwise a shard that drains would not sleep during the pause, or would never accept again.
+/// A draining shard must sleep during the pause, and must accept again afterwards.
 #[test]
 fn a_pause_in_accepting_begins_and_ends_while_the_shard_drains() {
     for drains_first in [true, false] {
@@ -182,7 +182,7 @@ fn a_short_wait_is_no_reason_to_close() {
     drop(clients);
 }
 
-/// A request that waited with its connection waits for no further turn.
+/// A request that has waited with its connection must not wait for another turn.
 #[test]
 fn the_bytes_of_a_new_connection_are_read_in_the_turn_that_accepts_it() {
     let mut scene = Scene::new(StreamLimits::default());

@@ -8,7 +8,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// A certificate for one host name, as both sides use it.
+/// A certificate for one host name, in the TLS settings of the server and of its clients.
 pub struct Certified {
     pub server: Arc<ServerConfig>,
     pub client: Arc<ClientConfig>,
@@ -18,7 +18,7 @@ pub fn certified(name: &str) -> Certified {
     certified_by(default_provider(), name)
 }
 
-/// Returns the settings of both sides. The server encrypts by `provider`.
+/// Returns the settings of both sides. The server encrypts with `provider`.
 pub fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();

@@ -36,7 +36,7 @@ fn a_peer_that_has_ended_its_side_gets_what_is_being_sent() {
     assert_eq!(scene.counters.stream_cut_off.get(), 0);
 }
 
-/// Such a peer keeps neither its connection nor the memory of an incomplete message.
+/// A peer that does not read must not keep its connection, nor the memory of an incomplete message.
 #[test]
 fn a_peer_that_has_ended_its_side_and_does_not_read_is_closed() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -54,7 +54,7 @@ fn a_peer_that_has_ended_its_side_and_does_not_read_is_closed() {
     assert_eq!((scene.connections.held, scene.connections.unsent), (0, 0));
 }
 
-/// Requests to a back end must go to another one at once.
+/// When a back end ends its side, requests must go to another back end at once.
 #[test]
 fn a_connection_that_the_core_has_opened_ends_with_the_side_of_its_peer() {
     let mut scene = Scene::new(StreamLimits::default());

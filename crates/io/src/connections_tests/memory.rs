@@ -25,7 +25,7 @@ fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
         let filled = scene.fill(flow);
         let buffers = buffers_of_window(&mut scene, flow, size);
         assert!(buffers <= BUFFERS_MAX, "{buffers} buffers of {size} bytes");
-        // All bytes arrive, each of them once.
+        // Every byte arrives once.
         let posted = filled + STREAM_WINDOW / size * size;
         let read = scene.read(&mut client, posted);
         assert_eq!(read.len(), posted);
@@ -69,8 +69,8 @@ fn a_peer_that_fills_the_memory_costs_no_other_one_its_connection() {
     assert_eq!(scene.message(), MESSAGE);
 }
 
-/// Otherwise strangers that hold no more than their share would cost the next long message its
-/// connection.
+/// Strangers that hold no more than their share of the memory must not make the next long message
+/// lose its connection.
 #[test]
 fn the_messages_that_are_incomplete_for_the_longest_time_make_room() {
     let mut scene = Scene::new(StreamLimits { held_max: 300, ..StreamLimits::default() });
@@ -87,7 +87,7 @@ fn the_messages_that_are_incomplete_for_the_longest_time_make_room() {
     }
     caller.write_all(&message.as_bytes()[200..]).unwrap();
     assert_eq!(scene.message(), message.as_bytes());
-    // The bytes of a message are given back when its connection is read again.
+    // The memory of a message is freed when its connection is read again.
     scene.connections.poll(scene.now).unwrap();
     scene.settle();
     assert_eq!((scene.counters.stream_held_full.get(), scene.connections.held), (2, 70));
@@ -134,7 +134,7 @@ fn a_connection_makes_room_even_if_it_was_small_when_it_last_read() {
     assert_eq!((scene.connections.held, scene.connections.small), (701, 2048));
 }
 
-/// The core opens connections to back ends.
+/// Peers must not be able to close the connections to back ends.
 #[test]
 fn peers_that_fill_the_memory_do_not_cost_a_connection_that_the_core_has_opened() {
     let mut scene = Scene::new(StreamLimits { held_max: 150, ..StreamLimits::default() });
@@ -150,7 +150,7 @@ fn peers_that_fill_the_memory_do_not_cost_a_connection_that_the_core_has_opened(
     assert_eq!(scene.connections.held, 90);
 }
 
-/// Otherwise each peer that sends requests and reads no response would take a window of the core.
+/// Without a limit, each peer that reads no response would take a window of memory.
 #[test]
 fn messages_that_peers_do_not_read_have_a_limited_memory() {
     const BLOCK: usize = STREAM_WINDOW / 2;

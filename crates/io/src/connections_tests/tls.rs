@@ -40,7 +40,7 @@ fn client<T: Send + 'static>(
 #[test]
 fn messages_travel_over_tls_and_the_close_is_announced() {
     let (mut scene, config) = scene(StreamLimits::default());
-    // Several records, and more than the socket takes at once.
+    // This message takes several TLS records, and is longer than the socket takes at once.
     let long = vec![b'x'; 60_000];
     let expected = [MESSAGE, &long].concat();
     let peer = client(scene.local, config, |stream| {
@@ -137,7 +137,7 @@ fn hello(to: SocketAddr, config: &Arc<ClientConfig>) -> (ClientConnection, TcpSt
     (session, socket)
 }
 
-/// Takes a turn after everything has arrived, and waits until its answers have arrived.
+/// Takes a turn after all bytes have arrived, and waits until the answers have arrived.
 fn take_turn(scene: &mut Scene) {
     thread::sleep(Duration::from_millis(20));
     scene.connections.poll(scene.now).unwrap();
@@ -194,7 +194,7 @@ fn a_client_that_gives_up_while_it_waits_costs_no_handshake() {
     assert_eq!(scene.counters.stream_connections.get(), 1);
 }
 
-/// Otherwise very many clients that do not wait would delay all others.
+/// Many clients that give up early must not delay the other clients.
 #[test]
 fn clients_that_gave_up_take_no_step_of_a_turn() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 1, ..StreamLimits::default() });
@@ -206,7 +206,7 @@ fn clients_that_gave_up_take_no_step_of_a_turn() {
     assert_eq!(scene.counters.tls_failed_closed.get(), 3);
 }
 
-/// Otherwise very many callers could delay the connections to back ends.
+/// Many callers must not delay the connections to back ends.
 #[test]
 fn handshakes_with_back_ends_come_before_those_of_clients() {
     let Certified { server, client } = certified("a.example");
@@ -333,7 +333,7 @@ fn an_error_of_tls_while_a_pong_waits_ends_the_websocket() {
     const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\n\
         Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
         Sec-WebSocket-Protocol: sip\r\nSec-WebSocket-Version: 13\r\n\r\n";
-    // A ping with the key 0 of its mask.
+    // A WebSocket ping whose masking key is 0.
     const PING_OF_CLIENT: &[u8] = &[0x89, 0x81, 0, 0, 0, 0, b'7'];
     let Certified { server, client: config } = certified("a.example");
     let (limits, tls) = (StreamLimits::default(), Some(TlsServer::new(server)));
@@ -383,8 +383,8 @@ fn messages_over_tls_that_a_peer_does_not_read_have_a_limited_memory() {
     assert_eq!((scene.counters.stream_held_full.get(), scene.connections.unsent), (1, 0));
 }
 
-/// Otherwise a peer could keep 16 KiB of memory until the idle limit of the connection, an hour by
-/// default.
+/// Without a time limit, a peer could keep 16 KiB of memory for as long as a connection may be
+/// idle, an hour by default.
 #[test]
 fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     let limits = StreamLimits::default();
@@ -395,7 +395,7 @@ fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     assert_eq!(scene.message(), MESSAGE);
     assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
     assert_eq!(scene.connections.held, 0);
-    // The header of a record and two bytes of it.
+    // The header of a TLS record, and two of its bytes.
     socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
     take_turn(&mut scene);
     assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
@@ -409,7 +409,7 @@ fn a_record_that_has_not_arrived_counts_and_has_a_time_limit() {
     assert_eq!(scene.connections.held, 0);
 }
 
-/// Otherwise a peer could keep 64 KiB of memory until the time limit of the handshake.
+/// Without a limit, a peer could keep 64 KiB of memory until the time limit of the handshake.
 #[test]
 fn the_messages_of_a_handshake_have_a_limited_memory() {
     let (mut scene, _) = scene(StreamLimits { held_max: 40_000, ..StreamLimits::default() });
@@ -434,14 +434,14 @@ fn the_messages_of_a_handshake_have_a_limited_memory() {
     assert!(scene.connections.held <= 40_000);
 }
 
-/// The time limit of the handshake is longer by default than this one.
+/// By default, the time limit of the handshake is longer than the limit for messages in this test.
 #[test]
 fn a_short_time_limit_for_messages_applies_from_the_beginning() {
     let limits = StreamLimits { message: Duration::from_secs(2), ..StreamLimits::default() };
     assert!(limits.message < limits.handshake);
     let (mut scene, config) = scene(limits);
     let (_session, mut socket) = connected(&mut scene, &config);
-    // The header of a record and two bytes of it.
+    // The header of a TLS record, and two of its bytes.
     socket.write_all(&[0x17, 3, 3, 0x41, 0, 0, 0]).unwrap();
     take_turn(&mut scene);
     scene.settle();
@@ -495,7 +495,7 @@ fn records_without_plaintext_count_if_they_are_many() {
 fn a_turn_serves_a_limited_number_of_handshakes() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 2, ..StreamLimits::default() });
     let clients: Vec<_> = (0..5).map(|_| hello(scene.local, &config)).collect();
-    // The first turn accepts all, and all have something to read.
+    // The first turn accepts all clients, and each client has sent its first message.
     thread::sleep(Duration::from_millis(20));
     for expected in [2, 4, 5] {
         scene.connections.poll(scene.now).unwrap();
@@ -505,7 +505,7 @@ fn a_turn_serves_a_limited_number_of_handshakes() {
     }
 }
 
-/// All handshakes are completed, although messages wait all the time.
+/// In the end, all handshakes are completed, although messages wait all the time.
 #[test]
 fn handshakes_wait_for_the_processor_while_messages_wait() {
     const CLIENTS: usize = 60;

@@ -40,7 +40,7 @@ fn a_connection_passes_on_one_keep_alive_in_a_turn() {
     assert_eq!(received.iter().filter(|bytes| bytes[..] == *MESSAGE).count(), 64);
 }
 
-/// The kernel reports a limited number of connections at once, and unread ones again and again.
+/// Each call reports a limited number of connections, and unread connections again and again.
 #[test]
 fn unread_connections_of_peers_do_not_delay_back_ends_and_new_connections() {
     let mut scene = Scene::new(StreamLimits::default());
@@ -55,7 +55,7 @@ fn unread_connections_of_peers_do_not_delay_back_ends_and_new_connections() {
     let events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
     assert!(events.take(2).any(is_it), "the back end has every second turn");
     scene.settle();
-    // New connections do not wait behind them, either.
+    // Unread connections of peers do not delay new connections either.
     for caller in &mut callers {
         caller.write_all(PING).unwrap();
     }
@@ -133,7 +133,7 @@ fn a_message_arrives_when_its_connection_becomes_readable() {
     assert_eq!(arrival(&mut scene, 110), at(100));
 }
 
-/// Otherwise the messages of a standing queue would seem to have waited only since the last system
+/// The messages that wait in the socket must not seem to have waited only since the last system
 /// call.
 #[test]
 fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call() {
@@ -144,8 +144,8 @@ fn the_bytes_that_one_call_leaves_in_the_socket_arrive_at_the_time_of_that_call(
     write(&mut scene, &mut client, &PING.repeat(4 * MESSAGES));
     for (s, arrived) in [(20, 10), (40, 20), (60, 20), (80, 20), (100, 80)] {
         if s == 60 {
-            // These arrive after the system call at 40 s. The system call at 80 s reads the last
-            // of the earlier ones, and leaves these in the socket.
+            // These messages arrive after the system call at 40 s. The system call at 80 s reads
+            // the last of the earlier messages, and leaves these in the socket.
             write(&mut scene, &mut client, &PING.repeat(MESSAGES));
         }
         for _ in 0..MESSAGES {
@@ -200,7 +200,7 @@ fn one_call_reads_a_limited_number_of_bytes_also_after_a_long_message() {
     assert_eq!(scene.connections.connections[&flow.connection.unwrap()].held(), READ);
 }
 
-/// Otherwise a peer that opens and ends connections could use up the turns of others.
+/// A peer that opens and ends connections must not use up the turns of others.
 #[test]
 fn connections_that_have_ended_take_no_part_of_a_turn() {
     let mut scene = Scene::new(StreamLimits::default());

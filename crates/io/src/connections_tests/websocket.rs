@@ -70,7 +70,7 @@ fn messages_travel_both_ways_without_content_length() {
     let flow = accepted(&mut scene);
     assert_eq!(scene.message(), REQUEST.as_bytes());
     assert_eq!(scene.message(), REQUEST.as_bytes());
-    // The core learns that the peer is there.
+    // The core gets the ping of the WebSocket as a keep-alive.
     assert_eq!(scene.message(), PONG);
     scene.post(flow, MESSAGE);
     let long = vec![0xff; 60_000];
@@ -120,7 +120,7 @@ fn a_message_that_is_too_long_ends_its_connection() {
     assert_eq!(scene.counters.stream_garbled.get(), 1);
     match serve(&mut scene, peer) {
         Ok(Message::Close(Some(last))) => assert_eq!(u16::from(last.code), 1009),
-        // The system may drop what was sent before the end.
+        // The operating system may discard the last bytes of the server.
         Err(Error::Io(_)) => {}
         other => panic!("{other:?}"),
     }
@@ -178,14 +178,14 @@ fn a_ping_gives_the_rest_of_a_message_no_more_time() {
     assert_eq!(scene.closed(), CloseCause::TimedOut);
 }
 
-/// Otherwise a peer could keep the memory of a decoder for as long as a connection may be idle.
+/// Without a time limit, a peer could keep the memory of a decoder until the idle limit.
 #[test]
 fn a_fragment_without_payload_takes_memory_and_has_a_time_limit() {
     let mut scene = scene(StreamLimits::default());
     let peer = client(scene.local, |websocket| websocket.get_ref().try_clone().unwrap());
     accepted(&mut scene);
     let mut socket = serve(&mut scene, peer);
-    // A text, and an empty text that is not complete, both with a mask of zeros.
+    // A complete text, and then a fragment without payload. Both have a mask of zeros.
     socket.write_all(&[0x81, 0x81, 0, 0, 0, 0, b'O']).unwrap();
     assert_eq!(scene.message(), b"O");
     socket.write_all(&[0x01, 0x80, 0, 0, 0, 0]).unwrap();
@@ -198,7 +198,7 @@ fn a_fragment_without_payload_takes_memory_and_has_a_time_limit() {
     assert_eq!((scene.counters.stream_slow.get(), scene.connections.held), (1, 0));
 }
 
-/// The header of a frame needs no buffer of its own, either.
+/// The header of a frame shares the buffer of its message.
 #[test]
 fn short_messages_for_a_peer_that_does_not_read_share_buffers() {
     let mut scene = scene(StreamLimits::default());
@@ -288,7 +288,7 @@ fn a_client_opens_a_websocket_and_both_sides_send() {
         let mut websocket = tungstenite::accept_hdr(stream, accept).unwrap();
         websocket.write(Message::text("first")).unwrap();
         websocket.send(Message::Ping("7".into())).unwrap();
-        // Without a mask, this is an error.
+        // Reading fails if a frame of the client has no mask.
         let read = [(); 3].map(|()| websocket.read().unwrap());
         websocket.close(None).unwrap();
         (read, websocket.read())
@@ -342,7 +342,7 @@ fn a_server_that_does_not_open_the_websocket_is_counted() {
     assert_eq!(scene.connections.held, 0);
 }
 
-/// Both sides are ours: the client verifies the certificate before it sends its request.
+/// Tidegate plays both sides. The client verifies the certificate before it sends its request.
 #[test]
 fn a_secure_websocket_is_opened_to_the_right_peer_only() {
     for (name, is_right) in [("a.example", true), ("b.example", false)] {

@@ -41,8 +41,8 @@ pub(super) enum Returned {
 }
 
 impl Returned {
-    /// Returns the part of an input that goes back to the core, or `None`. A datagram does not go
-    /// back, because its sender repeats it.
+    /// Returns the message that goes back to the core. Returns `None` for a datagram, because its
+    /// sender repeats it, and for a failure.
     fn of(input: HandoffInput) -> Option<Self> {
         match input {
             HandoffInput::Transmit(transmit) => {
@@ -159,7 +159,7 @@ mod tests {
         Handoff { shard: 1, input: HandoffInput::Transmit(transmit) }
     }
 
-    /// The last response of a call may leave on a connection of a shard that has no work.
+    /// The last response of a call may have to leave on a connection of a shard that has no work.
     #[test]
     fn shards_do_not_end_while_a_message_is_on_its_way() {
         let pool = Pool::new();

@@ -1,4 +1,4 @@
-//! Connections of a driver.
+//! Lets a driver accept and open connections.
 
 use std::io;
 use std::sync::Arc;

@@ -40,8 +40,8 @@ pub(super) fn deliver(
     let mut saw_report = false;
     while next < count {
         let code = match send(next) {
-            // A send call that neither sends nor fails would return zero. This is treated as an
-            // error.
+            // A result of zero counts as an error, because the call has neither sent anything nor
+            // failed.
             Ok(sent @ 1..) => {
                 let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;
@@ -120,9 +120,9 @@ impl Patience {
         let began = Instant::now();
         let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
         let timeout = Timespec::try_from(self.left).ok();
-        // A wait that was interrupted, or ended by a pending error, is a shorter wait.
+        // If the wait is interrupted or ends with a pending error, it is only shorter.
         let _ = poll(&mut fds, timeout.as_ref());
-        // A wait that takes no time must not be repeated forever.
+        // Counts at least a microsecond, so that waits that take no time are not repeated forever.
         let waited = began.elapsed().max(Duration::from_micros(1));
         self.left = self.left.saturating_sub(waited);
         fds[0].revents().contains(PollFlags::OUT) || !self.left.is_zero()

@@ -58,7 +58,7 @@ fn unmasked(frame: &[u8]) -> (OpCode, [u8; 4], Vec<u8>) {
 
 type Change = Box<dyn Fn(&str) -> String>;
 
-/// Returns a change of a response: the line that begins with `name` is replaced by `other`.
+/// Returns a change that replaces the line of a response that begins with `name` by `other`.
 fn instead(name: &'static str, other: &'static str) -> Change {
     Box::new(move |response| {
         let is_wanted =

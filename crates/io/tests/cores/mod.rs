@@ -29,9 +29,9 @@ pub enum Seen {
 /// and creates the core.
 pub struct Echo {
     seen: Sender<Seen>,
-    /// Shard to which packets are passed instead of being echoed.
+    /// Index of the shard to which packets are handed off. If `None`, packets are echoed.
     pub pass_to: Option<u16>,
-    /// The next timer.
+    /// The time of the next timer, if there is one.
     pub timer: Option<Timestamp>,
     /// Time for which the thread of the core is blocked with each offered packet.
     pub stall: Duration,
@@ -39,7 +39,7 @@ pub struct Echo {
     pub work: u32,
     /// True if the core reports that it has drained.
     pub drains: Arc<AtomicBool>,
-    /// Datagrams that the core wants shed.
+    /// The datagrams that the core asks the kernel to drop.
     pub shedding: Shedding,
     /// The last load that the core got.
     pub load: Arc<Mutex<Load>>,
@@ -110,7 +110,7 @@ impl Core for EchoCore {
     fn handle_timeout(&mut self, now: Timestamp) {
         if self.echo.timer.is_some_and(|timer| timer <= now) {
             self.echo.timer = None;
-            // All other work has waited for this step.
+            // This timer was the last work of the core, so the core has drained.
             self.echo.drains.store(true, Relaxed);
         }
         self.tell(Seen::Timeout(now));
@@ -221,7 +221,7 @@ pub fn start_over_within(
     })
 }
 
-/// Runs a core in a thread that makes its driver.
+/// Runs a core in a thread. The thread creates the driver.
 fn run(
     echo: Echo,
     stop: Stop,

@@ -95,7 +95,7 @@ mod tests {
         let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
         let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
-        // The counter shows that the shard has applied all commands.
+        // With this count, the shard seems to have applied all commands at once.
         assembly.counters()[0].proxy.in_force.commands.set(RELOADS_MAX as u64);
         let (audit_log, told) = AuditLog::channel();
         let controls = Controls {
@@ -116,7 +116,7 @@ mod tests {
         let hanging = control.hang();
         let (waiting, further) = runtime.block_on(async {
             let waiting: Vec<_> = (0..RELOADS_MAX).map(|_| tokio::spawn(reload())).collect();
-            // Lets each task take its place among the waiting reloads.
+            // Gives every task time to begin its reload.
             sleep(Duration::from_millis(20)).await;
             (waiting, reload().await.unwrap().status())
         });

@@ -56,7 +56,7 @@ struct Activity {
     last: AtomicU64,
 }
 
-/// Accepts and serves connections forever. Counts in `refusals` the connections that were closed to
+/// Accepts and serves connections forever. `refusals` counts the connections that were closed to
 /// make room for new ones.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
@@ -103,7 +103,7 @@ impl Activity {
         response
     }
 
-    /// Returns the rank of the connection. The connection with the lowest rank is closed first.
+    /// Returns the rank of the connection. To make room, the lowest rank is closed.
     fn rank(&self) -> (bool, u64) {
         (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }

@@ -37,7 +37,7 @@ pub struct Controls {
 }
 
 /// Waits until every shard has applied a command, but at most [`APPLY_WAIT`]. Then
-/// [reports](report) the outcome. For commands that no shard can reject.
+/// [reports](report) the outcome. Use this function only for commands that no shard can reject.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,

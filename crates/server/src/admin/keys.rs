@@ -104,7 +104,7 @@ mod tests {
             let request = request(method, path);
             let (result, results) = bounded(1);
             let hanging = keeper.hang();
-            // The interface has one thread. It is blocked if the request waits there.
+            // The interface has only one thread, which a waiting request would block.
             let interface = move || {
                 let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
                 let wait = Duration::from_millis(10);
@@ -119,8 +119,8 @@ mod tests {
         }
     }
 
-    /// A regression: while the file system hung, rotations took the turns of all commands, so that
-    /// no back end could be drained.
+    /// A regression: while the file system hung, waiting rotations used up the limit on commands,
+    /// so that no back end could be drained.
     #[test]
     fn rotations_that_wait_for_the_file_leave_turns_for_other_commands() {
         let dir = tempfile::tempdir().unwrap();

@@ -46,7 +46,7 @@ fn is_named(authority: &str, hosts: &[String]) -> bool {
         Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),
         None => authority.split_once(':').map_or(authority, |(host, _)| host),
     };
-    // A name may end with the dot of the root.
+    // A fully qualified name may end with a dot.
     let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     host == "localhost" || host.parse::<IpAddr>().is_ok() || hosts.contains(&host)
 }

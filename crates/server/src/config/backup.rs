@@ -5,7 +5,7 @@ use super::pool;
 
 /// Reports unknown backup pools and loops of backup pools.
 pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
-    // `backup` may name a pool whose own name could not be read.
+    // If the name of a pool is invalid, `backup` may mean this pool. So nothing is checked then.
     let names = drafts.iter().map(|pool| Some(pool.name.as_ref()?.get_ref().as_str()));
     let Some(names) = names.collect::<Option<Vec<_>>>() else { return };
     let backup = |i: usize| {

@@ -71,8 +71,8 @@ impl Shape for ByClass {
         let us = |cost: Duration| cost.as_nanos() as f64 / 1e3;
         let costs = Class::ALL.map(|class| (class.name(), value[class as usize]));
         let with = |cost: Duration| costs.iter().filter(|(_, other)| *other == cost).count();
-        // The most frequent cost becomes the default, so that only classes with another cost are
-        // named.
+        // The most frequent cost becomes the default, so that only classes with another cost need a
+        // key of their own.
         let default = costs.map(|(_, cost)| cost).into_iter().max_by_key(|cost| with(*cost));
         let default = default.unwrap_or_default();
         let named = costs.iter().filter(|(_, cost)| *cost != default);

@@ -90,7 +90,7 @@ mod tests {
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             (
-                // With `drop`, `refusing_max` has no effect, so its value changes too.
+                // `refusing_max` has no effect with `drop`, so it counts as changed too.
                 "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
                 &["[overload] disposal", "[overload] refusing_max"],
             ),

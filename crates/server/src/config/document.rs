@@ -50,7 +50,7 @@ impl<'i> Document<'i> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {
-                // The lossy text contains a replacement character of three bytes at the error.
+                // `from_utf8_lossy` writes a replacement character of three bytes here.
                 let at = error.valid_up_to();
                 report.error(
                     at..at + 3,
@@ -65,7 +65,7 @@ impl<'i> Document<'i> {
         for error in &errors {
             report_syntax(error, &mut report);
         }
-        // After a syntax error the parser guesses, so the rest is not checked.
+        // After a syntax error the parser guesses the rest, so the rest is not checked.
         if errors.is_empty() {
             Ok(Self { path: path.to_owned(), text, table })
         } else {

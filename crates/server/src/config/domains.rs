@@ -50,7 +50,7 @@ struct Server {
 impl From<&SrvRecord> for Server {
     fn from(record: &SrvRecord) -> Self {
         let &SrvRecord { priority, weight, port, ref target } = record;
-        // A name with only one label keeps its final dot, so that no search list completes it.
+        // A name with only one label keeps its final dot, so that the resolver appends no domain.
         let bare = target.strip_suffix('.').filter(|bare| bare.contains('.'));
         Self { priority, weight, port, target: bare.unwrap_or(target).to_owned() }
     }

@@ -105,8 +105,8 @@ fn the_servers_of_a_domain_have_different_names() {
     };
     let all = names(&[other.clone(), usual.clone()]);
     assert_eq!(all, ["app:example.com:5070", "app"]);
-    // A server with another name would be another back end. So neither the order of the servers nor
-    // another server may change a name.
+    // A server with another name would count as another back end. So neither the order of the
+    // servers nor a further server may change a name.
     assert_eq!(names(&[usual, other.clone()]), ["app", "app:example.com:5070"]);
     assert_eq!(names(&[other]), all[..1]);
 }

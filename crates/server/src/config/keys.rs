@@ -45,7 +45,7 @@ pub trait Entry<T>: Documented {
 
 /// A condition under which a key has an effect.
 pub struct Only<T: 'static> {
-    /// The name of the other key on which the effect depends.
+    /// The name of another key, whose value decides whether this key has an effect.
     pub by: &'static str,
     /// Returns whether the key has an effect with these values of the table.
     pub when: fn(&T) -> bool,

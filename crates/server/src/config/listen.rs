@@ -105,7 +105,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
         })
         .collect();
     for (i, (is_stream, address)) in addresses.iter().enumerate() {
-        // Each port 0 becomes a different port. UDP and TCP have separate ports.
+        // Two listeners with port 0 get different ports. UDP and TCP have separate ports.
         let is_twin = |(other, at): &&(bool, &Spanned<SocketAddr>)| {
             other == is_stream && at.get_ref() == address.get_ref() && at.get_ref().port() != 0
         };

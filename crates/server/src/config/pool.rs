@@ -47,8 +47,7 @@ impl Pool {
     }
 }
 
-/// A `[[pool]]` with its inner tables, as far as they could be read. Missing and invalid parts have
-/// been reported.
+/// The parts of a `[[pool]]` that could be read. Missing and invalid parts have been reported.
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Spanned<Learning>>,
@@ -162,7 +161,7 @@ impl BackendDraft {
             self.calls_max.as_ref().map(Spanned::span),
             self.cps_max.as_ref().map(Spanned::span),
         ];
-        // A value with the position of the header is a default, and not in the file.
+        // A value with the position of the table header is a default, which is not in the file.
         let given = spans.into_iter().flatten().filter(|span| *span != self.span);
         given.min_by_key(|span| span.start)
     }

@@ -120,7 +120,7 @@ impl RouteDraft {
         };
         let among = |some: &[String], all: &[String]| some.iter().all(|one| all.contains(one));
         let methods = methods.is_empty() || (!of_later.is_empty() && among(of_later, methods));
-        // Without domains a route matches every name, but only our own addresses.
+        // A route without domains matches every host name, but only the IP addresses of this proxy.
         let is_name =
             |domain: &String| !domain.starts_with('[') && domain.parse::<IpAddr>().is_err();
         let domains = match domains.is_empty() {
@@ -221,7 +221,7 @@ pub(super) fn check(
 
 fn check_pool_exists(to: &Spanned<Destination>, pools: &[pool::Draft], report: &mut Report) {
     let Destination::Pool(name) = to.get_ref() else { return };
-    // The name may be that of a pool whose name was unreadable.
+    // If the name of a pool is invalid, a route may mean this pool. So nothing is checked then.
     let Some(names) = pools
         .iter()
         .map(|pool| pool.name.as_ref().map(|name| name.get_ref().as_str()))

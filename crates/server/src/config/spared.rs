@@ -73,7 +73,7 @@ mod tests {
             told.contains("this file has 65 networks") && told.contains("at most 64"),
             "{told}"
         );
-        // In these cases there is no warning: nothing is dropped, or one network contains all
+        // These cases bring no warning: the kernel drops nothing, or one network contains all
         // others.
         assert_eq!(warning(32, 33, "[overload]\ndisposal = \"reject\"\n"), None);
         let all = "[overload.sources]\nnever_ban = [\"10.0.0.0/8\"]\n";

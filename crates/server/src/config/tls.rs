@@ -96,8 +96,8 @@ impl TlsFiles {
     /// Returns an error for each file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
-        // The text is parsed again to get the positions of the keys. The first time, it had no
-        // errors.
+        // The text is parsed again for the positions of the keys. The first time it had no errors,
+        // so none are expected here.
         let root = Section::root(&ROOT, document.table(), &mut Report::default());
         let listeners = root.read_all(&LISTEN, ListenDraft::read, &mut Report::default());
         let pools = root.read_all(&POOL, pool::Draft::read, &mut Report::default());

@@ -216,7 +216,7 @@ impl Keeper {
         })
     }
 
-    /// Blocks the keeper until the returned guard is dropped, as a file system that hangs would.
+    /// Blocks the keeper like a file system that hangs, until the returned guard is dropped.
     #[cfg(test)]
     pub(crate) fn hang(&self) -> impl Sized {
         self.state()

@@ -109,7 +109,7 @@ impl Head {
         if len > TEXT_MAX {
             return Err(Unreadable::Corrupt(20, "the length of the head is invalid"));
         }
-        // The length is at most that of the file, so a wrong length costs no memory.
+        // A wrong length must not cost memory, so it is compared with the length of the file.
         if (FRAME + len) as u64 > file.metadata()?.len() {
             return Err(corrupt("the head is cut short"));
         }

@@ -88,8 +88,8 @@ impl Journal {
 
 impl Log for Journal {
     fn note(&mut self, entry: Entry<&[u8]>) {
-        // Check this before adding the input, so that all packets of the last input are in its
-        // block.
+        // This comes before the input is added, so that all packets of the last input are in the
+        // same block as this input.
         let old = entry.now.since(self.began).as_nanos() >= u128::from(SPAN_NS);
         if self.draft.is_full() || (old && self.draft.count > 0) {
             self.hand_on();
@@ -101,8 +101,8 @@ impl Log for Journal {
     }
 
     fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
-        // Full blocks are sent before an input is added, so this block contains the input of the
-        // packet. Packets before the first input belong to no block.
+        // A full block is passed on only before an input is added, so this block contains the input
+        // that caused the packet. Packets before the first input belong to no block.
         if self.draft.count > 0 {
             self.draft.record_sent(now, transmit);
         }
@@ -112,8 +112,8 @@ impl Log for Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.draft.count > 0 {
-            // The core has ended, so it may wait for the writer. A writer that has ended has closed
-            // the channel.
+            // The core has ended, so this thread may wait for the writer. If the writer has ended,
+            // the channel is closed and this call returns at once.
             let _ = self.full.send(mem::take(&mut self.draft));
         }
     }

@@ -37,7 +37,7 @@ impl Recording {
     pub fn open(path: &Path) -> Result<Self, Unreadable> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
-            // A pipe cannot be read at offsets.
+            // A pipe is not a recording, because it cannot be read at offsets.
             return Err(Unreadable::Foreign);
         }
         let (head, layout) = Head::read(&file)?;
@@ -110,8 +110,8 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
     let mut cut = None;
     for (index, slot) in &slots {
         let Some(at) = slot.broken else { continue };
-        // Only the slot written last may end with an incomplete block, or the slot after it may
-        // begin with one.
+        // A crash can damage only the end of the slot that was written last, or the beginning of
+        // the next slot.
         let last = match newest {
             None => *index == 0,
             Some(newest) if slot.blocks.is_empty() => *index == (newest + 1) % SLOTS,
@@ -156,10 +156,10 @@ impl Slot {
             let mut header = [0; HEADER];
             read_exact_at(file, &mut header, at)?;
             let last = slot.blocks.last().map(|(_, last): &Placed| last.number);
-            // No number follows the highest number that is possible.
+            // Saturates, because no number follows the highest possible one.
             let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
-                // This is the end, unless a later block follows.
+                // The blocks end here. A later block means that the zeros are an error.
                 if later(file, at + 1, end, expected.unwrap_or(0))? {
                     (slot.broken, slot.goes_on) = (Some(at), true);
                 }
@@ -182,7 +182,7 @@ impl Slot {
             slot.blocks.push((at, header));
             at += HEADER as u64 + u64::from(header.len);
         }
-        // After the last block of a slot there is an end mark, if there was room for one.
+        // There was room for an end mark after the last block, but the end mark is missing.
         if !slot.blocks.is_empty() && at + (HEADER as u64) <= end {
             slot.broken = Some(at);
         }
@@ -207,7 +207,7 @@ fn later(file: &File, at: u64, end: u64, number: u64) -> Result<bool, Unreadable
         if memmem::find_iter(&window, &MARK).filter_map(decoded).any(|h| h.number > number) {
             return Ok(true);
         }
-        // A header may lie across two windows.
+        // A header may lie across two windows, so the windows overlap.
         at += (read - HEADER + 1) as u64;
     }
     Ok(false)

@@ -128,9 +128,9 @@ impl Recording {
                     see(Passing::Out(now, transmit.flow, &transmit.bytes));
                     draft.record_sent(now, &transmit);
                 }
-                // There are no other shards.
+                // A recorded process has only one shard, so nothing is passed to other shards.
                 while core.poll_handoff().is_some() {}
-                // Answers and events of connections are inputs, which follow.
+                // The recording contains the answers and the events of connections as inputs.
                 while core.poll_query().is_some() {}
                 while core.poll_connect().is_some() {}
                 while core.poll_close().is_some() {}

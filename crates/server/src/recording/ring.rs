@@ -28,7 +28,7 @@ impl Ring {
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
-        // The length of the head does not depend on the offsets of the slots.
+        // The offsets of the slots do not affect the length of the head, so 0 is used for now.
         let draft = Layout { first: 0, slot };
         let bytes = head.encode(&draft);
         let too_big = || {

@@ -141,7 +141,7 @@ fn recorded_inputs_are_replayed_exactly() {
 fn a_recording_with_the_longest_configuration_opens() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
-    // JSON needs two bytes for a line end.
+    // A line end becomes two bytes in JSON.
     let head = Head { configuration: "\n".repeat(crate::config::FILE_MAX), ..head() };
     let (recorder, journal) = Recorder::start(&file, &head, SIZE_MIN).unwrap();
     drop(journal);
@@ -161,7 +161,7 @@ fn others_may_not_read_the_keys() {
     drop(journal);
     recorder.finish();
     assert_eq!(Recording::open(&file).unwrap().inputs(), 0);
-    // A process that had the old file open still has the old file.
+    // A process that had the old file open can still read it.
     let mut seen = Vec::new();
     open_before.read_to_end(&mut seen).unwrap();
     assert!(seen.len() as u64 > fs::metadata(&file).unwrap().len());
@@ -200,7 +200,7 @@ fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
     let (first, last) = verdict.span.unwrap();
     assert_eq!(last, Timestamp::from_nanos(499_900_000));
     assert_eq!(verdict.inputs.total(), recording.inputs());
-    // 15 of 16 MB, less the space into which no block fitted.
+    // At least 15 of 16 MB are kept, less the ends of slots into which no block fitted.
     let bytes = verdict.inputs.datagrams * 5000;
     assert!(bytes > 11_000_000 && first > Timestamp::ZERO, "{bytes}");
     assert_eq!(verdict.differing, verdict.blocks, "what the core held before is not known");
@@ -254,7 +254,7 @@ fn a_changed_byte_is_found_and_its_offset_reported() {
          with the version of Tidegate that recorded it"
     );
     assert_eq!(corrupt(17), foreign);
-    // Zeros are not an end if something follows.
+    // Zeros are not the end mark if a block follows them.
     let mut hole = bytes.clone();
     hole[second as usize..][..HEADER].fill(0);
     fs::write(&file, &hole).unwrap();
@@ -326,7 +326,7 @@ fn inputs_not_written_in_time_are_lost_and_counted() {
         }
     };
     note(&mut journal, 3500);
-    // One block waits, two blocks were dropped, and one block is under construction.
+    // One block waits, two blocks were dropped, and inputs are still added to one block.
     assert_eq!(tally.overrun.get(), 2000);
     assert_eq!(to_write.recv().unwrap().count, 1000);
     drop(journal);

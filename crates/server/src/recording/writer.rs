@@ -20,7 +20,7 @@ pub const WAITING_MAX: usize = 64;
 /// Maximum time for which the end of the process waits for the blocks that are not written yet.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
 
-/// A running recording, as seen by the thread that waits for its end.
+/// A handle of a running recording, for the thread that waits for its end.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// A channel on which the writer thread, when it ends, sends the error that made it stop
@@ -95,14 +95,14 @@ fn write(
 ) -> Option<io::Error> {
     let mut error = None;
     for (number, mut draft) in (0..).zip(drafts) {
-        // A partly written block is the last one: no block after it could be read.
+        // A reader would not find blocks after a failed write, so no more are written.
         if error.is_none() {
             error = ring.write(&header(number, &draft), &draft.inputs).err();
         }
         let counter = if error.is_none() { &tally.written } else { &tally.unwritten };
         counter.add(draft.count.into());
         draft.clear();
-        // A draft for which there is no room is freed.
+        // If there is no room for the empty draft in the channel, its memory is freed.
         let _ = written.try_send(draft);
     }
     error

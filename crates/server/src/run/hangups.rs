@@ -61,7 +61,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// Returns a control without shards, and the counters that stand for its only shard.
+    /// Returns a control, and the counters of its shard, which does not run.
     fn control() -> (tempfile::TempDir, Arc<RuntimeControl>, ShardCounters) {
         let dir = tempfile::tempdir().unwrap();
         let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));

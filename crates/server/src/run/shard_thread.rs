@@ -12,7 +12,7 @@ use tidegate_world::Pool;
 use crate::assembly::Part;
 use crate::recording::Journal;
 
-/// Everything that a shard's thread needs to start.
+/// The parts from which the thread of a shard builds and drives its core.
 pub(super) struct ShardThread {
     pub(super) part: Part,
     pub(super) clock: Clock,
@@ -27,8 +27,8 @@ pub(super) struct ShardThread {
     pub(super) resolver: Option<Resolver>,
     pub(super) stores: Stores,
     pub(super) journal: Option<Journal>,
-    /// A sender that the thread drops when the shard begins to take commands. The main thread waits
-    /// for this sign that the shard has started.
+    /// A sender that the thread drops when the shard begins to take commands, as a sign for the
+    /// main thread that the shard has started.
     pub(super) starting: Sender<()>,
 }
 
@@ -40,7 +40,7 @@ impl ShardThread {
             Ok(summary) => summary.map_err(|error| error.to_string()),
             Err(_) => Err("its thread panicked; the panic message is above".to_owned()),
         };
-        // The receiver is gone only if the process is ending.
+        // The receiver is dropped only at the end of the process.
         let _ = done.send(ended);
     }
 

@@ -52,7 +52,7 @@ impl fmt::Display for ControlError {
                             restart";
                 write!(f, "{} {what}", keys.join(", "))
             }
-            // A domain is no back end, but its servers are.
+            // A domain is not a back end itself. Its servers are the back ends.
             Self::Unknown(backends) if backends.is_empty() => f.write_str(
                 "there is no back end yet, because the DNS has listed no servers of the domains in \
                  the pools; try again later",
@@ -76,7 +76,7 @@ impl fmt::Display for ControlError {
                      restart to apply the configuration"
                 )
             }
-            // At a restart, the servers would be sent in such a command again.
+            // A restart does not help: the process would send the servers in such a command again.
             Self::TooManyServers { bytes, limit } => {
                 let [bytes, limit] = [*bytes, *limit].map(grouped);
                 write!(

@@ -40,15 +40,15 @@ impl RuntimeControl {
         self.settle_in_turn();
         let number = self.send_reload()?;
         let is_heard = self.await_heard(number);
-        // After a reload is settled, servers of domains may be sent, and a shard may reject them
-        // before the files are written.
+        // When the reload is settled, another thread may send servers of domains. Even if a shard
+        // rejects these servers soon, the result of `settle_in_turn` still shows a rejected reload.
         let is_rejected = self.settle_in_turn() || self.was_rejected(number);
         if is_rejected { Err(ControlError::NoRoom) } else { Ok(is_heard) }
     }
 
-    /// Ends a reload that a shard had neither applied nor rejected when [`reload`](Self::reload)
-    /// returned: undoes the reload if a shard has rejected it since. Waits for a reload that is
-    /// running. Like a reload, this may take as long as the file system takes.
+    /// Settles the last reload if its outcome was unknown when [`reload`](Self::reload) returned:
+    /// undoes the reload if a shard has rejected it since. Waits for a running reload. Like a
+    /// reload, this may take as long as the file system takes.
     pub(crate) fn settle(&self) {
         let _turn = self.reload_turn();
         self.settle_in_turn();
@@ -78,8 +78,8 @@ impl RuntimeControl {
     /// command with the configuration.
     pub(super) fn send_reload(&self) -> Result<u64, ControlError> {
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
-        // The file is parsed here, so that no shard has to do it, and other commands can be sent
-        // meanwhile.
+        // The file is parsed on this thread, so that no shard has to parse it, and without the
+        // lock, so that other commands can be sent meanwhile.
         let before = Arc::clone(&self.wanted().config);
         let source = Config::source(&before.path).map_err(wrong)?;
         let config = Config::parse(&before.path, &source).map_err(wrong)?;
@@ -95,8 +95,8 @@ impl RuntimeControl {
         }
         let found = Arc::clone(&self.wanted().found);
         let reading = Reading::new(&source, Arc::clone(&config), found);
-        // The removed back ends are stored before their pools change. Otherwise their calls would
-        // be lost at a restart.
+        // The removed back ends are stored before the pools change. Otherwise a process that is
+        // restarted at once would not know the back ends of existing calls.
         self.note_removed(&config)?;
         let sent = self.give_reload(&source, reading, files);
         if sent.is_err() {
@@ -187,7 +187,7 @@ impl RuntimeControl {
     /// have recorded some of them as removed.
     fn note_configured(&self) {
         let config = Arc::clone(&self.wanted().config);
-        // If this fails, back ends that are still configured count as removed at the next start.
+        // After an error here, the next start may take configured back ends for removed ones.
         let _ = self.note_removed(&config);
     }
 

@@ -92,7 +92,7 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     let locals = vec![config.listen[0].address];
     let keys = Secret::of([1; 32]);
     let assembly = Assembly::new(&config, &keys, locals, Seed(1));
-    // No shard has to take the commands.
+    // The control sends its commands to no shard. The test sets the counters of a shard.
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let server = SrvRecord { priority: 0, weight: 0, port: 5060, target: "a.example.com.".into() };
@@ -123,8 +123,8 @@ fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
     assert!(control.follow_domains(Timestamp::ZERO).unwrap().is_empty());
 }
 
-/// A regression: the servers counted as sent, because only the last rejected command of a shard is
-/// known.
+/// A regression: the servers counted as sent. The reason is that only the last rejected command of
+/// a shard is known.
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     let config = with_domain();
@@ -255,7 +255,7 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
     let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
     let control = assembly.runtime_control(CommandSender::to(0));
-    // The reload returns without waiting, as after `APPLY_WAIT`.
+    // The reload returns without waiting, as it does after `APPLY_WAIT`.
     control.stop_waiting();
     assert!(matches!(control.reload(), Ok(false)));
     let second = control.reload();
@@ -265,7 +265,7 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     assert!(matches!(control.reload(), Ok(false)));
 }
 
-/// Puts a pipe in place of a file. To open it for reading waits until it is open for writing.
+/// Replaces a file by a pipe. A reader of the pipe waits until it is open for writing.
 fn make_pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -292,7 +292,7 @@ fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
         })
     };
     assert!(is_met(&|| control.wanted().given == 1));
-    // The reload is put back, and then the file hangs.
+    // The shard rejects the reload. Writing the file then blocks.
     make_pipe(&pipe);
     in_force.last_rejected.set(1);
     in_force.commands_rejected.set(1);

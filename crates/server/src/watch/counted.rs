@@ -13,8 +13,8 @@ pub(super) struct Counted {
     pub(super) count: fn(&ShardCounters) -> u64,
 }
 
-/// The counters whose growth is reported. The log line about the first one starts with the name of
-/// the overload control law.
+/// The counters whose growth is reported. The log line about the first counter starts with the name
+/// of the overload control law.
 pub(super) static COUNTED: [Counted; 16] = [
     Counted {
         begins: "rejects new requests",

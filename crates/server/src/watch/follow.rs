@@ -48,8 +48,8 @@ impl<T: Copy + PartialEq> Followed<T> {
     }
 }
 
-/// A count of events that the log reports as episodes. An episode starts with the first event after
-/// a quiet time ([`QUIET`]), and ends after as long a time without events.
+/// A count of events that the log reports as episodes. An episode starts with the first event, and
+/// ends when no event has occurred for the time [`QUIET`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episodes {
     total: u64,
@@ -64,7 +64,7 @@ struct Episode {
     said_at: Timestamp,
 }
 
-/// The part of an episode that a log line reports.
+/// The news about an episode that a log line reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Edge {
     Begins,
@@ -73,13 +73,13 @@ pub(super) enum Edge {
 }
 
 impl Episodes {
-    /// Starts with a count that is `total` now.
+    /// Starts to follow a count that is `total` at present.
     pub fn new(total: u64) -> Self {
         Self { total, episode: None }
     }
 
-    /// Compares `total`, the count at `now`, with the count at the last call. Returns the part of
-    /// an episode to report, if a log line is due.
+    /// Compares `total`, the count at `now`, with the count at the last call. Returns the news
+    /// about an episode, if a log line is due.
     pub fn see(&mut self, now: Timestamp, total: u64) -> Option<Edge> {
         let before = std::mem::replace(&mut self.total, total);
         let grows = total > before;

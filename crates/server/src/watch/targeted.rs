@@ -1,4 +1,4 @@
-//! Reports for the log on the time in which the kernel drops requests of heavy sources only.
+//! Reports for the log on times when the kernel drops requests of heavy sources only.
 
 use std::mem;
 
@@ -19,7 +19,7 @@ pub(super) struct Targeted {
 }
 
 impl Targeted {
-    /// Starts with the present counts of these shards.
+    /// Creates the value with the present counts of these shards.
     pub(super) fn new(shards: &[ShardCounters]) -> Self {
         Self { filtered: filtered(shards), of_heavy: 0, episodes: Episodes::new(0) }
     }

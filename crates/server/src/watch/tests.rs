@@ -100,7 +100,7 @@ fn an_outage_before_the_first_sample_is_not_logged() {
     assert_eq!(watched.look(250), [""; 0]);
 }
 
-/// A line about ICMP would make an operator check the process, not the network.
+/// A log line about ICMP would make an operator check the process instead of the network.
 #[test]
 fn a_silent_back_end_is_not_logged_as_unreachable() {
     let mut watched = Watched::new();
@@ -232,7 +232,7 @@ fn drops_of_heavy_sources_are_logged_with_the_sources() {
     let drops = "the kernel drops INVITEs and REGISTERs of heavy sources only";
     let begins = format!("{drops} (192.0.2.7, 192.0.2.9): begins");
     assert_eq!(targeted(watched.look(250)), [begins]);
-    // The following drops are those of all sources.
+    // From now on, the kernel drops requests of all sources, so no such line is due.
     counters.heavy.publish(false, Vec::new);
     watched.shards[1].io.filtered.add(30);
     assert_eq!(targeted(watched.look(500)), [""; 0]);
@@ -276,7 +276,7 @@ fn a_ban_is_logged_once_and_many_are_sampled() {
     }
     assert_eq!(watched.look(750).len(), 4);
     assert_eq!(watched.look(10_250), ["14 more sources were banned in the last few seconds"]);
-    // The first ban has ended, and the source is banned again.
+    // A source that is banned again after its ban has ended is reported again.
     assert_eq!(watched.look(95_000), [""; 0]);
     watched.bans.ban(at(95_100), ban(1, 100));
     assert_eq!(watched.look(95_250), ["source 192.0.2.1 is banned for 5 s: limit"]);

@@ -13,7 +13,7 @@ use tidegate_server::metrics::Metrics;
 use tidegate_server::phase::Life;
 use tidegate_world::Seed;
 
-/// The parts of the process. The group and the commands are for the driver of its shard.
+/// The parts of the process. A test uses `group` and `commands` to run its shard.
 pub struct Process<'a> {
     pub assembly: Assembly<'a>,
     pub group: Group,

@@ -1,4 +1,4 @@
-//! Calls through a proxy over real sockets, with its inputs and its packets.
+//! Runs calls through a proxy over real sockets, and records its inputs and packets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ pub const CALLS: u32 = 300;
 
 pub type Sent = Vec<(Flow, Vec<u8>)>;
 
-/// A core whose outputs are recorded as the driver takes them.
+/// A core that records its packets when the driver takes them.
 struct Tapped<C> {
     core: C,
     sent: Sent,
-    /// Called when all outputs of an input were taken.
+    /// Called when the driver has taken all packets that an input caused.
     taken: fn(&C, &Stop),
     stop: Stop,
 }
@@ -37,7 +37,7 @@ impl<C: Core> Core for Tapped<C> {
     delegate!(self.core, but poll_transmit);
 }
 
-/// Runs one thread that drives the core made by `core` at `group`, and returns it.
+/// Starts a thread that drives the core made by `core` at `group` and then passes it to `finish`.
 fn drive<C: Core + 'static, R: Send + 'static>(
     group: &Group,
     clock: Clock,
@@ -74,8 +74,8 @@ pub struct Run {
     pub sent: Sent,
 }
 
-/// Returns a proxy whose law paces the queue and watches the load: it depends on every kind of
-/// input.
+/// Returns a proxy whose law uses both the queue and the load, so that its packets depend on every
+/// kind of input.
 pub fn proxy(Topology { proxy, backends, transactions }: Topology) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
     let secret = Secret::of([3; 32]);

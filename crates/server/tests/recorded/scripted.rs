@@ -1,4 +1,4 @@
-//! The driver of sockets, on a machine whose time and datagrams are scripted.
+//! The driver of sockets on a scripted machine: the test sets the time and the datagrams.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,7 +10,7 @@ use tidegate_world::{Core, Failure, Pool, Received, Shedding, Timestamp, Transmi
 
 use super::{Arrival, Timed};
 
-/// Gives the arrivals to `core`, and stops it at `end`. Returns its packets.
+/// Gives the arrivals to `core`, and stops the driver at `end`. Returns the packets of the core.
 pub fn run(mut core: impl Core, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let (stop, pool) = (Stop::new(), Pool::new());
     let mut sent = Timed::new();
@@ -47,7 +47,7 @@ struct Script<'a> {
     pool: Pool,
 }
 
-/// The packets of the next flush.
+/// The packets that the next flush will send.
 #[derive(Default)]
 struct Posted(Vec<Transmit>);
 
@@ -86,7 +86,7 @@ impl Machine for Script<'_> {
                 };
                 arrival.at <= self.now && its == kind
             };
-            // Each kind has a socket of its own.
+            // Each kind of message has a socket of its own.
             let next = self.arrivals.iter().position(is_next);
             let Some(Arrival { at, flow, bytes }) = next.and_then(|i| self.arrivals.remove(i))
             else {

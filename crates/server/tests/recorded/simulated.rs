@@ -1,4 +1,4 @@
-//! Simulated time: a network, and in it a processor that takes no time.
+//! A driver in simulated time: a network with a processor that takes no time.
 
 use std::collections::VecDeque;
 
@@ -47,8 +47,8 @@ impl Tap for Sent {
     }
 }
 
-/// All peers in one node. It sends their packets at the recorded times, and ignores all packets
-/// that it receives.
+/// A node that plays all peers. It sends their packets at the recorded times, and ignores all
+/// packets that it receives.
 struct Player {
     arrivals: VecDeque<Arrival>,
     due: VecDeque<Transmit>,

@@ -23,7 +23,7 @@ pub fn drive(
     })
 }
 
-/// Returns the driver of a shard to which commands can be sent. It executes them when it runs.
+/// Returns the driver of a shard, which executes commands while it runs.
 pub fn joined(
     group: &Group,
     clock: Clock,

@@ -6,13 +6,13 @@ use std::fmt;
 use super::corpus::{Case, Kind};
 use super::grammar;
 
-/// A reason why tshark (4.0.17) may find a different value.
+/// A reason why tshark (4.0.17) may find another value than our parser.
 pub struct Excuse {
     pub name: &'static str,
     pub covers: fn(&Seen<'_>) -> bool,
 }
 
-/// A value on which the readers differ, or `message` for the message as a whole.
+/// A value for which the two parsers differ, or `message` for the message as a whole.
 pub struct Seen<'a> {
     pub case: &'a Case,
     pub field: &'a str,

@@ -1,5 +1,5 @@
-//! The grammar of RFC 3261 §25.1 for the compared values, exactly as strict as the RFC and written
-//! independently of our parser. Readers may differ on text that breaks it.
+//! The grammar of RFC 3261 §25.1 for the compared values. It is as strict as the RFC and written
+//! independently of our parser. The parsers may differ on text that violates it.
 
 /// Returns true if the header value that `field` is taken from follows its grammar.
 pub fn follows(field: &str, value: &str) -> bool {

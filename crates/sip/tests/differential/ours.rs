@@ -4,7 +4,7 @@ use tidegate_sip::{Field, HeaderName, Malformed, Message, StartLine};
 
 use super::Found;
 
-/// Reads a message of version SIP/2.0. A wrong Content-Length does not matter.
+/// Reads a message of version SIP/2.0. Accepts a wrong Content-Length.
 pub fn read(bytes: &[u8]) -> Result<Found, Malformed> {
     let mut found = Found::new();
     let message = match Message::parse(bytes) {

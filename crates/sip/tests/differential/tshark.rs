@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Found;
 use super::corpus::Case;
 
-/// Our field names with tshark's.
+/// Our name and tshark's name of each field.
 const NAMES: [(&str, &str); 13] = [
     ("method", "sip.Method"),
     ("uri", "sip.r-uri"),
@@ -30,7 +30,7 @@ const LINES: [(&str, &str); 3] = [
     ("route lines", "sip.Route"),
     ("record-route lines", "sip.Record-Route"),
 ];
-/// The fields of which all values count. For the others, only the first value counts.
+/// The fields whose values all count. Of any other field, only the first value counts.
 const LISTS: [&str; 3] = ["via branches", "via hosts", "via ports"];
 
 /// Runs tshark on the messages. Returns one set of findings for each message.

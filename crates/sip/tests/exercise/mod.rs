@@ -1,6 +1,6 @@
-//! Invariants for arbitrary bytes, in three parts: the ways of reading agree, a message and its
-//! edits are consistent, and so are the parts of a header. Driven by proptest here and by the
-//! fuzzer in `fuzz/`.
+//! Checks of invariants that hold for arbitrary bytes: all ways of reading agree, the edits of a
+//! message have their stated effect, and the parts of a header are consistent. Proptest runs these
+//! checks here, and the fuzzer in `fuzz/` runs them too.
 
 #![allow(dead_code, reason = "each driver uses a part of it")]
 

@@ -34,7 +34,7 @@ fn lws() -> impl Strategy<Value = &'static str> {
     select(&["", "", "", " ", "\t", "  ", "\r\n ", " \r\n\t"][..])
 }
 
-/// Like [`lws`], but not empty.
+/// Generates white space as [`lws`] does, but at least one character.
 fn lws1() -> impl Strategy<Value = &'static str> {
     select(&[" ", " ", "\t", "\r\n ", " \r\n\t "][..])
 }
@@ -73,7 +73,7 @@ fn spelling(names: &'static [&'static str]) -> impl Strategy<Value = String> {
     )
 }
 
-/// Spreads values over lines, by commas and by repeated headers.
+/// Distributes values over lines: by commas on one line, and by repeated headers.
 fn list(names: &'static [&'static str], values: Vec<String>) -> impl Strategy<Value = Vec<String>> {
     let joints =
         prop::collection::vec((any::<bool>(), lws(), lws(), spelling(names)), values.len());

@@ -1,5 +1,5 @@
-//! Invariants for arbitrary streams, however they are split into reads. Driven by proptest here and
-//! by the fuzzer in `fuzz/`.
+//! Checks of invariants that hold for any stream and any split of it into reads. Proptest runs
+//! these checks here, and the fuzzer in `fuzz/` runs them too.
 
 use tidegate_sip::{BYTES_MAX, FrameFault, FrameLimits, Framer, Malformed, Message, Next};
 
@@ -51,7 +51,7 @@ pub fn cut(
                 assert!(blank(&held[position..range.start]), "bytes between two messages");
                 let message = &held[range.clone()];
                 assert!(message.len() <= BYTES_MAX);
-                // The parser sees the same message, if it accepts it at all.
+                // If the parser accepts the message, it sees the same message.
                 match Message::parse(message) {
                     Ok(parsed) => {
                         assert_eq!(parsed.bytes().len(), message.len());

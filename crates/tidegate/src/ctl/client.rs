@@ -40,7 +40,7 @@ impl Client {
         document.get_mut(key).map(Value::take).ok_or_else(|| self.foreign())
     }
 
-    /// Puts `value` at `path` and returns the response.
+    /// Sends `value` to `path` with PUT, and returns the response.
     pub fn put(&self, path: &str, value: &Value) -> Result<Value, Trouble> {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
@@ -66,7 +66,7 @@ impl Client {
         self.read(self.agent.post(self.url(path)).send_empty())
     }
 
-    /// Deletes the resource at `path` and returns the remaining ones.
+    /// Deletes the resource at `path`, and returns the resources that remain.
     pub fn delete(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.delete(self.url(path)).call())
     }

@@ -25,7 +25,7 @@ impl<'r> Report<'r> {
         Self { recording, law: config.overload.gate.law.entry().name, replayed }
     }
 
-    /// Returns false if the recording is complete and a packet differs.
+    /// Returns true if all packets are equal, or if the recording is incomplete and proves nothing.
     pub fn holds(&self) -> bool {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }
@@ -40,7 +40,7 @@ impl<'r> Report<'r> {
         Class::ALL.into_iter().map(|class| (class.name(), counters.received(class).get()))
     }
 
-    /// Returns the whole report.
+    /// Returns the report as JSON.
     pub fn to_json(&self) -> Value {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;

@@ -10,7 +10,7 @@ const KEPT: usize = 240;
 /// One reading of the admin interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// Clock of the process, in seconds since its start.
+    /// The time of the reading, in seconds since the start of the process.
     pub now_s: f64,
     pub version: String,
     pub phase: String,
@@ -22,19 +22,19 @@ pub(super) struct Sample {
     pub socket_drops: u64,
     /// Calls in progress.
     pub in_progress: u64,
-    /// Calls that are over and kept for retransmissions.
+    /// Calls that have ended and are kept because retransmissions may follow.
     pub ended: u64,
     pub transactions: u64,
     /// Mean occupancy of the shards, 0 to 1.
     pub occupancy: f64,
-    /// 99th percentile of the wait of new calls, of the worst shard.
+    /// 99th percentile of the time that new calls wait, in the shard with the longest wait.
     pub wait_p99_ms: f64,
     pub backends: Vec<Backend>,
     /// Rejected requests since the start, by reason.
     pub reasons: Vec<(String, u64)>,
 }
 
-/// Counts of new calls: what arrived, and with what result.
+/// Counts of new calls, by their outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
     /// All INVITEs that could begin a call, including retransmissions and those that the kernel
@@ -51,7 +51,7 @@ pub(super) struct Calls {
     pub rejected: u64,
 }
 
-/// Reading of a back end.
+/// The state and the counts of a back end in one reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Backend {
     pub pool: String,
@@ -65,7 +65,7 @@ pub(super) struct Backend {
     /// Limit of new requests per second that is in force, or `None` if there is none.
     pub limit_cps: Option<f64>,
     pub invite_ms: f64,
-    /// 503 responses of the back end itself since the start.
+    /// 503 responses that the back end itself has sent since the start.
     pub rejections: u64,
     pub failures: u64,
 }
@@ -125,7 +125,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
 /// Rates between two readings, in 1/s.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// End of the interval: the clock of the process, in seconds.
+    /// The end of the interval, in seconds since the start of the process.
     pub now_s: f64,
     pub arrived: f64,
     pub repeated: f64,

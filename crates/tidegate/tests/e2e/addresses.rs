@@ -22,7 +22,7 @@ fn calls_go_over_ipv6() {
     metrics.assert_nothing_held();
 }
 
-/// The caller and the back ends have the address of Tidegate, so only their Vias distinguish them.
+/// Caller and back ends have the IP address of Tidegate, so only their Vias distinguish them.
 #[test]
 fn calls_over_tcp_go_over_ipv6() {
     let stage = Stage::ipv6();

@@ -86,13 +86,13 @@ fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_sh
     assert_eq!(given[0]["standing"], "obeys", "{given}");
     assert_eq!(given[0]["algorithm"], "loss", "{given}");
     assert!(given[0]["value"].as_u64().is_some_and(|value| value > 0), "{given}");
-    // The sender states its load, although it holds most of it back.
+    // The sender states its whole load, although it rejects most of it.
     assert!(
         given[0]["claimed_cps"].as_f64().is_some_and(|cps| (150.0..250.0).contains(&cps)),
         "{given}"
     );
     assert_eq!(given[0]["doubted"], false, "{given}");
-    // The sender rejects calls that the receiver would have to reject.
+    // The sender rejects the calls that the receiver would have to reject otherwise.
     let held = chain.held();
     assert!(held > 300, "{held} held back of 1200");
     let (ours, theirs) = (obedient.successful, stranger.successful);
@@ -101,7 +101,7 @@ fn a_sender_holds_back_calls_beyond_the_capacity_of_its_receiver_and_gets_its_sh
     assert!(ours * 10 >= theirs * 9, "{ours} calls of the obedient, {theirs} of the other");
 }
 
-/// Nothing that a stranger sends restricts what a back end gets.
+/// Nothing that a stranger sends may limit the calls to a back end.
 #[test]
 fn feedback_that_a_stranger_forges_is_ignored() {
     let stage = Stage::new();
@@ -128,7 +128,7 @@ fn feedback_that_a_stranger_forges_is_ignored() {
     // The same response from the back end restricts the sender.
     backend.send(tidegate.address(), &forged);
     eventually("the restriction is in force", || {
-        // There is no sample before the back end has sent its first value.
+        // The metric does not exist before the back end has sent its first value.
         let is_accepted = |line: &str| {
             line.starts_with("tidegate_feedback_values_total{")
                 && line.contains("outcome=\"accepted\"")

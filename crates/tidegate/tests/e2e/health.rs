@@ -60,7 +60,7 @@ fn kamailio_is_probed_stopped_and_found_again() {
         metrics.sum("backend_state", &[("state", "down")]) == 1
     });
     assert_eq!(shown(&stage, &tidegate, &["backends"], address)["state"], "down");
-    // The back end stays down as long as it does not answer, however recently it answered before.
+    // The back end is down as long as it does not answer, even if it answered shortly before.
     tidegate.wait_for("probes fail", |metrics| probes(metrics, "failed") >= 6);
     assert_eq!(tidegate.metrics().backend("backend_up", address), 0);
 
@@ -71,8 +71,8 @@ fn kamailio_is_probed_stopped_and_found_again() {
     metrics.assert_nothing_held();
 }
 
-/// Kamailio configuration that drops INVITEs silently, as any Kamailio does with some that it
-/// cannot parse.
+/// A configuration with which Kamailio drops INVITEs silently, as it does with some messages that
+/// it cannot parse.
 const DROPS: &str = r#"
 loadmodule "sl.so"
 request_route {
@@ -81,8 +81,8 @@ request_route {
 }
 "#;
 
-// Kamailio drops the INVITE, but answers the probe that follows, so it stays up. Then it really
-// ends.
+// Kamailio drops the INVITE but answers the following probe, so it stays up. Only the end of
+// Kamailio makes it down.
 #[test]
 fn dropped_requests_do_not_mark_kamailio_as_down_but_its_death_does() {
     let stage = Stage::new();
@@ -179,7 +179,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
         log.contains("\ntidegate: reload, by SIGHUP: done\n").then_some(())
     });
-    // If all calls of the removed back end have ended meanwhile, its count starts at 0 again.
+    // The count starts at 0 again if all calls of the removed back end have ended.
     tidegate.wait_for("it has new calls", |m| {
         let now = m.backend("backend_assigned_total", goes);
         now > 0 && Some(now) != assigned

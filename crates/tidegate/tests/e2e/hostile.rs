@@ -76,7 +76,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let grown = tidegate.process().resident_bytes().saturating_sub(before.unwrap());
     assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes");
     let metrics = tidegate.metrics();
-    // The garbage reached every stage: some was not SIP, some was rejected, some was forwarded.
+    // The messages reached every stage: some were not SIP, some were rejected, some were forwarded.
     assert!(metrics.sum("udp_received_total", &[]) > DATAGRAMS);
     assert!(metrics.sum("messages_dropped_total", &[("reason", "malformed")]) > 100);
     assert!(metrics.sum("messages_dropped_total", &[("reason", "foreign_response")]) > 100);
@@ -84,7 +84,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     assert!(answered > 1000, "{answered} requests reached the hostile back end");
 }
 
-/// A stranger who tries to direct messages at the victim gets nothing relayed.
+/// A stranger cannot make Tidegate send messages to a victim.
 #[test]
 fn strangers_are_not_relayed() {
     let (stage, outside) = (Stage::new(), Stage::new());

@@ -36,8 +36,8 @@ const OPTIONS: [&str; 12] = [
     "7",
 ];
 
-/// The same relay in simulated time. It provides the expected datagrams of each window, sorted, and
-/// the expected counts.
+/// The same relay in simulated time. It provides the expected counts, and the expected datagrams of
+/// each window in sorted order.
 struct Model {
     relay: Relay,
     pool: Pool,

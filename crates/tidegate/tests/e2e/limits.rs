@@ -1,4 +1,4 @@
-//! Tests of back ends with limits: as many calls as allowed, and not one more.
+//! Tests of back ends with limits: they get as many calls as allowed, and not one more.
 
 use std::time::Instant;
 
@@ -56,7 +56,7 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     let two = make(&calls(2, 0)).wait();
     two.assert_all_well(2);
 
-    // Ended calls make room.
+    // When calls end, the back ends have room again.
     long.wait().assert_all_well(40);
     assert_eq!(tidegate.metrics().sum("pool_headroom_calls", &[]), 42);
     make(&calls(42, 500)).wait().assert_all_well(42);

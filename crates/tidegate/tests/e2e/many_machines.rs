@@ -53,7 +53,7 @@ fn run(command: &mut Command) -> (Option<i32>, String) {
     (status.code(), String::from_utf8([stdout, stderr].concat()).unwrap())
 }
 
-/// Lets a leader make ten calls with one follower, which proves that the follower works.
+/// Makes ten calls with a leader and this follower, to prove that the follower works.
 fn assert_works(stage: &Stage, follower: &Follower) {
     let callee = Sipp::callee(stage, "uas");
     let target = callee.address().to_string();
@@ -94,7 +94,7 @@ fn two_followers_offer_one_load_and_their_results_are_merged() {
     ] {
         assert!(text.contains(row), "{row} in\n{text}");
     }
-    // All Call-IDs and branches differ, or SIPp would count unexpected messages.
+    // If Call-IDs or branches were equal, SIPp would count unexpected messages.
     callee.finish().assert_all_well(401);
 
     let all = json(&stage, "all.json");

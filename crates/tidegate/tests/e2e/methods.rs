@@ -1,10 +1,10 @@
-//! Tests of other methods, within calls and outside them.
+//! Tests of SIP methods besides those of a simple call, within calls and outside them.
 
 use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 100;
 
-/// Runs a caller's scenario against a callee's, through Tidegate.
+/// Runs SIPp with the scenario `caller` against SIPp with the scenario `callee`, through Tidegate.
 fn together(caller: &str, callee: &str) -> Metrics {
     let stage = Stage::new();
     let callees = [callee; 2].map(|scenario| Sipp::callee(&stage, scenario));

@@ -152,7 +152,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
     });
     server.set("app.example", &[stage.ip()], 60);
     wait_until_up(&tidegate);
-    // The caller retransmits its BYE, because it got no answer.
+    // The caller has got no answer to its BYE, so it retransmits the BYE.
     caller.send(tidegate.address(), &bye);
     assert!(callee.receive().start().starts_with("BYE "));
 }

@@ -154,7 +154,7 @@ fn false_claims_of_strangers_do_not_pass_the_gate() {
     assert_eq!(busy.received("invite"), calls + 4);
 }
 
-/// Below the capacity, the law rejects no call.
+/// A law must reject no call while the load is below the capacity.
 #[test]
 fn below_its_capacity_pi_rejects_nothing() {
     let stage = Stage::new();
@@ -199,7 +199,7 @@ fn flood_of_sipp_calls(more: &str) {
     let metrics = tidegate.metrics();
     let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
     let (offered, admitted) = (sessions("work_offered_total"), sessions("work_admitted_total"));
-    // The kernel may have dropped earlier copies of some of these calls, so they count as late.
+    // The kernel may have dropped earlier copies of some calls. These calls count as `late`.
     let refused: u64 = ["law", "late"]
         .map(|reason| metrics.sum("work_refused_total", &[("reason", reason)]))
         .iter()
@@ -264,12 +264,12 @@ fn a_demonstration_that_is_killed_leaves_no_server_behind() {
     ends_its_servers(Signal::KILL);
 }
 
-/// Runs a demonstration, ends it by `signal`, and checks that its servers have ended. Returns the
-/// process.
+/// Runs a demonstration, ends it with `signal`, and checks that its servers end too. Returns the
+/// process of the demonstration.
 fn ends_its_servers(signal: Signal) -> Process {
     let stage = Stage::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    // The killed process leaves its files behind, so they must be in the scratch directory.
+    // A killed process leaves its files behind. So they are put into the scratch directory.
     command.args(["demo", "--plain"]).env("TMPDIR", stage.path(""));
     let mut demo = stage.start("demo", &mut command);
     let servers = |demo: &Process| children(demo.id());

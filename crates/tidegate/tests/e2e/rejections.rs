@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
 
-/// The back end of SIPp's calls is down. The log has the time of the outage and, for each rejected
-/// call, the reason, the callee and the pool.
+/// SIPp's calls go to a back end that is down. The log shows the time of the outage, and for each
+/// rejected call the reason, the callee and the pool.
 #[test]
 fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
     let stage = Stage::new();

@@ -61,7 +61,7 @@ fn every_bye_arrives_after(signal: Signal) {
     assert!(metrics.sum("messages_received_total", &[("class", "bye")]) >= CALLS.into());
     assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE was taken for new");
     metrics.assert_nothing_held();
-    // A BYE at the wrong back end fails there, and is missing at the right one.
+    // A BYE at the wrong back end fails there, and the right back end misses it.
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }

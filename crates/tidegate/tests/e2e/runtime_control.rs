@@ -14,7 +14,7 @@ struct Reconfigurable {
 }
 
 impl Reconfigurable {
-    /// Starts SIPp with a server slowed down to 50 calls/s.
+    /// Starts SIPp as the callee, and Tidegate, which is slowed down to 50 calls/s.
     fn set_up() -> Self {
         let stage = Stage::new();
         let callee = Sipp::callee(&stage, "uas");

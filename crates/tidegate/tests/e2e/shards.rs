@@ -59,7 +59,8 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
     let uri = format!("sip:bob@{here}");
-    // Sixteen other ports are tried, because some of them belong to the other shard.
+    // Sixteen callers with other ports are tried, because not every port belongs to the other
+    // shard.
     for number in 0..16 {
         let (caller, elsewhere) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
         let invite = caller.request("INVITE", &uri, number, 1);
@@ -82,7 +83,7 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     metrics.assert_nothing_held();
 }
 
-/// A shard without calls still hands messages to a shard with calls.
+/// A shard without calls must still hand messages to a shard with calls.
 #[test]
 fn a_stopping_process_keeps_all_its_shards_running() {
     let stage = Stage::new();
@@ -91,7 +92,7 @@ fn a_stopping_process_keeps_all_its_shards_running() {
         Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
-    // The test tries callers until the shard of one differs from that of the back end.
+    // Callers are tried until one belongs to another shard than the back end.
     let (caller, invite) = (0..)
         .find_map(|number| {
             let caller = Peer::new(stage.ip());

@@ -79,7 +79,7 @@ impl Stage {
         Self { ip, ports: Cell::new(5070), directory }
     }
 
-    /// Returns the address of everything on this stage.
+    /// Returns the IP address that all programs of this stage have.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }

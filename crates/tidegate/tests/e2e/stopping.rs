@@ -66,7 +66,7 @@ fn unused_signals_do_not_end_it_and_sigquit_acts_like_sigterm() {
     assert_eq!(tidegate.exit().code(), Some(0));
 }
 
-/// A script that reloaded without pause once kept the process from stopping.
+/// A regression: a script that reloaded again and again kept the process from stopping.
 #[test]
 fn a_storm_of_sighups_does_not_prevent_stopping() {
     let stage = Stage::new();

@@ -139,7 +139,7 @@ fn large_requests_to_a_kamailio_leave_over_tcp_if_it_listens() {
         assert_eq!(metrics.backend("backend_assigned_total", address), calls);
         let over_tcp = metrics.sum("large_requests_over_tcp_total", &[]);
         let by_udp = metrics.sum("large_requests_by_udp_total", &[]);
-        // After a refused connection, Tidegate opens no connection to this back end for a minute.
+        // After a refused connection, Tidegate sends large requests by UDP for a minute.
         assert_eq!((over_tcp, by_udp), if has_tcp { (3, 0) } else { (1, 1) });
         metrics.assert_nothing_lost();
         metrics.assert_nothing_held();

@@ -148,7 +148,7 @@ fn a_process_that_is_told_to_end_rejects_no_call() {
         None
     });
     site.first.signal(Signal::TERM);
-    // If a process rejected a call, the back end would never get it.
+    // No process may reject a call, because the back end would then never get it.
     let through_all = || (0..CALLERS).map(|_| site.call().through).collect::<Vec<_>>();
     eventually("it has left", || {
         through_all().iter().all(|through| *through == second).then_some(())

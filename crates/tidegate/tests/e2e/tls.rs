@@ -316,8 +316,8 @@ fn unusable_certificates_are_reported_before_the_start() {
     }
 }
 
-/// The proxy closes connections whose peers send garbage, half a handshake, or nothing. Other calls
-/// complete.
+/// Tidegate closes connections whose peers send garbage, half a handshake, or nothing. Other calls
+/// still complete.
 #[test]
 fn clients_that_misuse_tls_lose_their_own_connections() {
     let stage = Stage::new();
@@ -352,7 +352,7 @@ fn clients_that_misuse_tls_lose_their_own_connections() {
     metrics.assert_nothing_held();
 }
 
-/// A recording has the messages as they were before encryption, and replays to the same bytes.
+/// A recording has the plaintext of the messages, so its replay sends the same bytes.
 #[test]
 fn a_recording_of_calls_over_tls_replays_to_the_same_packets() {
     let stage = Stage::new();

@@ -36,7 +36,7 @@ impl Between {
         self.caller.request(method, &uri, number, 1)
     }
 
-    /// Passes a request and its response through. Everything that was sent before them has then
+    /// Sends a request through Tidegate, and its response back, so that everything sent before has
     /// arrived. Returns the messages that have arrived at the caller and at the back end, without
     /// the INVITEs that Tidegate retransmits.
     fn came(&self, number: u32) -> (Vec<String>, Vec<String>) {
@@ -80,7 +80,8 @@ fn branch(message: &Message) -> &str {
     message.field("Via").split_once("branch=").expect("a branch").1
 }
 
-/// Runs a caller's scenario with these callees, through Tidegate.
+/// Runs SIPp with the scenario `caller` against SIPp with the scenarios `callees`, through
+/// Tidegate.
 fn together(caller: &str, callees: &[&str]) -> (Tidegate, Vec<Sipp>, Stage) {
     let stage = Stage::new();
     let callees: Vec<Sipp> = callees.iter().map(|name| Sipp::callee(&stage, name)).collect();

@@ -140,7 +140,7 @@ fn a_sips_uri_is_served_over_a_secure_websocket_only() {
     assert_eq!(statuses, [416, 480]);
 }
 
-/// Tidegate answers a BYE for a browser that has closed its page, and sends it to no other address.
+/// If a browser has closed its page, Tidegate answers a BYE for it and sends the BYE nowhere.
 #[test]
 fn a_browser_that_has_gone_is_not_called_back() {
     let stage = Stage::new();
@@ -210,8 +210,8 @@ fn a_browser_that_does_not_trust_the_certificate_is_counted() {
     assert_eq!(handshakes(&scene.tidegate.metrics(), "closed"), 0);
 }
 
-/// The proxy closes connections whose peers send garbage, half a handshake, nothing, or broken
-/// frames. Other calls complete.
+/// Tidegate closes connections whose peers send garbage, half a handshake, nothing, or broken
+/// frames. Other calls still complete.
 #[test]
 fn clients_that_misuse_websockets_lose_their_own_connections() {
     let stage = Stage::new();
@@ -253,7 +253,7 @@ fn clients_that_misuse_websockets_lose_their_own_connections() {
     scene.tidegate.metrics().assert_nothing_held();
 }
 
-/// A recording has the messages without their frames, and replays to the same bytes.
+/// A recording has the messages without their frames. Its replay sends the same bytes.
 #[test]
 fn a_recording_of_calls_over_websockets_replays_to_the_same_packets() {
     let stage = Stage::new();

@@ -215,8 +215,8 @@ fn an_interrupted_caller_ends_open_calls_and_reports() {
     assert!(text.contains("\noffered ") && text.contains(", open "), "progress: {text}");
 }
 
-/// Such a run once continued until a signal, because no packet and no timer showed that it was
-/// done.
+/// A regression: such a run continued until a signal, because no packet and no timer showed that it
+/// was done.
 #[test]
 fn a_run_without_calls_ends_and_fails() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

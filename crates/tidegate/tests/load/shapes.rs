@@ -50,7 +50,7 @@ fn sipp_receives_a_100_first() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uas.json");
     let (uas, address) = answerer(&["--trying", "--json", file.to_str().unwrap()]);
-    // The scenario fails without a 100.
+    // This scenario of SIPp fails if it gets no 100.
     let scenario = scenario("uac-trying");
     let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "100", "-m", "50"]);
     let (status, text) = uac.end();

@@ -95,7 +95,7 @@ pub fn sipp_over_tcp(args: &[&str]) -> (Running, String) {
     (running, format!("127.0.0.1:{port}"))
 }
 
-/// Starts SIPp, which need not listen.
+/// Starts SIPp, and does not wait until it listens.
 pub fn sipp_start(args: &[&str]) -> (Running, u16) {
     // The port may be taken before SIPp binds it. This is unlikely, and SIPp cannot report a port
     // that it has chosen itself.

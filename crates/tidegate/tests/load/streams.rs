@@ -82,7 +82,7 @@ fn our_programs_use_the_given_number_of_connections() {
     }
 }
 
-/// The BYE of a callee finds the connection of the call.
+/// The BYE of a callee must be sent on the connection of the call.
 #[test]
 fn our_answerer_hangs_up_over_streams() {
     for transport in ["tcp", "tls", "ws", "wss"] {

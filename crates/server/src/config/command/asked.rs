@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(changed("overload.shadow.law = \"off\""), Laws { shadow: None, ..before });
         let none = Laws { law: find("none").unwrap().defaults(), ..before };
         assert_eq!(changed("[overload]\nlaw = \"none\""), none);
-        // Parameters that are not given have their defaults, not their previous values.
+        // Parameters that are not given get their defaults, and do not keep their previous values.
         assert_eq!(changed("[overload]\nlaw = \"pi\"").law, find("pi").unwrap().defaults());
     }
 

@@ -49,7 +49,7 @@ fn every_key_that_is_known_is_also_read() {
         let in_pool = table.header.trim_start_matches('[').starts_with("pool.");
         let above = if in_pool { "[[pool]]\n" } else { "" };
         for knob in (table.knobs)() {
-            // No key is a table, so every key rejects it.
+            // A table is a wrong value for every key, so a key that is read is reported.
             let text = format!("{above}{}\n{} = {{}}\n", table.header, knob.name());
             let refused = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
             let complaint = format!("`{}` has the wrong type", knob.name());

@@ -63,7 +63,7 @@ impl PoolTlsDraft {
             self.certificate.as_ref().map(Spanned::span),
             self.private_key.as_ref().map(Spanned::span),
         ];
-        // A value with the position of the header is a default, and not in the file.
+        // A value with the position of the table header is a default, which is not in the file.
         spans.into_iter().flatten().find(|span| *span != self.span)
     }
 }

@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 
 use crate::metrics::{Family, Samples};
 
-/// Maximum number of next hops, and of upstream peers of a shard, that are shown: the first by
-/// address.
+/// Maximum number of next hops, and of upstream peers of a shard, in the metrics. Only the first
+/// ones by address are shown.
 const SHOWN_MAX: usize = 256;
 
 /// Adds the metrics of the back ends that give feedback.

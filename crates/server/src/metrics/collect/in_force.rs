@@ -1,6 +1,5 @@
-//! Metrics of the law in force, the shadow law and the commands of operators. Also those of the key
-//! of route tokens, the occupancy, the waiting new calls, and the rejections that `/rejections`
-//! lacks.
+//! Metrics of the law in force, the shadow law, the commands of operators, the key of route tokens,
+//! the occupancy, the waiting new calls, and the rejections that are missing in `/rejections`.
 
 use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;

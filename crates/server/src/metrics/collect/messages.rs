@@ -18,8 +18,8 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         let status_text = status.to_string();
         for reason in ReplyReason::ALL {
             let count = counters.replied_for(status, reason).get();
-            // Other combinations are shown only if they occurred: most reasons have only one
-            // status.
+            // Most reasons have one usual status. Other combinations are shown only if they
+            // occurred.
             if count > 0 || reason == ReplyReason::usual(status) {
                 let labels =
                     [("shard", shard), ("status", &*status_text), ("reason", reason.name())];

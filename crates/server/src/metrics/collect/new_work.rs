@@ -13,8 +13,8 @@ use super::ShardCounters;
 /// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples kept. Samples more frequent than those of the watch shorten the
-/// interval.
+/// Maximum number of samples kept. If samples are more frequent than those of the watch, the
+/// interval becomes shorter.
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
@@ -63,7 +63,7 @@ impl NewWork {
             let before = shard.proxy.refused_before(bucket).get();
             let after = flow.stale.get() + shard.proxy.refused_after(bucket).get();
             sum.offered += flow.offered.get() + before;
-            // The counters are read at different times, so `after` may be larger than `admitted`.
+            // The counters are read one after the other, so `after` may be larger than `admitted`.
             sum.admitted += flow.admitted.get();
             sum.rejected += flow.refused.get() + before;
             let after = after.min(sum.admitted);
@@ -115,7 +115,7 @@ struct Sample {
     others: NewWork,
 }
 
-/// Samples of the last second, for rates. The watch writes, and any thread reads.
+/// Samples of the last second, from which rates are computed. The thread of the watch adds samples.
 #[derive(Debug, Default)]
 pub struct RecentWork(Mutex<VecDeque<Sample>>);
 
@@ -125,7 +125,7 @@ impl RecentWork {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (calls, others) = (NewWork::calls(shard), NewWork::others(shard));
         samples.push_back(Sample { at: now, calls, others });
-        // The first sample is the latest one that is at least as old as the span.
+        // Only one sample that is older than the span is needed, as the start of the interval.
         while samples.len() > SAMPLES_MAX
             || samples.get(1).is_some_and(|second| now.since(second.at) >= SPAN)
         {
@@ -173,8 +173,8 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(ms)
     }
 
-    /// Adds new calls. The numbers are those offered, admitted and rejected by the gate, and
-    /// dropped unread.
+    /// Adds new calls: those that the gate was offered, admitted and rejected, and those that the
+    /// kernel dropped.
     fn add(shard: &ShardCounters, [offered, admitted, refused, filtered]: [u64; 4]) {
         let flow = &shard.proxy.overload.flows[Bucket::Session as usize];
         flow.offered.add(offered);
@@ -216,11 +216,11 @@ mod tests {
             add(&shard, [100, 25, 75, 25 * step]);
         }
         let calls = recent.to_json()["calls"].take();
-        // These are the drops of the last four intervals, with 175 to 250 drops in each.
+        // Each of the last four intervals had 7, 8, 9 or 10 times 25 drops.
         assert_eq!(calls["dropped_in_kernel"], 25.0 * f64::from(7 + 8 + 9 + 10));
         let rates = ["offered", "admitted", "rejected"].map(|name| calls[name].as_f64());
         assert_eq!(rates, [Some(400.0), Some(100.0), Some(300.0)]);
-        // In an idle second they fall to zero.
+        // After an idle second the rates are zero.
         for step in 12..17 {
             recent.record(at(250 * step), &shard);
         }

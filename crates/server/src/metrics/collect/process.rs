@@ -44,7 +44,7 @@ pub(crate) fn add(samples: &mut Samples) {
 /// Returns the seconds of processor time, and the start in seconds after the boot, from
 /// `/proc/self/stat`.
 fn times_of(stat: &str) -> Option<(f64, f64)> {
-    // The second field is a name in brackets, which may contain anything.
+    // The second field is a name in brackets, which may itself contain spaces and brackets.
     let (_, rest) = stat.rsplit_once(") ")?;
     let ticks = |field: usize| rest.split(' ').nth(field - 3)?.parse::<f64>().ok();
     Some(((ticks(14)? + ticks(15)?) / TICKS, ticks(22)? / TICKS))

@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    // Recordings of earlier versions have these bytes. A change of them would need a new version of
-    // the format.
+    // Recordings of earlier versions have these bytes. To change them, the format needs a new
+    // version.
     #[test]
     fn answers_of_earlier_versions_are_read() {
         let ttl = Duration::from_nanos(0x0201);

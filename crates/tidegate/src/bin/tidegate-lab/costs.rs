@@ -16,7 +16,7 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The fraction of the greatest accepted rate at which the model is evaluated, as in paper 000, the
+/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000, the
 /// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 

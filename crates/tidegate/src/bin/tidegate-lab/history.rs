@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 /// The files that determine the program and its runs, from the root of the work tree.
 const SOURCES: [&str; 4] = [":/crates", ":/scenarios", ":/Cargo.toml", ":/Cargo.lock"];
 
-/// The crates that decide the outcome of a simulated run. The others are drivers of sockets, and the
-/// commands.
+/// The crates that decide the outcome of a simulated run. The other crates drive sockets or contain
+/// the commands.
 const SIMULATED: [&str; 12] = [
     "agent",
     "balance",
@@ -52,8 +52,8 @@ impl History {
         git(&self.folder, &command).is_none_or(|status| !status.stdout.is_empty())
     }
 
-    /// Returns the crates that decide the outcome of a simulated run and whose sources have changed
-    /// since `commit`, such as `crates/control`. Returns none if `commit` does not exist.
+    /// Returns the crates, such as `crates/control`, that decide the outcome of a simulated run and
+    /// have changed since `commit`. Returns an empty set if `commit` does not exist.
     pub fn changed_crates(&self, commit: &str) -> BTreeSet<String> {
         let sources = SIMULATED.map(|name| format!(":/crates/{name}/src"));
         let mut command =

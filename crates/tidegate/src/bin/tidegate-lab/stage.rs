@@ -63,8 +63,8 @@ pub struct Run {
     pub usage: Usage,
     /// True if a signal stopped the run.
     pub interrupted: bool,
-    /// True if the agent finished all its work before it ended, so that no call or registration was
-    /// open.
+    /// True if the agent had finished all its work before the run ended, so that no call or
+    /// registration was open.
     pub drained: bool,
 }
 

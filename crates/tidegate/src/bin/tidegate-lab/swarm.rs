@@ -114,8 +114,8 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
         jobs: args.jobs.unwrap_or_else(cores).get(),
         tries_max: args.tries,
     };
-    // A panic of a core is a finding of its world, so the usual message of the panic is not
-    // printed.
+    // A panic of a core is reported as an error of its world. So the usual message of the panic is
+    // not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     let mut failures = Vec::new();

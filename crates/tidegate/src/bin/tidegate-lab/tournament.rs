@@ -97,7 +97,7 @@ fn line(bout: &Bout) -> String {
         let on = |place| bout.cells.iter().filter(move |c| c.route == route && c.place == place);
         let tied: Vec<&str> = on(Place::Tied).map(|cell| cell.law).collect();
         let Some(first) = on(Place::First).next() else {
-            // The best law was run only on the same path.
+            // The best law has no run on this path.
             let tied = if tied.is_empty() { "none".to_owned() } else { tied.join(", ") };
             text += &format!(
                 "\n  {:10} the best law has no run on this path; tied with it: {tied}",

@@ -74,7 +74,7 @@ fn peers_that_are_no_leader_of_this_version_get_an_answer_and_the_follower_waits
         let reason = said["refused"].as_str().unwrap_or_else(|| panic!("{said}"));
         assert!(reason.contains(answer), "{reason}");
     }
-    // A peer may leave without sending a message.
+    // A peer may disconnect without sending a message.
     drop(follower.connect());
     assert_works(&stage, &follower);
 }

@@ -26,7 +26,7 @@ impl Metrics {
         values.iter().sum()
     }
 
-    /// Returns the value for the back end of that name.
+    /// Returns the value of the metric `name` for `backend`.
     #[track_caller]
     pub fn backend(&self, name: &str, backend: impl ToString) -> u64 {
         self.sum(name, &[("backend", &backend.to_string())])
@@ -39,10 +39,10 @@ impl Metrics {
         self.0.lines().find(is_it).is_some_and(|line| line.ends_with(" 1"))
     }
 
-    /// Checks that nothing was dropped.
+    /// Checks that no message was lost.
     ///
     /// # Panics
-    /// Panics if anything was dropped, at the sockets or behind them.
+    /// Panics if Tidegate or the kernel has lost a message.
     #[track_caller]
     pub fn assert_nothing_lost(&self) {
         for name in [
@@ -55,10 +55,10 @@ impl Metrics {
         }
     }
 
-    /// Checks that nothing is held.
+    /// Checks that no state of a call or of a transaction is left.
     ///
     /// # Panics
-    /// Panics if a back end holds a call or work, or a transaction is open.
+    /// Panics if a back end has a call or work, a transaction is open, or a message waits.
     #[track_caller]
     pub fn assert_nothing_held(&self) {
         for name in ["backend_calls", "backend_work", "transactions_open", "messages_queued"] {

@@ -41,8 +41,8 @@ impl Process {
         }
     }
 
-    /// Sets the signal that ends the program, for a program with children of its own that only it
-    /// can end.
+    /// Sets the signal that ends the program. A program with child processes needs it if only the
+    /// program itself can end them.
     pub fn ended_by(mut self, signal: Signal) -> Self {
         self.last_words = Some(signal);
         self

@@ -51,8 +51,8 @@ impl Socket {
         &self.0.udp
     }
 
-    /// Records a sent message. A request is retransmitted from now on, in place of an earlier one.
-    /// An ACK is not, because nothing answers it.
+    /// Records a sent message. From now on, a request is retransmitted instead of an earlier
+    /// request. An ACK is not retransmitted, because nothing answers it.
     pub fn has_sent(&self, to: SocketAddr, message: &Message) {
         if message.status() == 0 && !message.start().starts_with("ACK ") {
             let now = Instant::now();
@@ -119,7 +119,7 @@ fn has_unread(udp: &UdpSocket) -> bool {
     has_unread
 }
 
-/// The first transmission is lost, because the callee binds its address only after it.
+/// The first copy of the request is lost, because the callee binds its address only after that.
 #[test]
 fn a_request_is_repeated_until_it_is_answered() {
     let stage = super::Stage::new();

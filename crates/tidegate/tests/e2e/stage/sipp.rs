@@ -125,7 +125,7 @@ impl Sipp {
         Self { process, address, statistics, errors }
     }
 
-    /// Returns the address.
+    /// Returns the address at which SIPp sends and receives.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -23,7 +23,7 @@ impl<S: Read + Write> TextStream<S> {
     /// Returns the next message.
     ///
     /// # Errors
-    /// Returns an error if the connection ends before.
+    /// Returns an error if the connection ends before the next message is complete.
     pub fn next(&mut self) -> io::Result<Message> {
         loop {
             if let Some(end) = self.held.find("\r\n\r\n") {

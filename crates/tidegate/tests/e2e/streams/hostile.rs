@@ -81,7 +81,7 @@ fn clients_that_misuse_connections_lose_their_own() {
         })
     };
     closed("garbled", 5 * EACH);
-    // One of them has not completed its first message in its first second.
+    // The client that sends byte by byte has not completed its first message in one second.
     closed("slow", EACH + 1);
     closed("idle", EACH);
     caller.wait().assert_all_well(CALLS);

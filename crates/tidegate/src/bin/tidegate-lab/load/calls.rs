@@ -72,7 +72,7 @@ impl Calls {
         let mut stop = Some(stage.stop());
         let watched = Watched::new(caller, move |caller: &Caller| {
             gauges.show(caller.stats());
-            // The agent ends its run when every call has ended.
+            // When every call has ended, the agent ends its run.
             if caller.is_done()
                 && let Some(stop) = stop.take()
             {

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let leaders = Entrance::open(listener, from, busy.clone()).map_err(Trouble::failure)?;
     let local = Local { bind: args.bind, tls: args.tls.clone() };
     loop {
-        // A signal may have come while calls were made.
+        // A signal may have come while the follower made calls.
         if signals.stops().try_recv().is_ok() {
             return Ok(ExitCode::SUCCESS);
         }

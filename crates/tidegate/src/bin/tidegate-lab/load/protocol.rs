@@ -89,7 +89,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromLeader {
-    /// The first message.
+    /// The leader's first message, with its version.
     Hello(Version),
     /// The plan.
     Plan(Plan),
@@ -100,7 +100,7 @@ pub enum FromLeader {
         /// Nanoseconds of the follower's clock.
         at_ns: u64,
     },
-    /// The leader still exists.
+    /// A sign that the leader still exists. The leader sends it every second.
     Alive,
     /// The follower must stop the calls.
     Stop,
@@ -110,13 +110,13 @@ pub enum FromLeader {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FromFollower {
-    /// The first message.
+    /// The follower's first message, with its version.
     Hello(Version),
     /// The follower rejects the leader or gives up its plan, for this reason.
     Refused(String),
     /// The follower can begin.
     Ready,
-    /// The time.
+    /// The time of the follower, in response to a [`Ping`](FromLeader::Ping).
     Clock {
         /// Nanoseconds of the follower's clock.
         at_ns: u64,

@@ -165,7 +165,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
     let watched = Watched::new(registrant, move |registrant: &Registrant| {
         shown.show(registrant.stats());
-        // The agent ends its run when every registration has ended.
+        // When every registration has ended, the agent ends its run.
         if registrant.is_done()
             && let Some(stop) = stop.take()
         {

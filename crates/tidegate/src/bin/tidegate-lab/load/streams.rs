@@ -91,8 +91,8 @@ impl TlsArgs {
         given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
     }
 
-    /// Returns these options with those of `plan`, which comes from another machine and names no
-    /// files. The plan can add `--tls-insecure`, unless `--ca` is given here.
+    /// Returns these options for a plan. The options `plan` come from another machine and name no
+    /// files. They can add `--tls-insecure`, unless `--ca` is given here.
     pub fn for_plan(&self, plan: &Self) -> Self {
         let tls_insecure = self.tls_insecure || (plan.tls_insecure && self.ca.is_none());
         Self { tls_insecure, ..self.clone() }
@@ -125,7 +125,7 @@ impl TlsArgs {
         config.map(Arc::new).map_err(|error| self.unusable(&error))
     }
 
-    /// Returns the TLS settings for connections to any peer. Without TLS there are none.
+    /// Returns the TLS settings for connections to peers. Without TLS, there are none for any peer.
     fn peers(&self, transport: Transport, name: Option<&str>) -> Result<TlsPeers, Trouble> {
         if !transport.is_secure() {
             return Ok(Arc::new(|_| None));
@@ -225,7 +225,7 @@ fn limits() -> ConnectionLimits {
 fn descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    // If the limit cannot be raised, there are fewer connections.
+    // If this fails, the process can open fewer connections.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
 }

@@ -194,7 +194,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A message is a number.
+    /// A message that consists of a number.
     #[derive(Debug, PartialEq)]
     struct Number(u32);
 

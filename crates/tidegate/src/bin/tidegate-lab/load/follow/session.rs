@@ -153,8 +153,8 @@ impl<'a> Session<'a> {
         let (ended, was_stopped) = self.call(calls, start)?;
         let is_complete = ended.is_complete && !was_stopped;
         let result = CallerResult::new(ended.report.stats, ended.report.usage);
-        // The leader may send its next plan as soon as it has the result, so the flag is cleared
-        // before.
+        // The leader may send its next plan as soon as it has the result. So the flag is cleared
+        // before the result is sent.
         self.busy.set(false);
         self.wire.send(&FromFollower::Result { is_complete, result: Box::new(result) })?;
         Ok(is_complete)
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
             other => return Err(unexpected(&other)),
         }
         self.busy.set(true);
-        // The leader may still have to connect to other followers.
+        // The leader may first connect to further followers, so this wait may be long.
         match self.next(PREPARATION)? {
             FromLeader::Plan(plan) => Ok(plan),
             other => Err(unexpected(&other)),

@@ -109,7 +109,7 @@ impl Follower {
         self.send(&FromLeader::Start { at_ns: at.as_nanos() })
     }
 
-    /// Counts the silence of the follower from `at` on, which may be in the future.
+    /// Measures the silence of the follower from the time `at` on, which may be in the future.
     pub fn expect_from(&mut self, at: Timestamp) {
         self.heard = at;
     }

@@ -135,7 +135,7 @@ impl Followers {
         self.all.iter_mut().for_each(|follower| follower.tell(message));
     }
 
-    /// Prints each lost follower once. `named` contains the numbers of followers that were printed.
+    /// Prints a line for each lost follower. `named` has the followers that were printed before.
     fn name_lost(&self, named: &mut BTreeSet<usize>, now: Timestamp) {
         for (number, follower) in self.all.iter().enumerate() {
             if let Some(End::Lost { why, .. }) = follower.end()

@@ -57,7 +57,8 @@ impl Merged {
         };
         let parts = ends.into_iter().zip(parts).map(part).collect();
         let mut report = CallerReport::new(config, seed, stats, usage);
-        // A slow follower makes the whole load wrong, even if it starts only a few of the calls.
+        // If one follower is too slow, the whole load is wrong, even if that follower makes few
+        // calls.
         report.too_slow = report.too_slow.or(too_slow);
         Self { report, parts, precision }
     }
