@@ -99,7 +99,7 @@ class ColumnsTest(Scratch):
             self.assertEqual(judged(registrations.Show._judge_beyond, trials, "at its limit"), [held])
 
     def queue_trials(self, goodput: float) -> list[registrations.QueueTrial]:
-        """The trials of two rounds with this goodput. The limit is 100/s, and the second one has to be found."""
+        """Returns the trials of two rounds with this goodput. The limit is 100/s. The second round has to find it."""
         result = Registrations(outcome(goodput), 1.0, memory_mib=9.0, memory_before_mib=4.0)
         self.replace("tidegate_bench.demonstrations.registrations.offer", Mock(return_value=result))
         show = Mock(rounds=range(1, 3), profile="release")
@@ -122,7 +122,7 @@ class ColumnsTest(Scratch):
         self.assertEqual((row["control"], row["queue_max"], row["kept"]), ("queue only", 256, 0.8))
 
     def test_registrations_with_limited_queues_are_judged_with_the_default_control(self) -> None:
-        # At 2 times the limit .6 of it has to be kept, and at 3 times .4.
+        # Goodput must be at least .6 of the limit at 2 times the limit, and .4 at 3 times.
         for goodput, held in ((60, {True}), (59, {True, False}), (39, {False})):
             show = Mock()
             registrations.Show._judge_queue(show, self.queue_trials(goodput))

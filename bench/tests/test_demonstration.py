@@ -267,7 +267,7 @@ class PlantedTest(Scratch):
             self.assertIn(f"{count} faults were planted", self.printed)
 
     def test_relative_target_folder_is_in_this_checkout(self) -> None:
-        """Cargo runs in a copy of the checkout, but a relative target folder must not be in this copy."""
+        """Checks that a relative target folder is in the checkout, and not in the copy in which cargo runs."""
         with patch.dict(os.environ, CARGO_TARGET_DIR="out/target"):
             module = runpy.run_path(planted.__file__)
         self.assertEqual(module["SCRATCH"], self.folder / "out/target/planted")

@@ -221,7 +221,7 @@ def invite(to: str = "", number: str = "service", cseq: int = 1, method: str = "
 
 
 class UserAgentTest(Scratch):
-    """The agents, asked directly and over a socket."""
+    """Tests of the user agents, called directly and over a socket."""
 
     def test_header_fields_are_read_whatever_their_case(self) -> None:
         self.assertEqual(message.value(invite(), "call-id"), "c1")

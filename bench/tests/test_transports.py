@@ -1,4 +1,4 @@
-"""Ways to reach an element, and the two commands that compare them."""
+"""Tests of the ways to reach an element, and of the two commands that compare them."""
 
 import argparse
 import contextlib
@@ -75,7 +75,7 @@ class SteadyTest(Scratch):
 
     def test_unknown_and_impossible_choices_end_it(self) -> None:
         wrong = [["--transport", "sctp"], ["--connections", "some"], ["--transport", "tcp", "--generator", "sipp"]]
-        # With the first of these two choices no run would be left, with the second none over TCP.
+        # The first of these two choices would leave no run at all, and the second no run over TCP.
         wrong += [["--transport", "tcp", "--elements", "relay,direct"]]
         wrong += [["--transport", "udp,tcp", "--elements", "relay"]]
         for arguments in wrong:
@@ -149,7 +149,7 @@ class TransportsTest(Scratch):
             self.assertEqual((access.ROOM in tables, "[[listen]]" in tables), (expected, expected))
 
     def judged(self, *trials: transports.Trial) -> list[str]:
-        """The lines of the verdict, which begin with `ok` or `FAIL`."""
+        """Returns the lines of the verdict, which begin with `ok` or `FAIL`."""
         before = len(self.printed)
         self.show.judge(list(trials))
         return [" ".join(line.split()) for line in self.printed[before:].splitlines()]

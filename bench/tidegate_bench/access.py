@@ -36,7 +36,7 @@ class Certificate:
         return cls(file, key)
 
     def keys(self) -> str:
-        """Returns the configuration keys by which a listener of Tidegate uses both files."""
+        """Returns the configuration keys that make a listener of Tidegate use both files."""
         return f'certificate = "{self.file}"\nprivate_key = "{self.key}"\n'
 
 

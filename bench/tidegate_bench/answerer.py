@@ -1,4 +1,4 @@
-"""A callee that answers every request of a call, from whatever source it comes.
+"""A callee that answers every request of a call, also if the requests come from different sources.
 
 SIPp sends all responses of a call to the source of the call's first request. By RFC 3261 §18.2.2 each response goes
 to the source of its own request. If several elements take turns in one call, the first element may no longer exist.
@@ -24,7 +24,7 @@ class Answered:
     """Retransmitted INVITEs and BYEs."""
 
     def whole(self, invites: int) -> int:
-        """Number of calls that had this number of INVITEs, and a BYE."""
+        """Returns the number of calls that had this number of INVITEs, and a BYE."""
         return sum(len(seen) == invites and call in self.ended for call, seen in self.invites.items())
 
 

@@ -58,7 +58,7 @@ class Baresip:
         self._control.sendall(b"%d:%s," % (len(text), text))
 
     def dial(self, uri: str, seconds: float = 20) -> str:
-        """Makes a call. Returns `ESTABLISHED`, or the reason for which it ended, such as `430 Flow Failed`."""
+        """Makes a call. Returns `ESTABLISHED`, or the reason why the call ended, such as `430 Flow Failed`."""
         self.command("dial", uri)
         found = self._next(time.monotonic() + seconds, "type", "CALL_ESTABLISHED", "CALL_CLOSED")
         if found is None:

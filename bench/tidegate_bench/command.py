@@ -30,7 +30,7 @@ def main(called: str, arguments: list[str]) -> int:
 
 
 def demonstrations() -> Iterator[tuple[str, str]]:
-    """Names of the demonstrations with their claims, without importing them."""
+    """Yields the name and the claim of each demonstration, without importing its module."""
     for file in sorted((PACKAGE / "demonstrations").glob("[!_]*.py")):
         claim = ast.get_docstring(ast.parse(file.read_text())) or ""
         yield file.stem, claim.partition("\n")[0]

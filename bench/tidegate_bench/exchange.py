@@ -1,7 +1,7 @@
 """A back end with special numbers: some answer, and others reject, ring forever or are silent.
 
 It is a user agent server that is strict about dialogs: a BYE ends a call only if its tags match (RFC 3261 §12.2.2). So
-it counts the calls that a back end really has, whatever a proxy believes.
+it counts the calls that a back end really has, even if a proxy counts others.
 """
 
 from collections import Counter, defaultdict

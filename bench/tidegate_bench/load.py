@@ -56,7 +56,7 @@ class Usage:
     """CPU time of the element in the measured time."""
     steady_s: float
     wakes_per_s: float
-    """How many times a second the threads of the element went to sleep, in the measured time."""
+    """Number of times a second that threads of the element went to sleep, in the measured time."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def judge_generator(record: Record, outcomes: Sequence[Outcome]) -> None:
 
 
 def own_losses(report: Mapping[str, Any]) -> int:
-    """Losses of the generator by its own report, without the datagrams that its sockets dropped."""
+    """Returns the losses of the generator by its own report, without the datagrams that its sockets dropped."""
     usage = report["usage"]
     streams = usage["streams"] or {}
     of_streams = streams.get("excess", 0) + streams.get("overflow", 0)

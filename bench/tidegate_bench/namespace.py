@@ -65,7 +65,7 @@ class Namespace:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within the block, this thread, its child processes and its new sockets are in the namespace."""
+        """Puts this thread, its child processes and its new sockets into the namespace, until the end of the block."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net") as own, open(self.file) as other:
             if libc.setns(other.fileno(), _CLONE_NEWNET):

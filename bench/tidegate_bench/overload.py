@@ -12,7 +12,7 @@ MULTIPLES = (0.5, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 @dataclass(frozen=True)
 class Variant:
-    """A law, where it decides, and how messages queue: [overload] of a Tidegate."""
+    """The table [overload] of a Tidegate: a law, the point at which it decides, and the queues of messages."""
 
     law: str
     decide: str = "arrival"

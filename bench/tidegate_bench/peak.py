@@ -22,7 +22,7 @@ Offer = Callable[[Load], Outcome]
 
 @dataclass(frozen=True)
 class Effort:
-    """How closely a peak is found."""
+    """The effort of a search for a peak, which determines how exact the peak is."""
 
     halvings: int
     """The number of times that the last step is halved."""
@@ -37,7 +37,7 @@ QUICK = Effort(halvings=1, again=1)
 
 
 def is_in_time(outcome: Outcome) -> bool:
-    """Whether the calls were set up in time, without a queue that was still growing."""
+    """Returns whether the calls were set up in time, and fast enough that no queue was still growing."""
     return outcome.in_time >= IN_TIME and outcome.p99_ms <= DELAY_MAX_MS
 
 
@@ -61,7 +61,7 @@ def carried(offer: Offer, load: Load) -> Outcome | None:
 
 
 def estimate(offer: Offer, share: float) -> float:
-    """Calls/s that would fill `share` of a core at the cost of a call under a light load.
+    """Returns the calls/s that would fill `share` of a core if each call cost as much as under a light load.
 
     The estimate is rather too low, because under load an element does more work at each wake.
     """

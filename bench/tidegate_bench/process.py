@@ -1,4 +1,4 @@
-"""Measured processes. None of them outlives its script."""
+"""Processes that are measured. None of them outlives its script."""
 
 import contextlib
 import ctypes
@@ -66,39 +66,39 @@ class Process:
         return members
 
     def cpu_ns(self) -> int:
-        """CPU time since the start in ns, of all threads of all its processes.
+        """Returns the CPU time since the start in ns, of all threads of all its processes.
 
         After its end, this is the CPU time that the kernel accounted at its exit (in steps of 1 µs).
         """
         return max(sum(self.cpu_ns_by_thread().values()), self._cpu_ns_final)
 
     def cpu_ns_by_thread(self) -> dict[int, int]:
-        """CPU time since the start in ns, of each thread. After its end, these are the last values read."""
+        """Returns the CPU time since the start in ns, of each thread. After its end, these are the last values read."""
         if self.running():
             for pid in self.pids():
                 self._cpu_ns_seen.update(_cpu_ns_by_thread(pid))
         return dict(self._cpu_ns_seen)
 
     def wakes(self) -> int:
-        """Number of times that the threads of all its processes have gone to sleep since the start."""
+        """Returns how often the threads of all its processes have gone to sleep since the start."""
         return sum(_wakes(pid) for pid in self.pids())
 
     def drops(self) -> int:
-        """Datagrams that its UDP sockets have dropped. After its end, this is the last value read."""
+        """Returns how many datagrams its UDP sockets have dropped. After its end, this is the last value read."""
         if self.running():
             self._drops_seen = max(self._drops_seen, sockets.drops(self.pids()))
         return self._drops_seen
 
     def resident_bytes(self) -> int:
-        """Present memory of all its processes together (VmRSS)."""
+        """Returns the present memory of all its processes together (VmRSS)."""
         return sum(_kib(f"/proc/{pid}/status", "VmRSS:") * 1024 for pid in self.pids())
 
     def memory_bytes(self) -> int:
-        """Present memory of all its processes together. Memory that several of them share counts once (Pss)."""
+        """Returns the present memory of all its processes together. Memory that they share counts once (Pss)."""
         return sum(_kib(f"/proc/{pid}/smaps_rollup", "Pss:") * 1024 for pid in self.pids())
 
     def running(self) -> bool:
-        """Whether it still runs. After its end `exit_status` has its exit status."""
+        """Returns whether it still runs. After its end, `exit_status` has its exit status."""
         if self.exit_status is not None:
             return False
         pid, status, usage = os.wait4(self.pid, os.WNOHANG)
@@ -148,13 +148,13 @@ class Process:
         self.stop()
 
     def tail(self, lines: int = 12) -> str:
-        """The end of its output."""
+        """Returns the last lines of its output."""
         text = self.output.read_text(errors="replace").splitlines()
         return "\n".join(f"    {line}" for line in text[-lines:])
 
 
 class Cores:
-    """The number of cores that each of these processes has used on average since this object was made."""
+    """The cores that each of these processes has used on average since this object was made."""
 
     def __init__(self, *processes: Process) -> None:
         self._processes = processes
@@ -162,7 +162,7 @@ class Cores:
         self._begun = time.monotonic()
 
     def used(self) -> list[float]:
-        """The numbers, in the order of the processes."""
+        """Returns the number of cores for each process, in the order of the processes."""
         elapsed_ns = (time.monotonic() - self._begun) * NS
         pairs = zip(self._processes, self._before, strict=True)
         return [(process.cpu_ns() - before) / elapsed_ns for process, before in pairs]
@@ -261,7 +261,7 @@ def _cpu_ns_by_thread(pid: int) -> dict[int, int]:
 
 
 def _wakes(pid: int) -> int:
-    """Voluntary context switches of all threads of one process, or 0 if the process has ended."""
+    """Returns the voluntary context switches of all threads of one process, or 0 if the process has ended."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with contextlib.suppress(OSError):
@@ -272,7 +272,7 @@ def _wakes(pid: int) -> int:
 
 
 def _kib(file: str, name: str) -> int:
-    """The number after `name` in a file of /proc, or 0 if the process has ended."""
+    """Returns the number after `name` in a file of /proc, or 0 if the process has ended."""
     with contextlib.suppress(OSError):
         for line in Path(file).read_text().splitlines():
             if line.startswith(name):

@@ -37,7 +37,7 @@ _QUOTA_MIN_US = 1000
 
 
 def tick_ms() -> float:
-    """Time between two ticks of the kernel's clock."""
+    """Returns the time between two ticks of the kernel's clock, in ms."""
     try:
         shown = gzip.decompress(Path("/proc/config.gz").read_bytes()).decode()
     except OSError:
@@ -92,7 +92,7 @@ class Quota:
         (self._group / "cgroup.procs").write_text("0")
 
     def stretches_ms(self, seconds: float = 1.0) -> tuple[float, float]:
-        """The median times for which a thread that never sleeps runs in this group, and then waits."""
+        """Returns the median times for which a thread that never sleeps runs in this group, and then waits, in ms."""
         spin = [sys.executable, "-c", _SPIN, str(seconds)]
         # Between fork and exec, `join` calls only the kernel.
         with Popen(spin, stdout=PIPE, text=True, preexec_fn=self.join) as busy:  # noqa: PLW1509
@@ -101,7 +101,7 @@ class Quota:
         return runs[len(runs) // 2], waits[len(waits) // 2]
 
     def throttled_s(self) -> float:
-        """Time for which the quota has kept the group from running so far."""
+        """Returns the time in s for which the quota has kept the group from running so far."""
         for line in (self._group / "cpu.stat").read_text().splitlines():
             name, _, value = line.partition(" ")
             if name == "throttled_time":

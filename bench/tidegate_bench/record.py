@@ -27,12 +27,12 @@ class Spread(NamedTuple):
         return cls(min(values), statistics.median(values), max(values))
 
     def text(self, digits: int) -> str:
-        """Minimum, median and maximum, with this number of digits after the point."""
+        """Returns minimum, median and maximum, with this number of digits after the point."""
         return "  ".join(f"{value:9.{digits}f}" for value in self)
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """The value that this share of the values does not exceed, or infinity if there are none."""
+    """Returns the value that this share of the values does not exceed, or infinity if there are none."""
     ascending = sorted(values)
     return ascending[int(share * (len(ascending) - 1))] if ascending else inf
 

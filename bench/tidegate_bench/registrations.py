@@ -43,7 +43,7 @@ SLACK_MS = 1.0
 
 
 def fitted(mode: str, load: Load) -> Load:
-    """The load, made shorter if its connections would not fit into a process."""
+    """Returns the load, made shorter if its connections would not fit into a process."""
     if mode != "opening":
         return load
     share = min(1.0, _OPENED_MAX / (load.rate_cps * load.seconds))
@@ -51,7 +51,7 @@ def fitted(mode: str, load: Load) -> Load:
 
 
 def connections(mode: str, load: Load) -> list[str]:
-    """The options of `tidegate load register` for a mode."""
+    """Returns the options of `tidegate load register` for a mode."""
     # So many users that none has to wait for the response to its previous registration.
     users = math.ceil(1.02 * load.rate_cps * load.seconds) + 100
     options = ["--users", str(users)]
@@ -89,7 +89,7 @@ def _echo(stage: Stage, mode: str, quota: Quota | None, profile: str) -> Element
 
 
 def over_tcp(port: int) -> str:
-    """Tables of a Tidegate that accepts as many connections at this port as it can."""
+    """Returns tables of a Tidegate that accepts as many connections at this port as it can."""
     return f"""
 [[listen]]
 transport = "tcp"

@@ -25,25 +25,25 @@ command once for each shard."""
 
 
 def _command(arguments: list[str], shards: int) -> list[str]:
-    """The command of a shard, whose number replaces `{}`."""
+    """Returns the command of a shard. The scheduler replaces `{}` by the number of the shard."""
     return [str(tidegate.built("tidegate")), "lab", "run", *arguments, "--jobs", "1", "--shard", f"{{}}/{shards}"]
 
 
 def parallel(arguments: list[str], shards: int, logs: Path) -> None:
-    """GNU parallel, with two processes at a time."""
+    """Runs the shards by GNU parallel, two at a time."""
     command = ["parallel", "--will-cite", "--jobs", str(WORKERS), "--joblog", str(logs / "parallel.log")]
     numbers = [str(number) for number in range(1, shards + 1)]
     program.output(*command, *_command(arguments, shards), ":::", *numbers)
 
 
 def hyperqueue(arguments: list[str], shards: int, logs: Path) -> None:
-    """A HyperQueue server with two workers."""
+    """Runs the shards by a HyperQueue server with two workers."""
     jobs = Path(__file__).with_name("hyperqueue_jobs.py")
     program.output(HYPERQUEUE, jobs, logs, WORKERS, shards, *_command(arguments, shards), timeout=DEADLINE_S)
 
 
 def slurm(arguments: list[str], shards: int, logs: Path) -> None:
-    """A Slurm controller with one node of two processors, and the job array scripts/slurm-array."""
+    """Runs the shards as the job array scripts/slurm-array, by a Slurm controller with one node of two processors."""
     with Stage() as stage:
         folder = stage.directory
         configuration = folder / "slurm.conf"
@@ -59,7 +59,7 @@ def slurm(arguments: list[str], shards: int, logs: Path) -> None:
 
 
 def _slurm_configuration(folder: Path) -> str:
-    """A cluster of this machine alone, which starts nothing as another user and needs no other daemon."""
+    """Returns the configuration of a cluster of this machine alone, without other users and other daemons."""
     host, user = socket.gethostname(), getpass.getuser()
     return dedent(f"""\
         ClusterName=tidegate

@@ -51,7 +51,7 @@ class Sipp:
         self._statistics = statistics
 
     def calls(self) -> Calls:
-        """The counts of SIPp, which are complete after its end."""
+        """Returns the counts of SIPp, which are complete after its end."""
         with self._statistics.open(newline="") as file:
             rows = list(csv.DictReader(file, delimiter=";"))
         if not rows:
@@ -74,7 +74,7 @@ class Sipp:
         return [(float(row["Date_ms"]) / 1e3, float(row["response_time_ms"]) / 1e3) for row in self._traced("rtt")]
 
     def counts(self) -> list[dict[str, float]]:
-        """The counts of messages in each second, such as `0_INVITE_Sent`, with the time `elapsed_s`."""
+        """Returns the counts of messages in each second, such as `0_INVITE_Sent`, with the time `elapsed_s`."""
         rows = []
         for row in self._traced("counts"):
             hours, minutes, seconds, micros = row["ElapsedTime"].split(":")

@@ -40,12 +40,12 @@ def free_port() -> int:
 
 
 def bound(port: int) -> bool:
-    """Whether any UDP socket of this machine is bound to `port`."""
+    """Returns whether any UDP socket of this machine is bound to `port`."""
     return any(entry.port == port for entry in _sockets(_PROC))
 
 
 def listening(port: int) -> bool:
-    """Whether any TCP socket of this machine listens on `port`."""
+    """Returns whether any TCP socket of this machine listens on `port`."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         lines = Path(table).read_text().splitlines()[1:] if Path(table).exists() else []
         for line in lines:
@@ -56,7 +56,7 @@ def listening(port: int) -> bool:
 
 
 def drops(pids: Iterable[int]) -> int:
-    """Datagrams that the UDP sockets of these processes have dropped so far.
+    """Returns how many datagrams the UDP sockets of these processes have dropped so far.
 
     The processes may be in other network namespaces than this script.
     """
@@ -76,7 +76,7 @@ def drops(pids: Iterable[int]) -> int:
 
 
 def buffer_bytes(port: int) -> int:
-    """The size of the receive buffer of the UDP socket at `port`, as the kernel counts it."""
+    """Returns the size of the receive buffer of the UDP socket at `port`, as the kernel counts it."""
     command = ["ss", "-uamnH", f"sport = :{port}"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"skmem:\(r\d+,rb(\d+)", shown)
@@ -85,7 +85,7 @@ def buffer_bytes(port: int) -> int:
 
 
 def _sockets(place: Path) -> Iterator[_Socket]:
-    """The UDP sockets of the network namespace of the process with this folder of /proc. `/proc` means this script."""
+    """Yields the UDP sockets of the namespace of the process with this folder of /proc (`/proc` for this script)."""
     for table in ("net/udp", "net/udp6"):
         try:
             lines = (place / table).read_text().splitlines()[1:]

@@ -116,7 +116,7 @@ class Stranger:
 
 
 def forged_icmp(edge: str, backends: Iterable[str], times: int) -> None:
-    """Sends the edge proxy forged reports that nothing listens at its back ends. They quote nothing but addresses.
+    """Sends forged ICMP reports to the edge proxy that nothing listens at its back ends. They quote addresses only.
 
     RFC 792: a port unreachable carries the IP header and the first 8 bytes of the datagram that it
     is about. Needs CAP_NET_RAW.
@@ -150,7 +150,7 @@ def _port_unreachable(edge: str, backend: str) -> bytes:
 
 
 def _checksum(data: bytes) -> int:
-    """RFC 1071: the ones' complement of the ones' complement sum of all 16-bit words."""
+    """Returns the checksum of RFC 1071: the ones' complement of the ones' complement sum of all 16-bit words."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

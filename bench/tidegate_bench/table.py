@@ -27,13 +27,13 @@ class Column:
     """`spread`, `median`, `sum`, `min` or `max`."""
 
     def head(self) -> str:
-        """The title, as wide as `cell`."""
+        """Returns the title, as wide as `cell`."""
         if self.summary == "spread":
             return f"  {self.title + ':':>10}{'min':>7}{'median':>9}{'max':>9}"
         return f"  {self.title:>{self._width}}"
 
     def cell(self, items: Iterable[Any]) -> str:
-        """The summary of these items, or a dash if none has the quantity."""
+        """Returns the summary of these items, or a dash if none has the quantity."""
         values = [value for item in items if (value := value_of(item, self.of)) is not None]
         if not values:
             return f"{'-':>{len(self.head())}}"
@@ -48,7 +48,7 @@ class Column:
 
 
 def value_of(item: Any, of: Callable[[Any], float | None] | str) -> float | None:
-    """The quantity of an item, by a function or by a key."""
+    """Returns the quantity of an item, by a function or by a key."""
     return item[of] if isinstance(of, str) else of(item)
 
 

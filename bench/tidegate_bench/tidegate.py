@@ -35,18 +35,18 @@ class Metrics:
         self.text = text
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of the samples of `tidegate_NAME` with these labels; `class_` stands for `class`."""
+        """Returns the sum of the samples of `tidegate_NAME` with these labels. `class_` is the label `class`."""
         return sum(self.samples(name, **labels))
 
     def samples(self, name: str, **labels: str) -> Iterator[float]:
-        """The samples of `tidegate_NAME` with these labels."""
+        """Yields the samples of `tidegate_NAME` with these labels."""
         wanted = [f'{label.rstrip("_")}="{value}"' for label, value in labels.items()]
         for line in self.text.splitlines():
             if line.startswith(f"tidegate_{name}{{") and all(label in line for label in wanted):
                 yield float(line.rpartition(" ")[2])
 
     def total(self, name: str, **labels: str) -> int:
-        """The counter `tidegate_NAME_total`."""
+        """Returns the value of the counter `tidegate_NAME_total`."""
         return round(self.value(f"{name}_total", **labels))
 
 
@@ -69,7 +69,7 @@ class Edge:
         return self.started
 
     def metrics(self) -> Metrics:
-        """The present metrics."""
+        """Returns the present metrics."""
         with urllib.request.urlopen(f"http://{LOCALHOST}:{self.admin_port}/metrics", timeout=5) as answer:
             return Metrics(answer.read().decode())
 
@@ -158,11 +158,11 @@ class Caller:
         self.report = report
 
     def stats(self) -> dict[str, Any]:
-        """All counts, which exist only after its end."""
+        """Returns all counts, which exist only after its end."""
         return _stats(self.process, self.report)
 
     def connections(self) -> dict[str, Any]:
-        """The counts of its connections, which are empty over UDP."""
+        """Returns the counts of its connections, which are empty over UDP."""
         return _report(self.process, self.report)["usage"]["streams"] or {}
 
     def end(self, patience_s: float) -> bool:
@@ -173,7 +173,7 @@ class Caller:
         return ended
 
     def calls(self) -> Calls:
-        """Its counts, in the form of SIPp's counts."""
+        """Returns its counts, in the form of SIPp's counts."""
         stats = self.stats()
         return Calls(
             created=stats["offered"],

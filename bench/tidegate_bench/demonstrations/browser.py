@@ -188,7 +188,7 @@ class Site:
 
 
 def certificate(folder: Path) -> tuple[Path, Path, str]:
-    """A certificate for this machine, its key, and the hash that makes Chromium accept it."""
+    """Returns a certificate for this machine, its key, and the hash that makes Chromium accept it."""
     file, key = folder / "own.pem", folder / "own.key"
     words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     words += [
@@ -208,7 +208,7 @@ def certificate(folder: Path) -> tuple[Path, Path, str]:
 
 
 def registrar(stage: Stage, callee: int) -> int:
-    """A Kamailio that knows the password of alice, and relays calls to the callee. Returns its port."""
+    """Starts a Kamailio that knows the password of alice and relays calls to the callee. Returns its port."""
     file, port = stage.directory / "registrar.cfg", free_port()
     file.write_text(REGISTRAR.replace("CALLEE_HOST", LOCALHOST).replace("CALLEE_PORT", str(callee)))
     stage.serve("registrar", kamailio.command(stage, file, LOCALHOST, port, {}, allocator=None), port)
@@ -216,7 +216,7 @@ def registrar(stage: Stage, callee: int) -> int:
 
 
 def baresip(stage: Stage, edge: tidegate.Edge) -> Baresip:
-    """A Baresip that registers as carol through Tidegate, and can talk to a browser."""
+    """Starts a Baresip that registers as carol through Tidegate, and can talk to a browser."""
     account = f'<sip:carol@example.test>;auth_pass=secret;outbound="sip:{edge.address}";sipnat=outbound;regint=600'
     account += ";audio_codecs=PCMU;mediaenc=dtls_srtp;medianat=ice"
     control_port = free_port()
@@ -227,7 +227,7 @@ def baresip(stage: Stage, edge: tidegate.Edge) -> Baresip:
 
 
 def talk(record: Record, browser: Browser, phone: Baresip) -> dict[str, int]:
-    """Calls carol from the browser, which hangs up after some seconds. Returns the rate of what each heard."""
+    """Calls carol from the browser, which hangs up after some seconds. Returns the bit rate that each side received."""
     record.expect(phone.registered(), "the Baresip is registered, with a password")
     browser.evaluate("talk()")
     established = browser.wait("state.talk.established")
@@ -245,7 +245,7 @@ def talk(record: Record, browser: Browser, phone: Baresip) -> dict[str, int]:
 
 
 def caller_behind(stage: Stage, name: str, registrar_port: int, calls: int) -> sipp.Sipp:
-    """A SIPp that calls alice through the registrar, one call after the other."""
+    """Starts a SIPp that calls alice through the registrar, one call after the other."""
     options = ["-l", "1", "-s", "alice"]
     target = f"{LOCALHOST}:{registrar_port}"
     return sipp.caller(stage, name, target, rate_cps=5, calls=calls, scenario="uac-browser", options=options)

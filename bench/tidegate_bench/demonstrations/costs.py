@@ -24,12 +24,12 @@ from tidegate_bench.tidegate import built
 CALL = ["invite", "ringing", "answer", "ack", "bye", "bye_answer"]
 
 Run = dict[str, Any]
-# A function that puts wrong numbers into a run.
+# A function that replaces values of a run by wrong ones.
 Planted = Callable[[Run], None]
 
 
 class Seen(NamedTuple):
-    """Whether a condition held, and the numbers that decided it."""
+    """The result of a condition: whether it held, and the numbers that decided it."""
 
     held: bool
     numbers: str
@@ -57,7 +57,7 @@ def command(name: str, folder: Path, *more: str) -> Run:
 
 
 def cost(run: Run, kind: str, control: str, fate: str, way: str = "cycle") -> float:
-    """The minimum of all minimums, as the paper reads its tables, for messages to a good destination."""
+    """Returns the smallest cost in all rounds, as in the paper's tables, of a message to a good destination."""
     wanted = {"kind": kind, "good": True, "control": control, "fate": fate}
     rows = [row for row in run["costs"]["rows"] if wanted.items() <= row.items()]
     return float(rows[0][way]["min_us"])
@@ -68,7 +68,7 @@ def over_kinds(run: Run, value: Callable[[str], float]) -> float:
 
 
 def more(run: Run, measure: int, reading: str) -> float:
-    """The additional cost of a message by a measurement, divided by the cost without it. The median over all laws."""
+    """Returns the cost that a measurement adds to a message, as a part of its other cost: the median over all laws."""
     rows = [
         row["more_ns"]["median"] / row["none_ns"]["median"]
         for row in run["overhead"]["packets"]

@@ -36,7 +36,7 @@ SETTLES_S = 36.0  # A little more than 64·T1 (RFC 3261 §17).
 
 
 def world(seed: int, calls: int) -> str:
-    """The world of a seed, as `tidegate lab swarm --replay` reads it."""
+    """Returns the world of a seed, as text for `tidegate lab swarm --replay`."""
     lasts_us = 1_000_000 * calls // WORLD_RATE_CPS
     crowds = "".join(
         f"[[caller]]\nto = 0\nrate_cps = {WORLD_RATE_CPS / CALLERS}\ncalls = {calls // CALLERS}\n"

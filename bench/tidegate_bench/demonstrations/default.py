@@ -51,7 +51,7 @@ pool = [{{ name = "app", policy = "rr", backend = [{{ uri = "sip:{backend}" }}] 
 # The additional keys of each variant.
 TIDEGATE = {"none": 'overload = { law = "none" }\n', "default": ""}
 # The pipe of Kamailio's module ratelimit, and the seconds between the ticks of the module. FEEDBACK must not read the
-# load itself (see LoadTeller), which it does at a tick. So its first tick is after an hour.
+# load itself at a tick (see LoadTeller), so its first tick is after an hour.
 KAMAILIO = {
     "kamailio": None,
     "feedback": (f"0:FEEDBACK:{100 * TARGET:.0f}", 3600),
@@ -62,7 +62,7 @@ OFFERS: dict[str, load.Offer] = {"tidegate": load.offer, "sipp": sipp_load.offer
 
 
 def unprotected(variant: str) -> str:
-    """The variant that determines the peak of the program of this variant."""
+    """Returns the variant without overload control of the same program. Its peak counts for both variants."""
     return "none" if variant in TIDEGATE else "kamailio"
 
 

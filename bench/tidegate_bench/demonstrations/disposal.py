@@ -87,7 +87,7 @@ def measure(law: Variant, load: Load, profile: str) -> tuple[Outcome, Metrics]:
 
 
 def refusing(disposal: str, peak_cps: float, round_: int, profile: str) -> dict[float, float]:
-    """r in µs, for each load."""
+    """Returns r, the CPU time for a rejected call in µs, for each load."""
     law = replace(REFUSING, **DISPOSALS[disposal])
 
     def at(multiple: float) -> float:

@@ -77,7 +77,7 @@ class Unknown(threading.Thread):
 
 
 def dnsmasq(callee_port: int, port: int) -> list[str]:
-    """The command of a DNS server that knows one domain."""
+    """Returns the command of a DNS server that knows one domain."""
     os.environ["PATH"] += ":/usr/sbin"
     return [
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=", "--no-resolv"),
@@ -132,7 +132,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         left = edge.metrics().value("parked_requests")
 
     def p99_ms(*phases: str) -> float:
-        """The p99 of the set-up delay of the calls that were answered in these phases."""
+        """Returns the p99 of the set-up delay of the calls that were answered in these phases."""
         ended = [next((phase for phase, ends in ENDS.items() if came < ends), "") for came, _ in times]
         delays = (delay for phase, (_, delay) in zip(ended, times, strict=True) if phase in phases)
         return round(1e3 * quantile(delays, 0.99), 2)

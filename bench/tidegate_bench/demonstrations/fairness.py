@@ -65,7 +65,7 @@ VARIANTS = {
 CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
 # In these variants the flood costs the server so little that nearly all other calls must be set up in time.
 CHEAP = ("limit, drop", "ban")
-# The default keeps fewer of them, because buffers overflow until the kernel drops enough of the flood.
+# Fewer calls are set up with the default, because buffers overflow until the kernel drops enough of the flood.
 DEFAULT_KEPT_MIN = 0.7
 
 

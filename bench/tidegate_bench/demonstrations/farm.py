@@ -24,13 +24,13 @@ Means = Mapping[tuple[str, float, float], float]
 
 
 def invite_ms(points: Points) -> float:
-    """The median over the runs of the mean response time of INVITEs."""
+    """Returns the median, over the runs, of the mean response time of INVITEs."""
     delays = [point["outcome"]["callers"][0]["stats"]["measured"]["set_up_delay"] for point in points]
     return float(statistics.median(delay["mean_us"] / 1e3 for delay in delays))
 
 
 def apart(sim: Means, real: Means, of: Callable[[list[float]], float]) -> float:
-    """The factor by which the means of the two worlds differ. `of` summarises the factors of all parameter sets."""
+    """Returns the factor between the means of the two worlds. `of` summarises the factors of all parameter sets."""
     return exp(of([abs(log(real[place] / sim[place])) for place in sim]))
 
 

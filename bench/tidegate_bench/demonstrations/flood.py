@@ -54,7 +54,7 @@ MARKS = {
 
 
 def forged(draw: random.Random, number: int, edge: str, here: str) -> bytes:
-    """An INVITE with one of the marks, of a call that does not exist."""
+    """Returns an INVITE with one of the marks. It belongs to a call that does not exist."""
     uri, tag, priority = (text.format(edge=edge, number=number) for text in MARKS[draw.choice(list(MARKS))])
     call, cseq, branch = f"forged-{number}-{draw.getrandbits(32):x}", draw.randrange(1, 1000), f"z9hG4bKforged{number}"
     return message.request(
@@ -83,7 +83,7 @@ class Counted:
         self.lost = shown.total("udp_overflow") + shown.total("emulated_overflow")
 
     def since(self, before: "Counted") -> dict[str, int]:
-        """The difference to an earlier moment."""
+        """Returns by how much each count has grown since `before`."""
         return {name: count - vars(before)[name] for name, count in vars(self).items()}
 
 
@@ -142,7 +142,7 @@ def one_flood(record: Record, seed: int) -> dict[str, Any]:
 
 
 def routes(talking_port: int) -> str:
-    """The held calls, which come from SIPp's address, have a separate back end.
+    """Returns tables that send the held calls, which come from SIPp's address, to a separate back end.
 
     Otherwise SIPp as the callee would count admitted forged INVITEs as failed calls.
     """

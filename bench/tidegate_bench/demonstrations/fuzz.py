@@ -100,7 +100,7 @@ def datagram(draw: random.Random, edge: tidegate.Edge) -> bytes:
 
 
 def strangers() -> list[socket.socket]:
-    """Sockets that send and never read. Packets to them overflow in the kernel."""
+    """Returns sockets that send and never read. The kernel drops packets to them when their buffers are full."""
     opened = []
     for _ in range(STRANGERS):
         stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -143,7 +143,7 @@ class Attempt(NamedTuple):
 
 
 def relay_attempts(edge: tidegate.Edge, away: str) -> list[Attempt]:
-    """Attempts of a stranger to make Tidegate send something to the address `away`."""
+    """Returns attempts of a stranger to make Tidegate send something to the address `away`."""
     here, there = f"Route: <sip:{edge.address};lr>\r\n", f"Route: <sip:{away};lr>\r\n"
     token = f"Route: <sip:{'A' * 32}@{edge.address};lr>\r\n"
     numbers, stranger, victim = itertools.count(), f"{STRANGER}:9", f"sip:victim@{away}"

@@ -12,8 +12,8 @@ the ten longest passes of each round with the number of the call.
 
 This test must find the fault of an earlier table. At commit 416564e, with this example copied there, INVITEs stall if
 their number is 7/8 of a power of two (the index: number 917,504 takes 124 to 158 ms) or a power of two (the slots:
-number 524,288 takes 294 to 557 ms). The larger part of the latter is due to the counting allocator, which copies where
-glibc remaps.
+number 524,288 takes 294 to 557 ms). The counting allocator causes most of the second stall, because it copies memory
+that glibc remaps.
 """
 
 import argparse

@@ -16,13 +16,13 @@ OVERLOAD = (1.5, 2.0, 3.0)
 
 
 def goodput(point: dict[str, Any]) -> float:
-    """Goodput as a part of the capacity."""
+    """Returns goodput as a part of the capacity."""
     outcome = point["outcome"]
     return outcome["good"] / outcome["measured_s"] / point["capacity_cps"]
 
 
 def refused(point: dict[str, Any]) -> float:
-    """The share of the INVITEs that the servers rejected."""
+    """Returns the share of the INVITEs that the servers rejected."""
     servers = [n for n in point["outcome"]["nodes"] if n["node"].startswith("server-")]
     invites = sum(n["received"].get("invite", 0) for n in servers)
     return sum(sum(n["refused"].values()) for n in servers) / max(1, invites)

@@ -24,7 +24,7 @@ FINAL_MAX_BYTES = 256
 
 
 def outcomes(run: dict[str, Any]) -> dict[str, int]:
-    """The outcomes of the calls as the callers saw them. Each call counts once."""
+    """Returns the outcomes of the calls as the callers saw them. Each call counts once."""
     caller = run["caller"]
     failed = caller["failed"]
     kinds = {
@@ -41,7 +41,7 @@ def outcomes(run: dict[str, Any]) -> dict[str, int]:
 
 
 def row(run: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a run in one line."""
+    """Returns the figures of a run, as a row of the table."""
     return {
         "seed": run["seed"],
         "lasts_s": run["lasts_s"],

@@ -41,7 +41,7 @@ class Trial(AtPeak):
 
 
 def measure(kind: str, learn: str | None, load: Load, profile: str) -> Outcome:
-    """One load; without `learn` it goes to Kamailio directly."""
+    """Offers one load to Tidegate in front of Kamailio or, without `learn`, to Kamailio directly."""
     with Quota() as quota, Stage() as stage:
         callee = tidegate.callee(stage, "uas", profile)
         backend = kamailio.run(

@@ -91,7 +91,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
 
 
 def exclusion_ms(edge: Edge, backend: str) -> float | None:
-    """Milliseconds until the back end gets no new calls, or None if that takes more than ten seconds."""
+    """Returns the ms until the back end gets no new calls, or None if that takes more than ten seconds."""
     began = time.monotonic()
     while time.monotonic() - began < 10:
         if not edge.metrics().value("backend_up", backend=backend):

@@ -21,12 +21,12 @@ JOBS = 6
 
 
 def of(key: str, part: str) -> Callable[[dict[str, Any]], float | None]:
-    """A value of a spread in a row, or `None` if nothing was measured."""
+    """Returns a function that reads a value of a spread in a row. It returns `None` if nothing was measured."""
     return lambda row: row[key] and row[key][part]
 
 
 def spread(title: str, key: str, digits: int) -> list[Column]:
-    """Columns for the minimum, the median and the maximum of the runs."""
+    """Returns columns for the minimum, the median and the maximum of the runs."""
     titles = ((f"{title}: min", "min"), ("median", "median"), ("max", "max"))
     return [Column(head, of(key, part), digits) for head, part in titles]
 
@@ -53,7 +53,7 @@ def lost(outcome: dict[str, Any]) -> Counter[str]:
 
 
 def only(scenario: str, laws: Collection[str]) -> str:
-    """The text of a scenario with the variants and expectations of these laws."""
+    """Returns the text of a scenario with only the variants and expectations of these laws."""
     head, *tables = re.split(r"^(?=\[\[)", scenario, flags=re.MULTILINE)
     return head + "".join(table for table in tables if any(re.search(rf'"{law}[ "]', table) for law in laws))
 

@@ -126,7 +126,7 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
 
 
 def again(by: str) -> Column:
-    """Retransmissions by this party per call."""
+    """Returns a column with the retransmissions of this party for each call."""
     return Column(f"again by {by}", lambda row: row[f"by_{by}"] / row["calls"], 2)
 
 

@@ -18,19 +18,19 @@ SCENARIO = "outage-t-mobile-2020"
 LABELS = ("no control", "default", "default, priority")
 # The figures of a run that are shown.
 COURSE = ("of_limit", "goodput_end", "goodput", "persons_served", "registered_end", "emergency")
-# The goodput in the last 30 s, as a part of the first attempts: the most if collapsed, the least if recovered.
+# Goodput in the last 30 s, as a part of the first attempts: the maximum after a collapse, the minimum after a recovery.
 COLLAPSED_MAX = 0.5
 BACK_MIN = 0.9
 # The time until goodput is back, as a multiple of the time that the backlog takes at full capacity.
 BACKLOG_MAX = 1.1
 # The value for a goodput that does not come back. No run is that long.
 NEVER = 1000.0
-# The least share of emergency calls that must be served in time if their callers may claim priority.
+# The minimum share of emergency calls that are served in time if their callers may claim priority.
 EMERGENCY_MIN = 0.9999
 
 
 def of_limit(outage: dict[str, Any]) -> float:
-    """The time until goodput is back, divided by its limit."""
+    """Returns the time until goodput is back, divided by the limit for this time, or `NEVER`."""
     recovered_s, limit_s = outage["recovered_s"], BACKLOG_MAX * outage["backlog_s"]
     if recovered_s is None or limit_s == 0:
         return 0.0 if recovered_s == 0 else NEVER
@@ -38,7 +38,7 @@ def of_limit(outage: dict[str, Any]) -> float:
 
 
 def course(world: str, label: str, point: dict[str, Any]) -> dict[str, Any]:
-    """The figures of one run."""
+    """Returns the figures of one run."""
     outcome = point["outcome"]
     outage, generator = outcome["outage"], outcome["generator"]
     emergency = outage["emergency_in_time"] / max(1, outage["emergency"])
@@ -95,5 +95,5 @@ class Show(Demonstration):
 
     @staticmethod
     def spread(rows: list[dict[str, Any]], world: str, label: str, key: str) -> Spread:
-        """The values of the runs of a variant in a world."""
+        """Returns the spread of a quantity over the runs of a variant in a world."""
         return Spread.of([row[key] for row in rows if (row["world"], row["label"]) == (world, label)])

@@ -44,7 +44,7 @@ def package(name: str) -> Path:
 
 
 def upgraded(file: Path, scratch: Path) -> tuple[Path, str]:
-    """A package with the same programs, a higher version and a new default configuration."""
+    """Makes a package with the same programs, a higher version and a new default configuration."""
     tree, made = scratch / "upgrade", scratch / "upgrade.deb"
     program.output("dpkg-deb", "--raw-extract", file, tree)
     control = tree / "DEBIAN/control"

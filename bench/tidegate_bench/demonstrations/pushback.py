@@ -98,7 +98,7 @@ SIMULATED = ROOT / "crates/control/tests/closed_loop/pushback.txt"
 
 
 def simulated(name: str, load: float) -> float | None:
-    """The simulated goodput of a row, interpolated between the loads of the table; `None` if there is no row."""
+    """Returns the simulated goodput of a row, interpolated between the loads, or `None` if there is no such row."""
     lines = SIMULATED.read_text().splitlines()
     loads = next([float(cell) for cell in line.split()[1:]] for line in lines if line.startswith("offered"))
     row = next((line.removeprefix(name).split() for line in lines if line.startswith(name + "  ")), None)
@@ -112,7 +112,7 @@ def simulated(name: str, load: float) -> float | None:
 
 
 def bound(load: float) -> float:
-    """The goodput that control at the receiver alone cannot exceed, because it has to reject each call in excess."""
+    """Returns the highest goodput with control at the receiver alone, which must reject each call in excess."""
     part = REFUSE / MESSAGES
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 

@@ -56,7 +56,7 @@ class Sample:
 
 
 def costs_us(samples: list[Sample]) -> list[float]:
-    """The costs of an INVITE, of another message and of a wake, with the least squares of the relative errors."""
+    """Returns the costs of an INVITE, another message and a wake, with the least squares of the relative errors."""
     rows = [[s.invites / s.cpu, s.others / s.cpu, s.wakes / s.cpu] for s in samples]
     # Normal equations of rows · costs = 1, solved by elimination.
     size = range(3)

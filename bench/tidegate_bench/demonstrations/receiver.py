@@ -50,11 +50,11 @@ class Course:
         self.set_up_at = set_up_at
 
     def goodput(self, begin: float, end: float) -> float:
-        """The goodput between two times, as a part of the capacity."""
+        """Returns the goodput between two times, as a part of the capacity."""
         return sum(begin <= at < end for at in self.set_up_at) / (end - begin) / CAPACITY_CPS
 
     def recovered_s(self, returned: float, end: float) -> float | None:
-        """Seconds from the return of the receiver until the first second of full goodput, which begins then."""
+        """Returns the seconds from the return of the receiver to the start of the first second with full goodput."""
         for step in range(round((end - 1 - returned) / BIN_S)):
             begin = returned + step * BIN_S
             if self.goodput(begin, begin + 1) >= FULL:
@@ -128,7 +128,7 @@ def one(show: "Show", round_: int) -> dict[str, Any]:
 
 
 def stop_s(senders: list[Edge]) -> float | None:
-    """Seconds until no sender has an available back end, or `None` if that takes longer than it may."""
+    """Returns the seconds until no sender has an available back end, or `None` after `STOPPED_MAX_S`."""
     began = time.monotonic()
     while time.monotonic() - began < STOPPED_MAX_S:
         if not any(sender.metrics().value("backend_up") for sender in senders):

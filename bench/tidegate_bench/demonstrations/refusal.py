@@ -45,7 +45,7 @@ class Run:
     calls: int
     refused: int
     us_per_call: float
-    """r."""
+    """r: CPU time of the element for a rejected call, in µs."""
     element_cpu: float
     generator_cpu: float
     behind_s: float

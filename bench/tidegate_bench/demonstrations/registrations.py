@@ -66,7 +66,7 @@ PAPER_OPENING_MS = {"tidegate": 0.4, "echo": 0.2}
 
 # The part of the limit that Tidegate has to keep beyond it.
 KEPT_MIN = {1.25: 0.8, 1.5: 0.7, 2.0: 0.6, 3.0: 0.4}
-# The part of what it keeps over UDP that it has to keep on connections that stay open.
+# The part of the limit that must be kept on connections that stay open, as a fraction of the part kept over UDP.
 KEPT_OF_UDP_MIN = 0.9
 # The limit is found to 6 %.
 FOUND_TO = 0.94

@@ -246,7 +246,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
 
 
 def shard(server: Process) -> tuple[int, int]:
-    """Nanoseconds for which the thread of the shard has run on a core, and has waited for one."""
+    """Returns the ns for which the thread of the shard has run on a core, and has waited for a core."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         if (task / "comm").read_text().startswith("shard"):
             used, waited, _ = (task / "schedstat").read_text().split()

@@ -121,7 +121,7 @@ def shard_ns(element: Process) -> int:
 
 
 def cost_us(recording: Path | None) -> float:
-    """CPU of the shard for a call, in µs."""
+    """Returns the CPU time of the shard for a call in µs, with a recording or without."""
     with Stage() as stage:
         callee = tidegate.callee(stage, "uas")
         options = ["--record", str(recording)] if recording else []

@@ -90,7 +90,7 @@ class Show(Demonstration):
 
 
 def report(record: Record) -> Path:
-    """A report of both worlds."""
+    """Makes a report of the runs in both worlds. Returns its path."""
     scenario = record.directory / "small.toml"
     scenario.write_text(SCENARIO)
     folders = [record.directory / world for world in ("sim", "real")]

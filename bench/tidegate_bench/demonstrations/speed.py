@@ -40,7 +40,7 @@ NODES = (4, 10, 30, 100)
 # The load for counting instructions. Ten seconds of 1,000 calls/s take half a minute under callgrind.
 PROFILED = ("transaction", 1, 1000, 10)
 
-# The functions by which the network enters its nodes and its tap.
+# The functions of nodes and taps that the network calls, by part of the simulator.
 ENTRIES = {
     "proxy": "tidegate_proxy::core::contract::<impl tidegate_world::core::Core for tidegate_proxy::core::Proxy>::",
     "callers": "<tidegate_agent::caller::Caller as tidegate_world::core::Core>::",

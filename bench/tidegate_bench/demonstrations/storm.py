@@ -94,7 +94,7 @@ def _new(key: Path) -> list[str]:
 
 @contextmanager
 def tls_server(certificate: Certificate) -> Iterator[int]:
-    """A back end over TLS that reads and never answers. Yields its port."""
+    """Runs a back end over TLS that reads and never answers. Yields its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.file, certificate.key)
     with socket.create_server((LOCALHOST, 0)) as listening:
@@ -218,7 +218,7 @@ def sends(listener: str, data: Callable[[Target, int], bytes], count: int = CONN
 
 
 def _half_handshake(target: Target, number: int) -> bytes:
-    """A ClientHello, and on every second connection a part of one."""
+    """Returns a ClientHello on every second connection, and a part of one on the others."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     outgoing = ssl.MemoryBIO()

@@ -142,7 +142,7 @@ class Watch:
 
 @contextmanager
 def exchanges(count: int) -> Iterator[list[Exchange]]:
-    """Back ends that answer until the end of the block."""
+    """Runs back ends that answer until the end of the block."""
     opened = [Exchange() for _ in range(count)]
     yield opened
     for exchange in opened:
@@ -150,7 +150,7 @@ def exchanges(count: int) -> Iterator[list[Exchange]]:
 
 
 def _pool(backends: Sequence[str | Exchange], keys: str = "", more: str = "") -> str:
-    """A pool for the requests of the stranger. `keys` are those of the pool, `more` those of the last back end."""
+    """Returns a pool for requests of the stranger, with further `keys`, and with `more` keys for the last back end."""
     addresses = (backend.address if isinstance(backend, Exchange) else backend for backend in backends)
     each = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
     route = f'[[route]]\nfrom = "{HOST}/32"\nto = "theirs"\n[[route]]\nto = "app"\n'
@@ -258,7 +258,7 @@ def forged_bye(run: Run) -> Row:
 
 
 def _route_of(answer: bytes) -> str:
-    """The Route of a caller's next request: the Record-Routes in reverse (RFC 3261 §12.1.2)."""
+    """Returns the Route of a caller's next request: the Record-Routes in reverse (RFC 3261 §12.1.2)."""
     lines = answer.decode().split("\r\n")
     recorded = [line.partition(": ")[2] for line in lines if line.startswith("Record-Route:")]
     return "".join(f"Route: {value}\r\n" for value in reversed(recorded))

@@ -65,7 +65,7 @@ WAYS = (
 
 
 def listeners(stage: Stage) -> tuple[dict[str, int], str, Path]:
-    """Ports of listeners for TCP and over TLS, their tables, and the certificate of the listeners over TLS."""
+    """Returns ports for listeners for TCP and over TLS, their tables, and the certificate for TLS."""
     transports = ("tcp", *SECURE)
     ports, certificate = {transport: free_port() for transport in transports}, Certificate.make(stage.directory)
     tables = "".join(access.listener(transport, port, certificate) for transport, port in ports.items())

@@ -74,7 +74,7 @@ def of(points: list[Point], mode: str, multiple: float) -> list[Point]:
 
 
 def goodput(points: list[Point], mode: str, multiple: float) -> float:
-    """The median of the rounds, as a part of the peak."""
+    """Returns the median goodput of the rounds, as a part of the peak."""
     return Spread.of([point.goodput for point in of(points, mode, multiple)]).median
 
 

@@ -90,7 +90,7 @@ def in_order(listed: list[Entry]) -> list[list[Entry]]:
 
 
 def key(entry: Entry) -> tuple[bytes, bytes]:
-    """Returns the parts that identify its transaction, as far as these messages need them."""
+    """Returns the parts of a message that identify its transaction. They suffice for these messages only."""
     return all_of(entry.data, b"via")[0].strip(), entry.data.split(b" ")[0]
 
 
@@ -103,7 +103,7 @@ def first(message: bytes, name: bytes) -> bytes:
 
 
 def answer(request: bytes) -> bytes:
-    """The back end's final response."""
+    """Returns the back end's final response to a request."""
     lines = [b"SIP/2.0 %d Temporarily Unavailable\r\n" % BACKEND_STATUS]
     for name, value in fields(request):
         if name in (b"via", b"from", b"to", b"call-id", b"cseq", b"record-route"):
@@ -113,7 +113,7 @@ def answer(request: bytes) -> bytes:
 
 
 def ack(request: bytes, response: bytes) -> bytes:
-    """The ACK to a final response that is no 2xx (RFC 3261 §17.1.1.3)."""
+    """Returns the ACK to a final response other than 2xx (RFC 3261 §17.1.1.3)."""
     _, uri, _ = request.split(b"\r\n")[0].split(b" ")
     number = first(request, b"cseq").split()[0]
     lines = [b"ACK " + uri + b" SIP/2.0", b"Via:" + all_of(request, b"via")[0]]
@@ -145,7 +145,7 @@ class Seen:
         self._identity = (first(entry.data, b"call-id"), first(entry.data, b"cseq").split())
 
     def is_about(self, message: bytes) -> bool:
-        """Whether a message belongs to this request, and is not a late one of the request before."""
+        """Returns whether a message belongs to this request, and not to an earlier one."""
         return (first(message, b"call-id"), first(message, b"cseq").split()) == self._identity
 
     def verdict(self) -> str:

@@ -27,7 +27,7 @@ MARKS = {"first": "1", "tied": "=", "behind": " "}
 
 
 def mean(spread: dict[str, Any] | None, digits: int) -> str:
-    """The mean of a spread, and the half-width of its interval."""
+    """Returns the mean of a spread, and half the width of its interval, as text."""
     if spread is None:
         return "-"
     low, high = spread["ci95"] or (spread["mean"], spread["mean"])
@@ -35,13 +35,13 @@ def mean(spread: dict[str, Any] | None, digits: int) -> str:
 
 
 def settled(entrant: dict[str, Any]) -> str:
-    """The mean time of the runs that settled, and their number."""
+    """Returns the mean time of the runs that settled, and their number, as text."""
     count, spread = entrant["settled"]
     return mean(spread, 2) if spread is None else f"{mean(spread, 2)} ({count})"
 
 
 def lines(entrants: list[dict[str, Any]]) -> Iterator[str]:
-    """A line for each entrant, the best first."""
+    """Yields the head of the table, and a line for each entrant, the best first."""
     yield (
         f"    {'':22}{'goodput ÷ C':>14}{'÷ bound':>14}{'p99, ms':>13}{'settled, s (runs)':>19}{'early':>16}"
         f"{'Jain':>14}{'trunk':>14}{'others':>14}"

@@ -156,7 +156,7 @@ class Snapshot:
             process.drops()
 
     def busiest_since(self, start: "Snapshot", *which: int) -> float:
-        """The occupancy of the busiest thread among these processes since `start`."""
+        """Returns the occupancy of the busiest thread of these processes since `start`."""
         elapsed_ns = (self.at - start.at) * NS
         return max(
             (used - start.threads[index].get(thread, 0)) / elapsed_ns

@@ -40,7 +40,7 @@ def rules() -> tuple[re.Pattern[str], Words]:
 
 
 def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> Iterator[Finding]:
-    """Findings in a source: first lines of doc comments, and words of comments and literals."""
+    """Yields the findings in a source: openings of doc comments, and words in comments and literals."""
     before, fenced = "", False
     lines = source.split("\n")
     for number, line in enumerate(lines, 1):
@@ -65,7 +65,7 @@ def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> I
 
 
 def is_flag(lines: list[str], number: int) -> bool:
-    """Whether the comment in this line begins with `Whether` and belongs to a field, which is allowed for a boolean."""
+    """Returns whether this line begins with `Whether` and is the comment of a field. A boolean field may have one."""
     item = next((line for line in lines[number:] if not COMMENT.match(line) and not line.lstrip().startswith("#[")), "")
     return "/ Whether " in lines[number - 1] and bool(FIELD.match(item))
 

@@ -18,7 +18,7 @@ from tidegate_bench.record import ROOT
 Text = tuple[Path, int, str]
 
 NUMBERS = {"comment": 60, "error": 20, "help": 20, "page": 10}
-# A string literal. Whatever else may contain a quote is matched too, so that this quote begins no literal.
+# A string literal. Anything else that may contain a quote is matched too, so that this quote begins no literal.
 LITERAL = re.compile(
     r"""
     //[^\n]*                                   # a comment
@@ -58,7 +58,7 @@ def doc_blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def comments() -> list[Text]:
-    """Doc comments, each with the item that it describes, as a reader of the source sees them."""
+    """Returns doc comments, each with the item that it describes, as a reader of the source sees them."""
     found: list[Text] = []
     for path, source in sources():
         if not str(path).startswith(PROGRAMS):
@@ -82,7 +82,7 @@ def item(lines: list[str], first: int, text: str) -> str:
 
 
 def opens(line: str, indent: int) -> bool:
-    """Whether the line begins an item that contains lines with this many spaces before them."""
+    """Returns whether the line begins an item that contains lines with this indentation."""
     outer = len(line) - len(line.lstrip())
     return (
         outer < indent
@@ -91,7 +91,7 @@ def opens(line: str, indent: int) -> bool:
 
 
 def literals(source: str) -> Iterator[tuple[int, str, str]]:
-    """String literals of at least three words, each with its line and the code before it on that line."""
+    """Yields string literals of at least three words, each with its line and the code before it on that line."""
     for match in LITERAL.finditer(source):
         if match["text"] is None:
             continue
@@ -103,7 +103,7 @@ def literals(source: str) -> Iterator[tuple[int, str, str]]:
 
 
 def helps() -> list[Text]:
-    """The help of commands and options (doc comments that clap reads), and the texts about keys, laws and metrics."""
+    """Returns the help of commands and options (doc comments for clap), and texts about keys, laws and metrics."""
     found: list[Text] = []
     for path, source in sources():
         found += [
@@ -122,7 +122,7 @@ def helps() -> list[Text]:
 
 
 def errors() -> list[Text]:
-    """String literals with words that operators may read."""
+    """Returns string literals with words that operators may read."""
     found: list[Text] = []
     for path, source in sources():
         if not str(path).startswith(SPEAKING) or "/collect/" in str(path) or "/tables/" in str(path):
@@ -136,7 +136,7 @@ def errors() -> list[Text]:
 
 
 def pages() -> list[Text]:
-    """Sections of the documentation."""
+    """Returns sections of the documentation."""
     found: list[Text] = []
     for pattern in ("*.md", "docs/*.md", "docs/*/*.md"):
         for path in sorted(ROOT.glob(pattern)):
@@ -147,7 +147,7 @@ def pages() -> list[Text]:
 
 
 def sections(text: str) -> Iterator[tuple[int, str]]:
-    """Returns the parts that begin with a heading of level 1 or 2, and the part before them, each with its line.
+    """Yields the parts that begin with a heading of level 1 or 2, and the part before them, each with its line.
 
     A line of a code block is not a heading, even if it begins with `#`.
     """

@@ -73,12 +73,12 @@ class Citation:
 
 
 def words(text: str) -> list[str]:
-    """A text without line breaks, marks and case, so that two copies of a sentence are equal."""
+    """Returns the words of a text without marks and in lower case, so that two copies of a sentence are equal."""
     return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
 
 
 def shares(piece: list[str], text: list[str]) -> bool:
-    """Whether a piece of a quotation overlaps with a sentence: one contains the other, or one begins with the end
+    """Returns whether a piece of a quotation and a sentence overlap: one contains the other, or begins with the end
     of the other. The common words include the keyword, so two sentences with the same phrase differ."""
     for offset in range(SHARED - len(piece), len(text) - SHARED + 1):
         begin, end = max(offset, 0), min(offset + len(piece), len(text))

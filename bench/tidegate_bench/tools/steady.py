@@ -134,7 +134,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def pairs(options: argparse.Namespace) -> list[tuple[Access, str]]:
-    """The elements for each way to reach them."""
+    """Returns each way to reach elements, with each element that can be reached in this way."""
     ways = Access.all(options.transport, options.connections)
     return [(by, name) for by in ways for name in options.elements if not by.over_streams or name in OVER_STREAMS]
 

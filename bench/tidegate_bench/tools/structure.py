@@ -30,7 +30,7 @@ TEST_FILE, TESTS_TO_END = re.compile(TEST + ";", re.M), re.compile(TEST + r" \{.
 
 
 def sources(crate: Path) -> dict[Module, str]:
-    """Module path (a tuple) and text of each file of a crate that is not a test."""
+    """Returns the text of each file of a crate that is not a test, by the path of its module (a tuple)."""
     found: dict[Module, str] = {}
     tests: set[Module] = set()
     for file in sorted((crate / "src").rglob("*.rs")):
@@ -166,7 +166,7 @@ def folder_cycles(graph: Graph) -> list[list[Module]]:
 
 
 def body(text: str, at: int) -> tuple[int, int]:
-    """Returns the number of lines from the first brace after `at` to the closing one, and the position of the latter.
+    """Returns the number of lines from `at` to the closing brace of the next block, and the position of that brace.
 
     The number is 0 if a semicolon comes first, as for a function without a body.
     """

@@ -215,7 +215,7 @@ impl Caller {
             return devices.on_response(now, received, scan, status, &mut self.stats.devices);
         }
         let ours = scan.branch.and_then(Branch::split).and_then(|(branch, text)| {
-            // RFC 3261 §17.1.3: the branch of the top Via and the method in the CSeq.
+            // RFC 3261 §17.1.3: the top Via's branch and the CSeq method identify the request.
             let mark = self.namer.recognise(text).filter(|m| scan.call_id == m.text)?;
             Some((branch, mark))
         });

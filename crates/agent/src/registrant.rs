@@ -252,7 +252,7 @@ impl Registrant {
     }
 
     fn on_response(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, status: u16) {
-        // RFC 3261 §17.1.3: the branch of the top Via and the method in the CSeq.
+        // RFC 3261 §17.1.3: the branch of the top Via and the CSeq method identify the transaction.
         let found = scan.branch.and_then(mark_of).and_then(|text| self.namer.recognise(text));
         let Some(mark) = found.filter(|_| scan.cseq_method == Method::Register) else {
             self.stats.unexpected += 1;

@@ -1,10 +1,10 @@
 "use strict";
-// A chart of lines over one horizontal axis, drawn by uPlot: drag to zoom, double click to reset,
-// point or press arrow keys to read values.
+// A line chart, drawn by uPlot. Users drag to zoom, double-click to reset the zoom, and point or
+// press arrow keys to read values.
 
-/** Charts that are zoomed along together. */
+/** Charts that are zoomed together along the horizontal axis. */
 class Linked {
-  /** `toggle` is told the label of a line that was clicked. */
+  /** Calls `toggle` with the label of a line when a user clicks the line. */
   constructor(toggle = () => {}) {
     this.toggle = toggle;
     this.charts = [];
@@ -15,7 +15,7 @@ class Linked {
     for (const chart of this.charts) chart.show(x, chart.view.y);
   }
 
-  /** Shows the lines called `label` above all others; `null` ends that. */
+  /** Draws the lines called `label` on top of all others, or no line on top if it is `null`. */
   focus(label) {
     for (const chart of this.charts) chart.showFocus(label);
   }
@@ -27,11 +27,11 @@ class Linked {
 Linked.count = 0;
 
 /**
- * `spec`: `title`; `describe`, what it shows in a sentence; `x` and `y`, each with `label`,
- * `format` and the range `min` to `max`, `y` perhaps `log`; `lines`, each with `name`, perhaps
- * `label` at its end, `slot` of the palette (grey without), `dash`, `marks` and `points` of `x`,
- * `y`, `min`, `max`; `reference`, a calculated line of a `name` and `corners`; `shown`, whether a
- * line is visible.
+ * A chart. `spec` has a `title`; a sentence that describes the chart (`describe`); the axes `x` and
+ * `y`, each with `label`, `format`, `min` and `max`, and `log` if logarithmic; `lines`, each with
+ * `name`, an optional `label` at its end, its `slot` in the palette (grey without), `dash`, `marks`
+ * and `points` (`x`, `y`, `min`, `max`); an optional calculated line `reference` with `name` and
+ * `corners`; and a function `shown`, which returns whether a line is visible.
  */
 class Chart {
   constructor(spec, linked) {
@@ -57,11 +57,11 @@ class Chart {
     linked.charts.push(this);
   }
 
-  /** Draws everything anew, with the colours that the page has now. */
+  /** Draws the whole chart again, with the current colours of the page. */
   draw() {
     this.drawn?.destroy();
     const shown = this.spec.lines.filter((line) => this.spec.shown(line));
-    // Coloured lines above the grey ones.
+    // Coloured lines are drawn last, on top of the grey ones.
     const isGrey = (line) => line.slot === undefined;
     this.lines = [...shown.filter(isGrey), ...shown.filter((line) => !isGrey(line))];
     const labelled = this.lines.filter((line) => line.marks && line.dash === 0 && !isGrey(line));
@@ -77,7 +77,7 @@ class Chart {
     });
   }
 
-  /** Shows what lies within these ranges. */
+  /** Zooms to the range `x` of the horizontal axis and the range `y` of the vertical axis. */
   show(x, y) {
     this.view = { x, y };
     this.reset.hidden = String([x, y]) === String([this.whole.x, this.whole.y]);
@@ -92,7 +92,7 @@ class Chart {
     this.linked.zoom(this.whole.x);
   }
 
-  /** Fits it into the width there is. */
+  /** Adapts the chart to the width of its element. */
   fit() {
     if (!this.drawn) this.draw();
     else if (this.plot.clientWidth !== this.drawn.width) this.drawn.setSize(this.size());
@@ -102,7 +102,7 @@ class Chart {
     return { width: Math.max(this.plot.clientWidth, 200), height: this.spec.height ?? 270 };
   }
 
-  /** The places of all lines, and each line's heights there. */
+  /** Returns all x values, and for each line its y values there (`null` where it has none). */
   columns() {
     const corners = this.spec.reference?.corners ?? [];
     const places = this.lines.flatMap((line) => line.points.map((point) => point.x));
@@ -171,7 +171,7 @@ class Chart {
     };
   }
 
-  /** From least to greatest: a band under a full line, whiskers on a dashed one. */
+  /** Draws minimum to maximum: as a band behind a solid line, as whiskers on a dashed line. */
   drawSpreads(plot) {
     const place = (x, y) => [plot.valToPos(x, "x", true), plot.valToPos(y, "y", true)];
     this.within(plot, 0, (ctx) => {
@@ -199,12 +199,12 @@ class Chart {
     });
   }
 
-  /** A mark at each point of `line`: filled if the line is full, else a ring around. */
+  /** Draws a mark at each point of `line`: filled on a solid line, hollow on a dashed line. */
   drawMarks(plot, line) {
     if (!line?.marks || line.slot === undefined) return;
     const ring = line.dash > 0;
     const radius = (ring ? 6 : 4) * uPlot.pxRatio;
-    // Those at the edge are to be seen as a whole.
+    // Marks at the edge of the plot extend beyond it by up to 8 pixels.
     this.within(plot, 8, (ctx) => {
       ctx.lineWidth = (ring ? 1.8 : 2.4) * uPlot.pxRatio;
       ctx.strokeStyle = ring ? seriesColour(line.slot) : colour("paper");
@@ -218,7 +218,7 @@ class Chart {
     });
   }
 
-  /** The labels of `lines` and of the reference, each with the place where its line ends. */
+  /** Returns the labels of `lines` and of the reference, each with the end of its line. */
   ends(plot, lines) {
     const [from, to] = this.view.x;
     const end = (name, color, points) => {
@@ -237,7 +237,7 @@ class Chart {
     ];
   }
 
-  /** Writes the names of lines at their ends. */
+  /** Writes the label of each line at the end of the line. */
   drawLabels(plot) {
     const ends = this.ends(plot, this.lines);
     const places = spreadOut(ends.map(({ y }) => y), 14, 0, plot.over.clientHeight);
@@ -266,7 +266,7 @@ class Chart {
     ctx.restore();
   }
 
-  /** Shows the lines called `label` above all others; `null` ends that. */
+  /** Draws the lines called `label` on top of all others, or no line on top if it is `null`. */
   showFocus(label) {
     this.focus.replaceChildren();
     const { drawn: plot } = this;
@@ -285,7 +285,7 @@ class Chart {
     }
   }
 
-  /** The label of the line that is pointed at, if any is near. */
+  /** Returns the label of the line nearest to the pointer, or `null` if no line is near. */
   nearest(plot) {
     const { left, top } = plot.cursor;
     const distance = (line) => {
@@ -298,7 +298,7 @@ class Chart {
     return near.length > 0 && near[0][0] < 14 ? near[0][1] : null;
   }
 
-  /** Draws with `paint`, and nothing beyond `pixels` outside the axes. */
+  /** Calls `paint`, and clips its drawing at `pixels` outside the axes. */
   within({ ctx, bbox }, pixels, paint) {
     const room = pixels * uPlot.pxRatio;
     ctx.save();
@@ -310,7 +310,7 @@ class Chart {
     ctx.restore();
   }
 
-  /** Zooms to what was selected by dragging. */
+  /** Zooms to the area that the user has selected by dragging. */
   select(plot) {
     const { left, top, width, height } = plot.select;
     if (width < 3 && height < 3) return;
@@ -327,7 +327,7 @@ class Chart {
     this.linked.zoom(range.x);
   }
 
-  /** Tells the values nearest to where is pointed. */
+  /** Shows the values nearest to the pointer. */
   point(plot) {
     if (plot.cursor.left < 0 || this.places.length === 0) {
       this.tip.hide();
@@ -368,10 +368,10 @@ class Chart {
   }
 }
 
-/** From a plot's edge to the labels beside it, and beyond them. */
+/** Width of the gaps before and after the labels beside a plot, together, in pixels. */
 const LED = 20;
 
-/** The width of the longest of `texts` in pixels, in the bold letters of labels. */
+/** Returns the width of the longest of `texts` in pixels, in the font of labels. */
 function textWidth(texts) {
   const { canvas } = textWidth;
   const ctx = canvas.getContext("2d");
@@ -380,13 +380,13 @@ function textWidth(texts) {
 }
 textWidth.canvas = document.createElement("canvas");
 
-/** Points of the line through `corners`: its corners and where it leaves the range of x. */
+/** Returns the corners of a line up to the end of the range of x, and its point at this end. */
 function sampled(corners, [, to]) {
   const end = Math.min(to, corners.at(-1)[0]);
   return [...corners.filter(([x]) => x < end), [end, heightAt(corners, end)]];
 }
 
-/** Where a logarithmic axis from `min` to `max` is labelled: as few as tell the scale. */
+/** Returns the labelled values of a logarithmic axis: more in a decade if there are few decades. */
 function logSplits(_, __, min, max) {
   const decades = Math.log10(max / min);
   const steps = decades > 2.5 ? [1] : decades > 0.9 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];

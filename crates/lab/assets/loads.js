@@ -1,5 +1,5 @@
 "use strict";
-// The results by load: an overview, and a chart for each quantity and panel.
+// The results by load: a table of goodput, and a chart for each quantity and panel.
 
 const QUANTITIES = [
   {
@@ -37,17 +37,17 @@ const QUANTITIES = [
   },
 ];
 
-// Slots of the palette, which is as many curves as are highlighted at once. Red is the first.
+// Slots of the palette, in the order of use. Each highlighted curve has its own slot. 0 is red.
 const SLOTS = [1, 2, 3, 4, 5, 6, 7, 0];
 
-/** The highlighted curves: slots of the palette by label. */
+/** The highlighted curves: the slot in the palette of each label. */
 class Highlights {
   constructor(slots) {
     this.slots = new Map(slots);
     this.evicted = new Map();
   }
 
-  /** Highlights a grey curve, if need be instead of the last one; or makes it grey again. */
+  /** Makes a grey curve coloured, in place of another one if no slot is free, or grey again. */
   toggle(label) {
     if (this.slots.has(label)) {
       const slot = this.slots.get(label);
@@ -69,7 +69,7 @@ class Highlights {
   }
 }
 
-/** Shows `experiment` in `section`. */
+/** Shows the results of `experiment` by load in `section`. */
 function showLoads(experiment, section) {
   const rows = experiment.sources.flatMap((source, dash) =>
     source.rows.map((row) => ({ ...row, dash, source: source.label })));
@@ -112,7 +112,7 @@ function showLoads(experiment, section) {
   return [() => linked];
 }
 
-/** The buttons that choose curves, conditions and the quantile; and what marks those pressed. */
+/** Returns the buttons for curves, conditions and quantile, and a function that updates them. */
 function loadControls(experiment, rows, labels, state, { draw, redraw, toggle, focus }) {
   const curves = labels.map((label) => {
     const made = button("", () => toggle(label), { class: "curve" });
@@ -163,7 +163,7 @@ function loadControls(experiment, rows, labels, state, { draw, redraw, toggle, f
   return [shown.filter(Boolean), mark];
 }
 
-/** A heading and a chart for each panel. */
+/** Returns a heading, and a chart for each panel. */
 function charts(quantity, rows, context) {
   const { state, linked } = context;
   const panels = distinct(rows.map((row) => row.panel));
@@ -208,7 +208,7 @@ function chartOf(quantity, panel, rows, context) {
     line.points.push({ x: row.load, y: value.median, min: value.min, max: value.max });
   }
   for (const line of lines) line.points.sort((a, b) => a.x - b.x);
-  // One range for all panels and conditions, so that they compare.
+  // All panels and conditions have the same range, so that a reader can compare them.
   const last = Math.max(...all.map((row) => row.load));
   const reference = referenceOf(quantity, panel, last, context);
   const spreads = all.map((row) => quantity.of(row, state)).filter(Boolean);
@@ -226,7 +226,7 @@ function chartOf(quantity, panel, rows, context) {
   };
 }
 
-/** The bound of the goodput, or the deadline of the delay. */
+/** Returns the reference line: the bound of the goodput, or the deadline of the delay. */
 function referenceOf(quantity, panel, last, { experiment, state }) {
   if (quantity.bound) {
     const mine = (bound) => bound.panel === panel && same(bound.swept, state.swept);
@@ -238,7 +238,7 @@ function referenceOf(quantity, panel, last, { experiment, state }) {
   return { name: "deadline", corners: [[0, deadline], [last * 1.03, deadline]] };
 }
 
-/** The powers of ten around `spreads` and the line of reference. */
+/** Returns the powers of ten below and above all values of `spreads` and the reference line. */
 function decades(spreads, reference) {
   const values = spreads.flatMap((one) => [one.min, one.max]).filter((value) => value > 0);
   values.push(...(reference ? reference.corners.map(([, y]) => y) : [1]));
@@ -252,7 +252,7 @@ const BEYOND =
   "calls within them if it puts off work, such as a BYE or a rejection, until they are over, or if it had begun calls " +
   "before.";
 
-/** Goodput as a part of the bound: a table for each panel, a row for each variant. */
+/** Returns tables of goodput as a part of the bound: one for each panel, a row for each variant. */
 function overview(rows, { experiment, state }) {
   const several = experiment.sources.length > 1;
   const loads = distinct(rows.map((row) => row.load)).sort((a, b) => a - b);
@@ -284,7 +284,7 @@ function overview(rows, { experiment, state }) {
   return [heading, tables, ...(beyond ? [element("p", { class: "hint" }, BEYOND)] : [])];
 }
 
-/** Whether two sets of swept conditions are alike. */
+/** Returns whether two sets of swept conditions are equal. */
 function same(a, b) {
   return Object.keys(a).every((name) => a[name] === b[name]);
 }

@@ -1,9 +1,9 @@
 "use strict";
-// What tells one line from another: its colour, the shape of its marks, and for the world it comes
-// from, its dashes.
+// The colour and the marks of a line show its variant. Its dashes show the source of its results,
+// such as simulated time.
 
 const SHAPES = [
-  // Circle, square, triangle, diamond, triangle upside down, cross: around 0 with a radius of 1.
+  // Circle, square, triangle, diamond, inverted triangle, cross: at (x, y) with about the radius r.
   (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,
   (x, y, r) => polygon(x, y, r * 0.9, [[-1, -1], [1, -1], [1, 1], [-1, 1]]),
   (x, y, r) => polygon(x, y, r * 1.15, [[0, -1.1], [1, 0.8], [-1, 0.8]]),
@@ -20,12 +20,12 @@ function polygon(x, y, r, corners) {
   return `M${corners.map(([dx, dy]) => `${x + dx * r} ${y + dy * r}`).join("L")}z`;
 }
 
-/** A colour of the page, as it is now. */
+/** Returns the current value of a colour of the page. */
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** The colour of a slot of the palette; grey without one. */
+/** Returns the colour of a slot of the palette, or grey without a slot. */
 function seriesColour(slot) {
   return colour(slot === undefined ? "muted" : `series-${slot}`);
 }
@@ -38,7 +38,7 @@ function dashes(index) {
   return DASHES[index % DASHES.length];
 }
 
-/** An element of a drawing. */
+/** Creates an SVG element. */
 function drawing(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -46,7 +46,7 @@ function drawing(tag, attributes, ...children) {
   return made;
 }
 
-/** A short piece of a line with its mark, for keys. Without `slot` it is grey and has no mark. */
+/** Creates a short line with its mark, for a legend. Without `slot`: a grey line without a mark. */
 function key({ slot, dash = 0 }) {
   const stroke = slot === undefined ? "var(--muted)" : `var(--series-${slot})`;
   const made = drawing("svg", { class: "key", viewBox: "0 0 30 12", "aria-hidden": "true" });

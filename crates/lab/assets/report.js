@@ -1,5 +1,5 @@
 "use strict";
-// Puts the charts of every experiment into the page, and draws them anew when its colours change.
+// Puts the charts of all experiments into the page, and redraws them when its colours change.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
@@ -17,7 +17,7 @@ function redrawAll() {
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 
-// Two charts stand beside each other on a page of paper.
+// On paper, two charts fit side by side.
 function printing(begins) {
   document.documentElement.classList.toggle("printing", begins);
   for (const plot of document.querySelectorAll(".plot")) plot.style.width = begins ? "330px" : "";

@@ -1,5 +1,5 @@
 "use strict";
-// Tables that are sorted by the column whose head is pressed: up, then down.
+// Sorts a table when a user clicks the head of a column: first ascending, then descending.
 
 for (const table of document.querySelectorAll("table.sortable")) {
   const heads = [...table.tHead.rows[0].cells];
@@ -19,7 +19,7 @@ function sort(table, column, down) {
   table.tBodies[0].append(...rows);
 }
 
-/** By number where both cells have one; a cell without comes last. */
+/** Compares cells by number, or by text if neither has one. A cell without a number is last. */
 function compare(a, b) {
   const [x, y] = [a.dataset.order, b.dataset.order];
   if (x !== undefined && y !== undefined) return Number(x) - Number(y);

@@ -1,7 +1,7 @@
 "use strict";
-// One run over time: a chart for each quantity, with a line for each node.
+// Charts of one run over time: one for each quantity, with a line for each node.
 
-// Quantities of a timeline as people call them; others stand as they are.
+// Titles of the quantities of a timeline. Any other quantity is shown by its own name.
 const TITLES = {
   offered_cps: "offered, calls/s",
   admitted_cps: "admitted, calls/s",
@@ -18,21 +18,21 @@ const TITLES = {
   open: "calls open",
 };
 
-/** Shows the runs of `experiment` that left a timeline in `section`. */
+/** Shows in `section` those runs of `experiment` that have a timeline. */
 function showTimes(experiment, section) {
   const runs = experiment.sources.flatMap((source) =>
     source.runs.map((run) => ({ ...run, source: source.label })));
   if (runs.length === 0) return [];
   section.hidden = false;
   let linked = new Linked();
-  // Each choice narrows the runs that the next ones choose from.
+  // Each choice restricts the runs from which the following choices select.
   const choices = [
     ["results of", (run) => run.source],
     ["variant", (run) => run.variant],
     ...Object.keys(runs[0].swept).map((name) => [name, (run) => run.swept[name]]),
     ["run", (run) => run.repetition],
   ];
-  // The greatest load is what tells most.
+  // The run with the highest load is shown first.
   const load = (run) => run.swept.load ?? 0;
   const first = runs.reduce((a, b) => (load(b) > load(a) ? b : a));
   const chosen = choices.map(([, of]) => of(first));
@@ -60,7 +60,7 @@ function showTimes(experiment, section) {
   return [() => linked];
 }
 
-// Slots of the palette but for red, the first two far apart without marks. Further nodes are grey.
+// Slots of the palette except red. The first two are easy to distinguish. Further nodes are grey.
 const NODE_SLOTS = [1, 4, 2, 3, 5, 6, 7];
 
 function timeCharts(run, linked) {

@@ -1,7 +1,7 @@
 "use strict";
-// The values of a chart: beside the place that is pointed at, read out, and as a table.
+// Shows the values of a chart: beside the pointer, for screen readers, and as a table.
 
-/** What all lines of a chart are at one place. */
+/** The values of all lines of a chart at one x value. */
 class Tip {
   constructor(chart) {
     this.chart = chart;
@@ -10,14 +10,14 @@ class Tip {
     this.line = element("div", { class: "place", hidden: "" });
   }
 
-  /** Marks `place` by a line across the chart. */
+  /** Marks the x value `place` by a vertical line. */
   mark(plot, place) {
     const at = plot.valToPos(place, "x");
     this.line.style.left = `${at}px`;
     this.line.hidden = at < 0 || at > plot.over.clientWidth;
   }
 
-  /** Tells the values at `place`. */
+  /** Shows the values of all lines at the x value `place`. */
   show(plot, place) {
     const { spec } = this.chart;
     this.place = place;
@@ -48,14 +48,14 @@ class Tip {
     this.line.hidden = true;
   }
 
-  /** The values shown, as a sentence. */
+  /** Returns the shown values as a sentence, for screen readers. */
   words() {
     const { spec } = this.chart;
     const values = this.found().map(({ line, point }) => `${line.name} ${spec.y.format(point.y)}`);
     return `${spec.x.tell(this.place)}: ${values.join(", ")}`;
   }
 
-  /** The points of all lines at the place, the highest first. */
+  /** Returns the points of all lines at the current x value, the highest first. */
   found() {
     const at = (line) => ({ line, point: line.points.find((point) => point.x === this.place) });
     const found = this.chart.lines.map(at).filter(({ point }) => point);
@@ -63,7 +63,7 @@ class Tip {
   }
 }
 
-/** The height at `x` of a line through `corners`. */
+/** Returns the y value at `x` of the line through `corners`, or `null` beyond its end. */
 function heightAt(corners, x) {
   const right = corners.findIndex(([at]) => at >= x);
   if (right < 0) return null;
@@ -71,7 +71,7 @@ function heightAt(corners, x) {
   return x1 === x0 ? y1 : y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
 }
 
-/** What a chart shows as a table, made when it is first opened. */
+/** Returns an element with the chart as a table, which is made when it is first opened. */
 function valuesOf(spec) {
   const details = element("details", {}, element("summary", {}, "as a table"));
   details.addEventListener("toggle", () => {

@@ -1,7 +1,7 @@
 "use strict";
-// Values as people read them, and the elements that hold them.
+// Functions that format values for people, and that create HTML elements.
 
-/** `value` with three significant digits. */
+/** Formats `value` with three significant digits, or as a whole number from 100 on. */
 function number(value) {
   if (Math.abs(value) < 0.1) return String(Number(value.toPrecision(3)));
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : Math.abs(value) >= 1 ? 2 : 3;
@@ -17,18 +17,18 @@ function milliseconds(ms) {
   return ms >= 1 ? `${number(ms)} ms` : `${number(ms * 1000)} µs`;
 }
 
-/** What several runs measured, such as `0.85 (0.84 – 0.87)`. */
+/** Formats median, minimum and maximum of several runs, such as `0.85 (0.84 – 0.87)`. */
 function spread(point, format) {
   const median = format(point.y);
   return point.min === point.max ? median : `${median} (${format(point.min)} – ${format(point.max)})`;
 }
 
-/** The different items of `list`, in the order of their first appearance. */
+/** Returns the different items of `list`, in the order of their first occurrence. */
 function distinct(list) {
   return [...new Set(list)];
 }
 
-/** A new element. What `children` hold is text or elements, never markup. */
+/** Creates an HTML element. `children` are texts or elements. Texts are not parsed as HTML. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -36,14 +36,14 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A button that does `act`. */
+/** Creates a button that calls `act` when it is clicked. */
 function button(text, act, attributes = {}) {
   const made = element("button", { type: "button", ...attributes }, ...[text].flat());
   made.addEventListener("click", act);
   return made;
 }
 
-/** A list to choose one of `options` from, `act` told its place; `null` if there is no choice. */
+/** Creates a list of `options`. `act` gets the chosen index. `null` for fewer than two. */
 function selector(title, options, chosen, act) {
   if (options.length < 2) return null;
   const list = element("select", {}, ...options.map((text) => element("option", {}, String(text))));
@@ -52,7 +52,7 @@ function selector(title, options, chosen, act) {
   return element("label", {}, title, list);
 }
 
-/** A table with `head` and `body` of texts. */
+/** Creates a table from the texts of its `head` and `body`. */
 function plainTable(head, body) {
   const row = (tag, cells) => element("tr", {}, ...cells.map((cell) => element(tag, {}, cell)));
   return element(
@@ -63,14 +63,14 @@ function plainTable(head, body) {
   );
 }
 
-/** Has `text` read out by a screen reader. */
+/** Makes a screen reader read `text` aloud. */
 function say(text) {
   document.querySelector(".spoken").textContent = text;
 }
 
 /**
- * Heights for labels that want to stand at `wanted`, at least `gap` apart and within `low` to
- * `high`: pushed down from the top, then up from the bottom.
+ * Returns vertical positions for labels: near the `wanted` positions, at least `gap` apart, and
+ * from `low` to `high`. Labels are first moved down from the top, and then up from the bottom.
  */
 function spreadOut(wanted, gap, low, high) {
   const order = wanted.map((_, at) => at).sort((a, b) => wanted[a] - wanted[b]);

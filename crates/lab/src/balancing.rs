@@ -57,8 +57,8 @@ impl Balancing {
     /// texts.
     pub fn inputs(&self) -> String {
         let mut inputs = self.pool_toml();
-        // The lists as they are. The limits of the existing targets do not show where a list is
-        // repeated.
+        // The lists are written in full, because the limits of the existing targets do not show the
+        // length of a list that is repeated.
         if !self.calls_max.is_empty() {
             inputs += &format!("calls_max = {:?}\n", self.calls_max);
         }

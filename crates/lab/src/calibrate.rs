@@ -61,7 +61,7 @@ const OPEN_LIMIT: usize = 1500;
 /// have offered too few calls.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// The smallest part of its allowed CPU time that a server without idle time uses.
+/// If a server uses less than this part of its allowed CPU time, its measured costs are in doubt.
 const SERVER_IDLE: f64 = 0.9;
 
 /// Duration of each run that searches for the rate of calls to offer, in seconds.
@@ -92,8 +92,8 @@ pub struct Calibration {
     pub machine: Machine,
     /// Calls/s offered in the runs whose calls are set up and ended.
     pub rate_cps: f64,
-    /// The part of its allowed CPU time that the server used while calls were offered, in the run
-    /// with the smallest part.
+    /// The smallest part of its allowed CPU time that the server used in any run, while calls were
+    /// offered.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,

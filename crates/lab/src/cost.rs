@@ -1,5 +1,5 @@
-//! Computes from the emulated costs of messages: the cost of a call and of its rejection, the
-//! capacity, and the greatest possible goodput.
+//! Computes the cost of a call and of its rejection, the capacity, and the greatest possible
+//! goodput, from the emulated costs of messages.
 
 use std::time::Duration;
 

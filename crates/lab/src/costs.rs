@@ -40,8 +40,8 @@ use crate::spread::Spread;
 use gate::Gate;
 use model::Model;
 
-/// A number of messages between two load measurements that no run reaches. With this number, the
-/// law measures the load only once a second.
+/// An interval between load measurements, in messages, that is longer than any run. With this
+/// interval, the law measures the load only once a second.
 const NEVER: u32 = 100_000;
 
 /// Minimum part of a batch that the server must reject in a measurement of rejected messages, and

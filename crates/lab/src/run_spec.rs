@@ -147,8 +147,8 @@ impl RunSpec {
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
     }
 
-    /// Returns everything on which the outcome of the run may depend. `program` is the hash of the
-    /// programs with which the run is made.
+    /// Returns all values that may affect the outcome of the run. `program` is the hash of the
+    /// programs that make the run.
     pub fn inputs(&self, program: &str) -> Value {
         let Conditions {
             load,

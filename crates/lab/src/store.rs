@@ -57,8 +57,8 @@ impl Programs {
 }
 
 impl Store {
-    /// Opens the store in `folder`, and creates the folder if it does not exist. Only outcomes of
-    /// `programs` are visible. Outcomes of programs with other bytes are kept apart.
+    /// Opens the store in `folder`, and creates the folder if it does not exist. The store finds
+    /// only outcomes of `programs`. Outcomes of programs with other bytes are stored separately.
     ///
     /// # Errors
     /// Returns an error when the folder cannot be created.

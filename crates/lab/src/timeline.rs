@@ -42,7 +42,7 @@ pub struct ServerReading {
 /// The counts of callers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallersReading {
-    /// Calls that had become due.
+    /// Calls whose start time had come.
     pub offered: u64,
     /// Calls that were answered with a 2xx.
     pub set_up: u64,
@@ -56,7 +56,7 @@ pub struct CallersReading {
     pub open: u64,
     /// Calls that have begun and were neither answered nor ended.
     pub unanswered: u64,
-    /// People whose first call had become due.
+    /// People whose first call was due.
     pub came: u64,
     /// People who wait before they call again.
     pub redialing: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Channel {
     free_at: Timestamp,
 }
 
-/// The travel of a packet that is not lost, and of its copy if the link has duplicated it.
+/// The trip of a packet that is not lost, and of its copy if the link duplicated the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub first: Trip,

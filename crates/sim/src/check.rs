@@ -310,7 +310,7 @@ impl Tap for Checkers {
         }
         if !self.parties.contains(&flow.remote) {
             self.shares.on_sent(&seen, flow.remote.ip(), front, found);
-            // The owner of a connection receives everything that is sent on it.
+            // Only datagrams can go to a victim. Bytes on a connection go to its peer.
             if front.keeps_accounts && !flow.transport.is_reliable() {
                 self.amplification.on_sent(&seen, flow.remote, bytes.len(), found);
             }

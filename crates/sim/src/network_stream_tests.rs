@@ -342,7 +342,7 @@ fn a_peer_that_does_not_read_does_not_prevent_closing() {
     assert_eq!(scene.results(b()).1, [CloseCause::Reset]);
 }
 
-/// An acknowledgement takes the time of the way back, not that of the way there.
+/// The delay of an acknowledgement is that of the link back, not that of the link of the data.
 #[test]
 fn the_way_back_delays_the_next_window() {
     let mut scene = Scene::connected(1, Link::delaying(MS));

@@ -251,7 +251,7 @@ fn a_packet_that_is_doubled_arrives_twice() {
 #[test]
 fn a_narrow_link_loses_what_its_queue_does_not_hold() {
     let mut pair = Pair::plain();
-    // A ping of 4 bytes has 32 on the wire: 1.6 seconds.
+    // A ping of 4 bytes has 32 bytes on the wire, which take 1.6 s.
     let narrow = Bandwidth { bits_per_s: 160, queue_max_bytes: 64 };
     let link = Link { bandwidth: Some(narrow), ..Link::delaying(DELAY) };
     pair.network.connect(pair.a, pair.b, link);

@@ -73,8 +73,7 @@ impl<C: Core> Process<C> {
         &mut self.shards[usize::from(shard)]
     }
 
-    /// Takes the new handoffs of all shards, and gives each handoff that is due to the shard that
-    /// it is for.
+    /// Takes the new handoffs of all shards. Gives each handoff whose time has come to its shard.
     fn hand_off(&mut self, now: Timestamp) {
         loop {
             for core in &mut self.shards {

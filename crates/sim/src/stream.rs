@@ -105,7 +105,7 @@ pub(crate) struct Pipe {
     pub(crate) last_arrival: Timestamp,
     /// Travel time of the last segment sent so far.
     pub(crate) trip: Duration,
-    /// Number of consecutive losses of the next segment so far.
+    /// Number of times in a row that the next segment was lost.
     pub(crate) tries: u32,
     /// True if an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,

@@ -58,9 +58,9 @@ pub enum HandoffInput {
 /// Messages over a stream travel on a connection. Connections opened by the core and connections
 /// accepted by the driver have the same life:
 ///
-/// 1. A connection that the core opens begins with [`poll_connect`](Self::poll_connect), by which
-///    the core names it. If it can be opened, [`on_connected`](Self::on_connected) follows. A
-///    connection that the driver accepts begins with `on_connected`, by which the driver names it.
+/// 1. A connection that the core opens begins with [`poll_connect`](Self::poll_connect), which
+///    returns its name. If it can be opened, [`on_connected`](Self::on_connected) follows. A
+///    connection that the driver accepts begins with `on_connected`, which passes its name.
 /// 2. After `on_connected`, each message that arrives on the connection is an `offer`, cut out of
 ///    the stream by the driver (`sip::Framer`), with the connection in its flow. The core sends on
 ///    the connection by a [`Transmit`] with that flow. A transmit on a stream always names an open
@@ -116,9 +116,9 @@ pub trait Core {
     /// this every few milliseconds while it has any work.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
-    /// Executes an operator's command. `command` is text of at most
-    /// [`COMMAND_MAX`] bytes. The code that built the core defines the language
-    /// of the commands, validates each command, and sends it. An invalid command changes nothing.
+    /// Executes an operator's command. `command` is text of at most [`COMMAND_MAX`] bytes. The code
+    /// that built the core defines the language of the commands, validates each command, and sends
+    /// it. An invalid command changes nothing.
     fn on_command(&mut self, _now: Timestamp, _command: &[u8]) {}
 
     /// Reports the result of a [query](Self::poll_query). A result that the core does not wait for

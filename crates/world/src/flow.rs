@@ -28,8 +28,8 @@ unit_enum! {
 }
 
 impl Transport {
-    /// Returns whether the transport itself delivers data, or reports that it could not deliver
-    /// them.
+    /// Returns whether the transport is reliable: it delivers data, or reports that it could not
+    /// deliver them.
     ///
     /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5: "Thus, client
     /// and server transactions using WebSocket for transport MUST follow the procedures and timer values for

@@ -39,8 +39,8 @@ pub struct Transmit {
     /// True if the packet is a request to a peer that is neither a back end nor a trusted source.
     /// The transport opens only a limited number of connections to such peers.
     pub is_to_stranger: bool,
-    /// True if the packet may leave on another connection to the remote end of its flow, if the
-    /// connection that the flow names no longer exists.
+    /// True if the driver may send the packet on another connection to the same peer when the
+    /// connection of its flow no longer exists.
     pub may_reconnect: bool,
 }
 

@@ -18,7 +18,7 @@ pub const KEY_MAX: usize = 512;
 /// Maximum length of a value that a look-up can find, in bytes. A longer value counts as not found.
 pub const VALUE_MAX: usize = 16 * 1024;
 
-/// The identifier that a core gives a query, by which it recognises the answer.
+/// The identifier of a query. The core chooses it, and recognises the answer by it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 

@@ -32,7 +32,7 @@ fn a_vacant_slot_is_reused_with_another_generation() {
     assert_eq!(table.remove(a), Some((7, 0)));
     assert_eq!(table.remove(a), None);
     assert_eq!(table.remove(c), Some((8, 0)));
-    // The slot that became vacant last.
+    // The entry gets the slot that became vacant last.
     assert_eq!(table.insert((9, 0)), SlotRef { slot: c.slot, generation: 1 });
     assert_eq!(table.insert((9, 1)), SlotRef { slot: a.slot, generation: 1 });
     assert_eq!((table.get(a), table.get(c), table.get(b)), (None, None, Some(&(7, 0))));
@@ -74,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Compares with a list in the order of insertion.
+    /// Compares the table with a list in the order of insertion.
     #[test]
     fn a_slot_table_behaves_like_a_list_searched_by_hash(steps in prop::collection::vec(step(), 0..400)) {
         let mut table = SlotTable::new();

@@ -33,10 +33,10 @@ pub struct AnswererConfig {
     /// once. The others follow at equal intervals of at most one minute until the final response.
     /// While the call still rings, the last status is repeated every minute. Default: 180.
     pub provisionals: Vec<u16>,
-    /// True if the answerer sends a 100 before all other responses to a call, as a stateful proxy
-    /// does, and the callee of paper 002 §4.2, whose calls have seven messages. A call that is
-    /// ignored, or that finds the table full, gets no 100. If false, a call gets a 100 only if it
-    /// gets no other response within 200 ms (RFC 3261 §17.2.1). Default false.
+    /// True if the answerer sends a 100 before all other responses to a call, like a stateful proxy
+    /// and like the callee of paper 002 §4.2 (seven messages a call). A call that is ignored, or
+    /// that finds the table full, gets no 100. If false, a call gets a 100 only if it gets no other
+    /// response within 200 ms (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Time from an INVITE to its final response. Default 0.
     pub ring: Span,

@@ -204,8 +204,8 @@ impl Answerer {
 
     /// Returns the fingerprint of the transaction of a request. An INVITE, its CANCEL, and the ACK
     /// to its rejection have the same fingerprint.
-    // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it also works for clients
-    // of RFC 2543, whose branch is not unique.
+    // RFC 3261 §17.2.3: branch and sent-by identify a transaction. Call-ID and CSeq number are
+    // needed for clients of RFC 2543, whose branches are not unique.
     pub(super) fn key(&self, scan: &Scan<'_>) -> u128 {
         let branch = scan.branch.unwrap_or_default();
         self.namer.fingerprint(&[branch, scan.sent_by, scan.call_id, &scan.cseq.to_ne_bytes()])

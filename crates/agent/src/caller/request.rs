@@ -106,8 +106,8 @@ impl Branch {
         }
     }
 
-    /// Returns the branch parameter of a request. `remote` is the To of the request, on which only
-    /// the branches of [`Ack`](Self::Ack) and [`StrayBye`](Self::StrayBye) depend.
+    /// Returns the branch parameter of a request. `remote` is the To of the request. Only the
+    /// branches of [`Ack`](Self::Ack) and [`StrayBye`](Self::StrayBye) depend on it.
     pub fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());

@@ -71,7 +71,7 @@ impl Caller {
         self.offer_call(now, intended, Person { first: intended, attempts: 1, is_emergency });
     }
 
-    /// Starts a call that is due since `intended`, or holds it back if too many calls are open.
+    /// Starts a call that has been due since `intended`. Holds it back if too many calls are open.
     pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;
         self.stats.last_intended = self.stats.last_intended.max(intended);

@@ -9,12 +9,12 @@ use std::io;
 /// Rate that the first run of the search offers, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
-/// Two offered loads as multiples of the estimated capacity: the smallest load at which the search
-/// ends, and the load that the next run of the search offers.
+/// The search ends when the offered load is at least the first number times the estimated capacity.
+/// Otherwise the next run of the search offers the second number times this capacity.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The maximum rate to offer, in calls/s. One thread of callers can keep up with a higher rate only
-/// if it starts hardly any of the offered calls.
+/// The maximum rate to offer, in calls/s. At a higher rate, one thread of callers would be too slow
+/// to start most of the offered calls.
 const MAX_CPS: f64 = 60_000.0;
 
 /// Maximum number of runs in the search.

@@ -42,7 +42,7 @@ impl Slice {
     }
 }
 
-/// The account of the CPU time that a thread has used in the current period.
+/// The CPU time that a thread has used in the current period, compared with its slice.
 pub(super) struct Slices {
     slice: Slice,
     began: Instant,
@@ -51,7 +51,7 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    /// Creates the account of a thread whose CPU time is `thread_ns` now.
+    /// Starts the first period of a thread whose CPU time is `thread_ns` now.
     pub fn new(slice: Slice, thread_ns: u64) -> Self {
         Self { slice, began: Instant::now(), from_ns: thread_ns }
     }
@@ -64,7 +64,7 @@ impl Slices {
             return;
         }
         let passed = self.began.elapsed();
-        // If the next period should have begun already, it begins now. Lost time is not made up.
+        // If the period has ended already, there is no pause. Lost time is not made up.
         if let Some(left) = self.slice.period.checked_sub(passed) {
             thread::sleep(left);
         }

@@ -32,8 +32,8 @@ pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure
 fn line(name: &str, model: Model, stroke: Stroke) -> Line {
     let most = model.accepted(1.0);
     let point = |fraction: f64| Point::exact(fraction, model.accepted(fraction) / most);
-    // A measured line has a mark at each point. A calculated line has no marks, and more points
-    // make it smooth.
+    // A measured line has a mark at each point, so it has few points. A calculated line has no
+    // marks, and many points make it smooth.
     let steps = if stroke == Stroke::Measured { 20 } else { 200 };
     let points = (0..=steps).map(|step| point(f64::from(step) / f64::from(steps))).collect();
     Line { name: name.to_owned(), stroke, points }

@@ -24,7 +24,7 @@ pub struct Story {
     pub sides: [Seen; 2],
 }
 
-/// The load or pause of a demonstration.
+/// The current part of a demonstration: a load or a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// The load at this index of [`MULTIPLES`] is offered.

@@ -16,7 +16,7 @@ use super::story::{Act, Seen, Story};
 const WIDTH_MIN: u16 = 80;
 const HEIGHT_MIN: u16 = 24;
 
-/// The top of the charts, as a multiple of the capacity.
+/// The largest value on the vertical axis of the charts, as a multiple of the capacity.
 const TOP: f64 = 1.25;
 
 /// Returns the colour for a side of the demonstration, from the palette of Okabe and Ito, which

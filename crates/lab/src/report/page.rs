@@ -52,7 +52,7 @@ pub(crate) fn overview(overview: &Overview) -> String {
 
 fn render(page: Page<'_>) -> String {
     let mut environment = Environment::new();
-    // All text of a scenario is escaped.
+    // Escapes all text that comes from a scenario.
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     let page = environment.render_str(TEMPLATE, Value::from(Serde(page)));
     page.expect("the template names what it is given")

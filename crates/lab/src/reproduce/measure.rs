@@ -10,8 +10,8 @@ use crate::timeline::series;
 /// "while successfully handling more than 99.99% of all requests".
 const HANDLED: f64 = 0.9999;
 
-/// Time in seconds from the start of a run until its samples count. Before, the server has not
-/// settled.
+/// Time in seconds from the start of a run to the first sample that is used. Earlier samples are
+/// ignored, because the server has not settled.
 const SETTLED_S: f64 = 20.0;
 
 /// The value of the measures `recovered_s` and `recovery_of_limit` if the goodput does not recover.
@@ -71,7 +71,7 @@ impl Part {
 pub(super) static MEASURES: [Measure; 30] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
-    // The same, as a part of the highest possible goodput (the bound) at the load that was offered.
+    // Goodput as a part of the highest possible goodput (the bound) at the load that was offered.
     one("goodput_of_bound", |point| {
         let capacity_cps = point.run.capacity_cps();
         let bound_cps = capacity_cps * point.run.bound(point.outcome.offered_cps() / capacity_cps);

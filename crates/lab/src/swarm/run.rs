@@ -245,8 +245,8 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Reloads the proxies with a configuration without probes, because probes would continue
-    /// forever.
+    /// Reloads the proxies with a configuration without probes. Otherwise the proxies would send
+    /// probes forever, and the run would never end.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Drains the proxies, because their DNS queries would otherwise continue forever.
+    /// Drains the proxies. Otherwise they would send DNS queries forever.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;
@@ -265,8 +265,7 @@ impl<'a> Run<'a> {
         for index in 0..self.world.proxies.len() {
             self.network.drain(self.world.node(Place::Proxy(index)));
         }
-        // Each proxy had scheduled its next queries within an hour. After that time, no query is
-        // left.
+        // The next queries of each proxy were due within an hour, so none is left after that time.
         self.network.run_until(self.network.now() + Duration::from_secs(3660));
     }
 

@@ -67,8 +67,8 @@ impl Seeker {
     /// Records the value of the function at [`probe`](Self::probe), and moves the estimate.
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
-        // The value before the first one is taken as equal to it, so that the filter removes it as
-        // constant.
+        // The first value has no predecessor. It is compared with itself, so that the filter
+        // removes it as a constant.
         let last = self.last.unwrap_or(value);
         if self.last.is_none() {
             self.zeta = value / (1.0 + filter);

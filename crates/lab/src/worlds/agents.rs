@@ -7,7 +7,7 @@ use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile,
 
 use crate::run_spec::RunSpec;
 
-/// The called URI. The host is a name, because a server could take an IP address for an outside
+/// The called URI. The host is a name, because a server might treat an IP address as an outside
 /// address.
 const CALLED: &str = "sip:service@example.com";
 

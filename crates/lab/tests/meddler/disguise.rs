@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Count of numbers that stand for the number that the attacker calls.
+/// Number of different called numbers that the proxy sees instead of the attacker's one.
 const NUMBERS: u32 = 16;
 
-/// Count of addresses that stand for the attacker's address.
+/// Number of different source addresses that the proxy sees instead of the attacker's one.
 const ADDRESSES: u32 = 4;
 
 /// A proxy that gets an attacker's INVITEs in changed form. The packets that the proxy sends are

@@ -86,8 +86,8 @@ pub(super) struct Calls {
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,
     acknowledged: BTreeMap<NodeId, u64>,
-    /// The number of acknowledged calls that the book of each answerer may not count as
-    /// acknowledged, because their ACKs came late.
+    /// The number of each answerer's calls that its book may or may not count as acknowledged,
+    /// because their ACKs came late.
     uncertain: BTreeMap<NodeId, u64>,
     unwatched: u64,
 }

@@ -12,8 +12,8 @@
 //! evidence against it:
 //!
 //! - The proxy must not treat the back end as down or paused for longer than [`OUT_MAX`] in total.
-//!   Shorter exclusions are allowed: if half of a pool may be excluded, forgeries in the name of
-//!   all back ends exclude them in turn, until they are probed again.
+//!   Shorter exclusions are allowed. A proxy may exclude up to half of a pool, so forgeries in the
+//!   name of all back ends exclude one back end after another, each until its next probe.
 //! - If the proxy learns rates, the learned rate of the back end must not be less than
 //!   [`RATE_LEAST`] times the highest rate at which it has answered callers since the last
 //!   evidence, because only rejections lower a learned rate. A comparison with the current rate of

@@ -20,8 +20,8 @@
 //!   (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got.
 //!   Otherwise the CANCEL would match no transaction at the next element. This is asserted if no
-//!   back end was replaced, and for a CANCEL that comes from the source of its INVITE. A sender
-//!   that has only read the Via of another sender cannot cancel a request.
+//!   back end was replaced, and for a CANCEL that comes from the source of its INVITE. Another
+//!   sender cannot cancel the request, even if it knows the Via of the INVITE.
 //!
 //! A restarted proxy does not know the requests of its predecessor, so it can neither acknowledge
 //! nor cancel them. Therefore the rules also apply after a crash.
@@ -239,7 +239,7 @@ impl Hops {
             }
             Method::Cancel => {
                 let given = self.given.get(seen.now, key)?;
-                // If the proxy has rejected the INVITE, it has forwarded it with no branch.
+                // If the proxy has rejected the INVITE, it has not forwarded it with any branch.
                 let is_other =
                     !given.branches.is_empty() && !given.branches.contains(&seen.vias[0]);
                 (is_other && !given.has_forgery)

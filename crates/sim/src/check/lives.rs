@@ -1,4 +1,4 @@
-//! The lives of nodes: crashes and stalls.
+//! Records the crashes and stalls of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -170,9 +170,8 @@ fn at_half_its_capacity_messages_stay_as_long_as_queueing_theory_says() {
         (2, Exponential, 400.0 / 3.0),
     ] {
         let mean = mean_sojourn_us(cores, &distribution);
-        // There are 100,000 samples, but about ten in a row depend on each other. So the standard error is
-        // about 1 %, and about 3 % with
-        // a CV² of 3.
+        // There are 100,000 samples, but about ten in a row depend on each other. So the standard
+        // error is about 1 %, and about 3 % with a CV² of 3.
         let allowed = if distribution == (Hyperexponential { scv: 3.0 }) { 0.15 } else { 0.05 };
         let error = (mean / expected - 1.0).abs();
         assert!(error < allowed, "{cores} {distribution}: {mean}");

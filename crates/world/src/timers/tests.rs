@@ -144,7 +144,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Compares with a list sorted by time, and then by the order of insertion.
+    /// Compares the queue with a list sorted by time, and then by the order of insertion.
     #[test]
     fn the_order_is_that_of_time_and_entry(
         begin in prop_oneof![Just(0), any::<u32>().prop_map(u64::from)],

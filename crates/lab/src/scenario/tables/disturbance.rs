@@ -1,4 +1,4 @@
-//! `[disturbance]`: disturbances of the servers under test of which overload control knows nothing.
+//! `[disturbance]`: disturbances of the servers under test, which overload control does not know.
 
 use tidegate_server::config::schema::{Absent, Choice, Knob, Real, Table};
 

@@ -183,7 +183,7 @@ impl<'p> Servers<'p> {
 }
 
 impl ServerProcess {
-    /// Ends the process with the function `how`. Before, adds its counts to those of the server.
+    /// Adds the counts of the process to those of the server, and then ends the process with `how`.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
         // A stopped process cannot answer `/status`, and its counts would be lost.

@@ -28,8 +28,8 @@ pub(super) struct Occupancy {
 type Transaction = (Box<[u8]>, Method);
 
 impl Occupancy {
-    /// Creates an empty histogram. `watched` says for each party whether its transactions are
-    /// counted. New transactions are counted in the time `measured`.
+    /// Creates an empty histogram. An element of `watched` is true if the transactions of the
+    /// party with this index are counted. New transactions are counted in the time `measured`.
     pub fn new(watched: impl IntoIterator<Item = bool>, measured: Range<Timestamp>) -> Self {
         let open = watched.into_iter().map(|is| is.then(HashSet::new)).collect();
         Self { measured, open, counts: Vec::new() }

@@ -96,7 +96,7 @@ impl<'p> Stage<'p> {
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
             let mut server = ServerNode {
-                // The number is not known yet. It is set below.
+                // The network assigns the number of the node below.
                 node: NodeId::new(0),
                 place,
                 address,

@@ -202,7 +202,7 @@ impl Model {
         let is_within = seen.to_tag.is_some();
         let is_of_invite = matches!(seen.method, Method::Ack | Method::Cancel);
         if self.call(seen).is_none() {
-            // A request of an unknown call goes where its Route says, uncounted.
+            // A request within an unknown call is forwarded by its Route, and is not counted.
             let Some(backend) = backend.filter(|_| !is_within && !is_of_invite) else { return };
             self.calls.insert(self.key(seen), Call::new(backend, seen.now));
         }
@@ -281,8 +281,8 @@ impl Model {
         let open = call.open.remove(&name);
         let left = open.and_then(|open| open.dialog);
         call.over.insert(name);
-        // A balancer without transactions believes only the back end about a BYE that it has sent
-        // there.
+        // Without transactions, the balancer accepts the response to a BYE that it has sent to a
+        // back end only from a back end.
         let is_by_peer = seen.is_of_stateful()
             || handed.is_some_and(|handed| handed.from.is_some())
             || open.is_some_and(|open| open.at.is_none());
