@@ -195,7 +195,7 @@ fn a_flood_of_emergency_calls_is_dropped_and_those_of_others_are_not() {
         let drops = |n: &u32| shedding.drops(address(from).ip(), sos(&n.to_string()).as_bytes());
         (0..100).filter(drops).count()
     };
-    assert!(dropped(STRANGER) > 50, "{}", shedding.share);
+    assert!(dropped(STRANGER) > 50, "{}", shedding.shares[0]);
     assert_eq!(dropped(CALLER), 0);
     let ends = |period: u32| if period < 10 { flood(period) } else { Vec::new() };
     let after = shedding_beside(60, known, 1.0, |_| {}, ends);
