@@ -159,7 +159,8 @@
 //! if all messages cost the same. After a long flood, new callers with late marks are rejected like
 //! the callers of the flood, for as long as those callers retransmit. If the copies of a request
 //! differ, each has another mark. Then `λ` includes retransmissions and is up to seven times as
-//! high.
+//! high. The kernel does not count dropped packets by method. So while one method floods, the end
+//! of a flood of the other one is noticed some seconds later.
 //!
 //! # Source
 //!
@@ -583,9 +584,9 @@ fn none_dropped() -> [Dropped; 2] {
     [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
 }
 
-/// Divides `left` requests a second max-min fairly between two methods whose requests come at these
-/// rates. Returns the part of each method's requests that may pass, 0 to 1. Each method gets half of
-/// `left`, and what the other method does not need of its half.
+/// Divides `left` requests a second max-min fairly between two methods whose requests come at
+/// these rates. Returns the part of each method's requests that may pass, 0 to 1. Each method gets
+/// half of `left`, and what the other method does not need of its half.
 fn passing_parts(left: f64, rates: [f64; 2]) -> [f64; 2] {
     let smaller = rates[0].min(rates[1]);
     let level = (left / 2.0).max(left - smaller);

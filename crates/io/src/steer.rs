@@ -84,8 +84,8 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each method, in the order of [`Shedding::PREFIXES`], a threshold for each shard: requests
-    /// with a lower hash are shed.
+    /// For each method, in the order of [`Shedding::PREFIXES`], a threshold for each shard:
+    /// requests with a lower hash are shed.
     pub(crate) thresholds: [Vec<u64>; 2],
     /// INVITEs and REGISTERs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
@@ -439,8 +439,8 @@ impl Program {
         Some(self.0.len() - 1)
     }
 
-    /// Adds instructions that end the program with the sink of the shard if the hash in `A` is below
-    /// the threshold of the method and the shard. The datagram must be new work.
+    /// Adds instructions that end the program with the sink of the shard if the hash in `A` is
+    /// below the threshold of the method and the shard. The datagram must be new work.
     fn shed_below(&mut self, thresholds: &[Vec<u64>; 2], first_sink: u32) {
         let [of_invites, of_registers] = thresholds;
         self.step(STORE, HASH);
@@ -466,8 +466,8 @@ impl Program {
         }
     }
 
-    /// Adds instructions that set `X` to the highest hash that the shard sheds, and then take one of
-    /// the returned [jumps](Self::jump). If the shard sheds no hash, none of the jumps is taken.
+    /// Adds instructions that set `X` to the highest hash that the shard sheds, and then take one
+    /// of the returned [jumps](Self::jump). If the shard sheds no hash, none of the jumps is taken.
     fn load_threshold(&mut self, thresholds: &[u64]) -> Vec<usize> {
         let is_same = thresholds.windows(2).all(|pair| pair[0] == pair[1]);
         if !is_same {

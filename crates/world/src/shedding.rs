@@ -72,7 +72,7 @@ impl DroppableMethod {
     /// Returns the method of a message, by its first bytes, or `None` if the message may not be
     /// dropped.
     pub fn of(bytes: &[u8]) -> Option<Self> {
-        let start = bytes.first_chunk()?;
+        let start: &[u8; 4] = bytes.first_chunk()?;
         let index = Shedding::PREFIXES.iter().position(|prefix| prefix == start)?;
         Some(Self::ALL[index])
     }

@@ -25,7 +25,7 @@ struct Candidate {
     /// The number of packets with this mark, minus the number of packets with other marks of the
     /// same counter (the majority algorithm of Boyer and Moore).
     lead: u32,
-    /// For each method, the number of its packets with this mark that were counted as first packets,
+    /// For each method, the number of packets with this mark that were counted as first packets,
     /// not as retransmissions.
     firsts: [u32; 2],
 }
@@ -47,8 +47,8 @@ impl Hot {
         Self::default()
     }
 
-    /// Counts a packet with this mark. `first` is its method if it was counted as a first packet, not
-    /// as a retransmission.
+    /// Counts a packet with this mark. `first` is its method if it was counted as a first packet,
+    /// not as a retransmission.
     pub(super) fn record(&self, mark: u32, first: Option<DroppableMethod>) {
         let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
         let cell = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
