@@ -303,8 +303,9 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
         .map(|n| Network { address: nth(2_000 + n), prefix: 64 })
         .collect();
     let unspared = heavy[..Shedding::UNSPARED_MAX].to_vec();
-    gate.set_of(0, &Shedding { heavy: heavy.clone(), ..share(0.5) }).unwrap();
-    gate.set_of(1, &Shedding { banned, spared, heavy, unspared, ..share(0.6) }).unwrap();
+    let shares = |shares| Shedding { shares, ..Shedding::NONE };
+    gate.set_of(0, &Shedding { heavy: heavy.clone(), ..shares([0.5, 0.7]) }).unwrap();
+    gate.set_of(1, &Shedding { banned, spared, heavy, unspared, ..shares([0.6, 0.8]) }).unwrap();
 }
 
 #[test]

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Arrived, Gate, Ladder, LadderSettings, Rung, Tally};
-use tidegate_world::{
-    Counter, DroppableMethod, Load, Received, Shedding, Timestamp, Transport,
-};
+use tidegate_world::{Counter, DroppableMethod, Load, Received, Shedding, Timestamp, Transport};
 
 use crate::message::class::Class;
 use crate::observe::counters::Counters;
@@ -118,7 +116,8 @@ impl KernelShed {
         if is_datagram {
             arrived.per_read = self.ladder.arrived_per_read();
             if is_subject {
-                let is_dropped = mark.is_some_and(|mark| u64::from(mark) < shedding.threshold(method));
+                let threshold = shedding.threshold(method);
+                let is_dropped = mark.is_some_and(|mark| u64::from(mark) < threshold);
                 let passing = 1.0 - self.ladder.share(method);
                 arrived.per_passing = if is_dropped { 0.0 } else { 1.0 / passing };
                 arrived.drops_all = shedding.heavy().is_empty();
@@ -157,8 +156,8 @@ impl KernelShed {
                 (false, false) => &self.counts.late,
             };
             count.add(1);
-            let is_fresh_register =
-                method == DroppableMethod::Register && is_fresh && !is_repeated;
+            let is_register = method == DroppableMethod::Register;
+            let is_fresh_register = is_register && is_fresh && !is_repeated;
             self.counts.fresh_registers.add(u64::from(is_fresh_register));
         }
     }
@@ -223,8 +222,8 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes into `shedding` the share of the requests of each method to drop, and the hashes of the
-    /// requests that are dropped whatever the share is.
+    /// Writes into `shedding` the share of the requests of each method to drop, and the hashes of
+    /// the requests that are dropped whatever the share is.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.shares = DroppableMethod::ALL.map(|method| self.ladder.share(method));
         shedding.marks.clear();
