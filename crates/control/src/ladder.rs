@@ -29,6 +29,13 @@
 //! p = 1 − ((1 − b)·c + b/r) / λ
 //! ```
 //!
+//! INVITEs and REGISTERs each have their own `p`, `λ` and marks. They divide the `(1 − b)·c + b/r`
+//! requests max-min fairly: each method may pass half of them, and also the part of the other half
+//! that the other method does not need. So the requests of a method that stays within its half are
+//! not dropped, however many of the other method there are. Requests are counted, not their cost,
+//! because the queues of calls and registrations are also served in turns, one request each. If
+//! more calls passed than are served in these turns, they would be rejected.
+//!
 //! The budget is small, because in every overload the time for rejections is taken from the service
 //! of calls. But it is not smaller, because a dropped caller gets no response for up to 32 s, and
 //! so cannot try another server.
@@ -152,7 +159,8 @@
 //! if all messages cost the same. After a long flood, new callers with late marks are rejected like
 //! the callers of the flood, for as long as those callers retransmit. If the copies of a request
 //! differ, each has another mark. Then `λ` includes retransmissions and is up to seven times as
-//! high.
+//! high. The kernel does not count dropped packets by method. So while one method floods, the end
+//! of a flood of the other one is noticed some seconds later.
 //!
 //! # Source
 //!
@@ -174,11 +182,11 @@ mod target;
 
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{DroppableMethod, Timestamp};
 
 use arrivals::Arrivals;
 use capacity::Capacity;
-use dropped::{Dropped, level_for};
+use dropped::{Dropped, LATE_MAX, LATE_MAX_NON_INVITE, level_for};
 use hot::Hot;
 use overflow::Overflow;
 use period::Period;
@@ -247,10 +255,12 @@ const COST_WEIGHT: f64 = 0.1;
 pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
-    dropped: Dropped,
+    /// For each [method](DroppableMethod), the marks whose packets are dropped.
+    dropped: [Dropped; 2],
     hot: Hot,
-    /// Rate of the packets that are not exempt from drops, without retransmissions.
-    arrivals: Arrivals,
+    /// For each method, the rate of the packets that are not exempt from drops, without
+    /// retransmissions.
+    arrivals: [Arrivals; 2],
     /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
     exempt: Arrivals,
     /// Part of the requests for new work that is not exempt from drops, 0 to 1.
@@ -293,9 +303,9 @@ impl Ladder {
         Self {
             settings,
             rung: Rung::Reject,
-            dropped: Dropped::new(),
+            dropped: none_dropped(),
             hot: Hot::new(),
-            arrivals: Arrivals::default(),
+            arrivals: Default::default(),
             exempt: Arrivals::default(),
             subject: 1.0,
             cost: None,
@@ -328,7 +338,7 @@ impl Ladder {
         (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
         self.hot = Hot::new();
         if self.rung == Rung::Thin {
-            self.dropped = Dropped::new();
+            self.dropped = none_dropped();
             self.rung = self.rung_without_drops();
         }
     }
@@ -384,33 +394,28 @@ impl Ladder {
         self.settings.pads && self.rung != Rung::Reject
     }
 
-    /// Returns the share of the packets to drop before they are read, 0 to 1.
-    pub fn share(&self) -> f64 {
-        1.0 - self.dropped.passing()
+    /// Returns the share of the packets of a method to drop before they are read, 0 to 1.
+    pub fn share(&self, method: DroppableMethod) -> f64 {
+        1.0 - self.dropped[method as usize].passing()
     }
 
     /// Returns whether the marks of packets (hashes of source and first bytes) matter now, because
     /// packets with some marks are dropped, or were dropped recently.
     pub fn tells_marks(&self) -> bool {
-        self.dropped.fresh() < 1.0
+        self.dropped.iter().any(|dropped| dropped.fresh() < 1.0)
     }
 
-    /// Returns whether no packet with this mark (a hash of its first bytes) was dropped recently.
-    pub fn is_fresh(&self, mark: u32) -> bool {
-        self.dropped.is_fresh(mark)
-    }
-
-    /// Returns whether a request with this mark is late: its caller has probably sent it before. An
-    /// INVITE is late for longer, because its copies come in longer intervals.
-    pub fn is_late(&self, now: Timestamp, mark: u32, is_invite: bool) -> bool {
-        self.dropped.is_late(now, mark, is_invite)
+    /// Returns whether no packet of this method with this mark (a hash of its first bytes) was
+    /// dropped recently.
+    pub fn is_fresh(&self, method: DroppableMethod, mark: u32) -> bool {
+        self.dropped[method as usize].is_fresh(mark)
     }
 
     /// Records the mark of a packet that was read. To be called for each packet while [marks
-    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin). `is_first` is true if the
-    /// packet counts as [fresh](Tally::fresh).
-    pub fn record_mark(&self, mark: u32, is_first: bool) {
-        self.hot.record(mark, is_first);
+    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin). `first` is the method if
+    /// the packet counts as [fresh](Tally::fresh), and otherwise `None`.
+    pub fn record_mark(&self, mark: u32, first: Option<DroppableMethod>) {
+        self.hot.record(mark, first);
     }
 
     /// Returns the marks whose packets are dropped because too many packets have the same mark, the
@@ -443,9 +448,9 @@ impl Ladder {
             (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
             (mean, cost) => mean.or(cost),
         };
-        self.capacity.measure(period, self.dropped.level() > 0);
+        self.capacity.measure(period, self.dropped.iter().any(|dropped| dropped.level() > 0));
         self.measure_arrivals(period);
-        self.dropped.expire(now);
+        self.dropped.iter_mut().for_each(|dropped| dropped.expire(now));
         let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
             self.calm = 0.0;
@@ -489,10 +494,15 @@ impl Ladder {
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
         let exempt = period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
-        // If one packet is sent again and again, its mark tells nothing about other marks.
-        let part = self.dropped.fresh();
-        let count = (period.fresh * lost).min(part * period.arrived());
-        self.arrivals.record(count * seconds, part, period.arrived() * seconds, seconds);
+        let fresh = period.fresh_by_method();
+        for (method, arrivals) in self.arrivals.iter_mut().enumerate() {
+            // The method of a packet that was dropped or lost is not known.
+            let arrived = (period.arrived() - fresh[1 - method]).max(0.0);
+            // If one packet is sent again and again, its mark tells nothing about other marks.
+            let part = self.dropped[method].fresh();
+            let count = (fresh[method] * lost).min(part * arrived);
+            arrivals.record(count * seconds, part, arrived * seconds, seconds);
+        }
         let exempt_count = exempt * seconds;
         self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
         let subject = 1.0 - exempt / period.asked.max(1.0);
@@ -511,13 +521,13 @@ impl Ladder {
         }
     }
 
-    /// Returns the largest part of the marks whose callers can all be served, or rejected within
-    /// the part `budget` of the processor time. It is above 1 if there is room for more callers.
-    fn passing_within(&self, budget: f64) -> f64 {
+    /// Returns, for each method, the largest part of the marks whose callers can all be served, or
+    /// rejected within the part `budget` of the processor time.
+    fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
-        left / self.arrivals.per_second()
+        passing_parts(left, self.arrivals.each_ref().map(Arrivals::per_second))
     }
 
     /// Returns the number of messages a second that can be served, or rejected within the part
@@ -527,33 +537,35 @@ impl Ladder {
         (1.0 - budget) * self.capacity.per_second() + refusable
     }
 
-    /// Changes the share of datagrams that are dropped, if the change is large enough. `overflows`
-    /// is true if a receive buffer has overflowed.
+    /// Changes the shares of datagrams that are dropped, if the changes are large enough.
+    /// `overflows` is true if a receive buffer has overflowed.
     fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
         // Dropping more of the messages to which the share applies does not reduce the cost of the
         // exempt ones.
         let load = self.load() * self.subject;
         let exceeds = overflows || load > budget;
-        let all = self.passing_within(budget);
-        let wanted = if all >= 1.0 { 1.0 } else { self.passing_within(AIM * budget) };
-        let (level, passing) = (self.dropped.level(), self.dropped.passing());
+        let (all, aimed) = (self.passing_within(budget), self.passing_within(AIM * budget));
         let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
-        let next = match steps {
-            _ if exceeds && wanted < RISE * passing => level_for(wanted),
-            Some((_, steps)) if !exceeds && (wanted >= 1.0 || wanted > FALL * passing) => {
-                level.saturating_sub(steps).max(level_for(wanted))
+        for (method, dropped) in self.dropped.iter_mut().enumerate() {
+            let wanted = if all[method] >= 1.0 { 1.0 } else { aimed[method] };
+            let (level, passing) = (dropped.level(), dropped.passing());
+            let next = match steps {
+                _ if exceeds && wanted < RISE * passing => level_for(wanted),
+                Some((_, steps)) if !exceeds && (wanted >= 1.0 || wanted > FALL * passing) => {
+                    level.saturating_sub(steps).max(level_for(wanted))
+                }
+                _ => level,
+            };
+            if next != level {
+                if overflows && next > level {
+                    self.overflow.on_raised(now);
+                }
+                dropped.set_level(now, next);
+                self.changed = now;
             }
-            _ => level,
-        };
-        if next != level {
-            if overflows && next > level {
-                self.overflow.on_raised(now);
-            }
-            self.dropped.set_level(now, next);
-            self.changed = now;
         }
-        if next > 0 {
+        if self.dropped.iter().any(|dropped| dropped.level() > 0) {
             self.needed = now;
         } else if now.since(self.needed) >= HOLD {
             (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
@@ -565,6 +577,21 @@ impl Ladder {
     fn rung_without_drops(&self) -> Rung {
         if self.settings.pads { Rung::Pad } else { Rung::Reject }
     }
+}
+
+/// Returns the state of each method of which nothing is dropped. A client retransmits an INVITE at
+/// longer intervals than any other request.
+fn none_dropped() -> [Dropped; 2] {
+    [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
+}
+
+/// Divides `left` requests a second max-min fairly between two methods whose requests come at
+/// these rates. Returns the part of each method's requests that may pass, 0 to 1. Each method gets
+/// half of `left`, and what the other method does not need of its half.
+fn passing_parts(left: f64, rates: [f64; 2]) -> [f64; 2] {
+    let smaller = rates[0].min(rates[1]);
+    let level = (left / 2.0).max(left - smaller);
+    rates.map(|rate| if rate <= level { 1.0 } else { level / rate })
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Way {
             Self::Banned => others.chain([Ipv4Addr::LOCALHOST.into()]).collect(),
             _ => Vec::new(),
         };
-        Shedding { share, banned, ..Shedding::NONE }
+        Shedding { shares: [share; 2], banned, ..Shedding::NONE }
     }
 }
 

@@ -25,7 +25,7 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_world::{Network, Shedding};
+use tidegate_world::{DroppableMethod, Network, Shedding};
 
 use crate::sockopt;
 use crate::steer::{self, Layout, Share};
@@ -141,7 +141,8 @@ impl KernelGate {
         // All shards of a process have one configuration and one key.
         let first = wishes.iter().find(|wish| wish.has_share()).or(wishes.first());
         let (key, spared) = first.map_or((0, &[][..]), |wish| (wish.key, wish.spared()));
-        let thresholds = wishes.iter().map(Shedding::threshold).collect();
+        let thresholds = DroppableMethod::ALL
+            .map(|method| wishes.iter().map(|wish| wish.threshold(method)).collect());
         let (heavy, untargeted) = targets(&wishes);
         let unspared = in_turn(wishes.iter().map(Shedding::unspared), Shedding::UNSPARED_MAX);
         let marks = marks(&wishes);
@@ -174,7 +175,7 @@ fn marks(wishes: &[Shedding]) -> Vec<u32> {
 /// be dropped. The shortest lists are taken first, so that most shares apply to heavy networks
 /// only.
 fn targets(wishes: &[Shedding]) -> (Vec<Network>, Vec<u16>) {
-    let shares = (0..).zip(wishes).filter(|(_, wish)| wish.threshold() > 0);
+    let shares = (0..).zip(wishes).filter(|(_, wish)| wish.drops_shares());
     let mut lists: Vec<(u16, &[Network])> =
         shares.map(|(shard, wish)| (shard, wish.heavy())).collect();
     lists.sort_by_key(|(_, list)| list.len());
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn the_heavy_networks_of_all_shards_with_a_share_apply() {
         let wish = |share: f64, hosts: &[u8]| Shedding {
-            share,
+            shares: [share; 2],
             heavy: hosts
                 .iter()
                 .map(|&host| Network { address: [192, 0, 2, host].into(), prefix: 32 })

@@ -314,7 +314,7 @@ mod tests {
         let mut sockets =
             Sockets::new(clock, listeners, &Pool::new(), Arc::clone(&counters), &limits).unwrap();
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        let all = Shedding { shares: [1.0; 2], ..Shedding::NONE };
         sockets.shed(&all);
         assert!(groups.iter().all(|group| !passes(&peer, group)));
         sockets.shed(&Shedding::NONE);
@@ -337,7 +337,7 @@ mod tests {
         let mut sockets =
             Sockets::new(Clock::start(), listeners, &Pool::new(), counters, &limits).unwrap();
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        let all = Shedding { shares: [1.0; 2], ..Shedding::NONE };
         sockets.shed(&all);
         sockopt::set(second.ordinary().as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1).unwrap();
         sockets.shed(&Shedding::NONE);

@@ -14,8 +14,9 @@
 //! group, in the order of the shards. The program compares the source of each INVITE or REGISTER
 //! with the banned sources. If the share to shed [applies](Shedding::applies) to the request, the
 //! program also hashes the source address and the beginning of the request, as [`Shedding::hash`]
-//! does. All other messages pass from any source, because they may end a call. INVITEs to an
-//! emergency service pass too, unless their source [floods](Shedding::unspared) with them.
+//! does, and compares the hash with the threshold of the method. All other messages pass from any
+//! source, because they may end a call. INVITEs to an emergency service pass too, unless their
+//! source [floods](Shedding::unspared) with them.
 
 use std::net::IpAddr;
 
@@ -31,6 +32,9 @@ const UDP: u32 = libc::IPPROTO_UDP as u32;
 
 /// First four bytes of the methods whose requests have their own socket and can be shed.
 const NEW_WORK: [[u8; 4]; 2] = Shedding::PREFIXES;
+
+/// First four bytes of a REGISTER.
+const REGISTER: u32 = u32::from_be_bytes(NEW_WORK[1]);
 
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
 const SIP_: u32 = u32::from_be_bytes(*b"SIP/");
@@ -80,8 +84,9 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard, a threshold: INVITEs and REGISTERs with a lower hash are shed.
-    pub(crate) thresholds: Vec<u64>,
+    /// For each method, in the order of [`Shedding::PREFIXES`], a threshold for each shard:
+    /// requests with a lower hash are shed.
+    pub(crate) thresholds: [Vec<u64>; 2],
     /// INVITEs and REGISTERs with one of these hashes are shed.
     pub(crate) marks: Vec<u32>,
     /// Networks of heavy sources. If there are any, the thresholds of all shards but the
@@ -127,6 +132,7 @@ const WORD_AT: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const HALF_AT: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
 const BYTE_AT: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
 const LOAD_CONSTANT: u32 = libc::BPF_LD | libc::BPF_IMM;
+const LOAD_X: u32 = libc::BPF_LDX | libc::BPF_IMM;
 const MULTIPLY: u32 = libc::BPF_ALU | libc::BPF_MUL | libc::BPF_K;
 const XOR_X: u32 = libc::BPF_ALU | libc::BPF_XOR | libc::BPF_X;
 const SHIFT_RIGHT: u32 = libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K;
@@ -134,6 +140,7 @@ const TO_X: u32 = libc::BPF_MISC | libc::BPF_TAX;
 const FROM_X: u32 = libc::BPF_MISC | libc::BPF_TXA;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+const IF_ABOVE_X: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_X;
 const GO_ON: u32 = libc::BPF_JMP | libc::BPF_JA;
 const OR: u32 = libc::BPF_ALU | libc::BPF_OR | libc::BPF_K;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
@@ -295,7 +302,7 @@ impl Program {
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted, ref unspared } =
             *share;
-        if thresholds.iter().all(|&threshold| threshold == 0) && marks.is_empty() {
+        if thresholds.iter().flatten().all(|&threshold| threshold == 0) && marks.is_empty() {
             return;
         }
         self.step(STORE, SHARD);
@@ -309,20 +316,7 @@ impl Program {
             self.end_in_sink(first_sink);
         }
         let others = self.jump_unless_in_any(family, heavy, untargeted);
-        if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
-            self.shed_below(thresholds[0], first_sink);
-        } else {
-            self.step(STORE, HASH);
-            for (shard, &threshold) in thresholds.iter().enumerate().filter(|(_, t)| **t > 0) {
-                self.step(RECALL, SHARD);
-                let comparing = if threshold > u64::from(u32::MAX) { 0 } else { 2 };
-                self.branch(IF_EQUAL, shard as u32, 0, comparing + SINK);
-                if comparing > 0 {
-                    self.step(RECALL, HASH);
-                }
-                self.shed_below(threshold, first_sink);
-            }
-        }
+        self.shed_below(thresholds, first_sink);
         for jump in spared.into_iter().chain(others) {
             self.land(jump);
         }
@@ -445,13 +439,52 @@ impl Program {
         Some(self.0.len() - 1)
     }
 
-    /// Adds instructions that end the program with the sink of the shard if `A` is below the
-    /// threshold.
-    fn shed_below(&mut self, threshold: u64, first_sink: u32) {
-        if let Ok(threshold) = u32::try_from(threshold) {
-            self.branch(IF_AT_LEAST, threshold, SINK, 0);
+    /// Adds instructions that end the program with the sink of the shard if the hash in `A` is
+    /// below the threshold of the method and the shard. The datagram must be new work.
+    fn shed_below(&mut self, thresholds: &[Vec<u64>; 2], first_sink: u32) {
+        let [of_invites, of_registers] = thresholds;
+        self.step(STORE, HASH);
+        let (mut loaded, mut passes) = (Vec::new(), Vec::new());
+        if of_invites != of_registers {
+            self.step(WORD_AT, 0);
+            self.branch(IF_EQUAL, REGISTER, 0, 1);
+            let register = self.jump();
+            loaded.extend(self.load_threshold(of_invites));
+            passes.push(self.jump());
+            self.land(register);
         }
+        loaded.extend(self.load_threshold(of_registers));
+        passes.push(self.jump());
+        for jump in loaded {
+            self.land(jump);
+        }
+        self.step(RECALL, HASH);
+        self.branch(IF_ABOVE_X, 0, SINK, 0);
         self.end_in_sink(first_sink);
+        for jump in passes {
+            self.land(jump);
+        }
+    }
+
+    /// Adds instructions that set `X` to the highest hash that the shard sheds, and then take one
+    /// of the returned [jumps](Self::jump). If the shard sheds no hash, none of the jumps is taken.
+    fn load_threshold(&mut self, thresholds: &[u64]) -> Vec<usize> {
+        let is_same = thresholds.windows(2).all(|pair| pair[0] == pair[1]);
+        if !is_same {
+            self.step(RECALL, SHARD);
+        }
+        let shards = if is_same { 1 } else { thresholds.len() };
+        let mut loaded = Vec::new();
+        for (shard, &threshold) in thresholds.iter().enumerate().take(shards) {
+            // A threshold is at most 2^32, so the highest hash below it fits in a word.
+            let Some(highest) = threshold.checked_sub(1) else { continue };
+            if !is_same {
+                self.branch(IF_EQUAL, shard as u32, 0, 2);
+            }
+            self.step(LOAD_X, highest as u32);
+            loaded.push(self.jump());
+        }
+        loaded
     }
 
     /// Adds instructions that set `A` to the hash of the datagram, which must have at least one

@@ -60,10 +60,11 @@ fn the_longest_program_fits_into_the_option_memory_of_older_kernels() {
             .collect();
         let of = |shards: u16| {
             let layout = Layout { family, shards, split: true };
-            let threshold = |shard: u16| 0x8000_0000 + u64::from(shard);
+            let threshold = |method: u16, shard: u16| 0x8000_0000 + u64::from(2 * shard + method);
+            let thresholds = |method| (0..shards).map(|shard| threshold(method, shard)).collect();
             let share = Share {
                 key: 0x1234_5678,
-                thresholds: (0..shards).map(threshold).collect(),
+                thresholds: [0, 1].map(thresholds),
                 marks: vec![u32::MAX; Shedding::MARKS_MAX],
                 heavy: (0..Shedding::HEAVY_MAX as u32)
                     .map(|number| Network {

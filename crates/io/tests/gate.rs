@@ -21,7 +21,7 @@ fn gated(ip: &str, shards: u16, split: bool) -> Group {
 }
 
 fn share(share: f64) -> Shedding {
-    Shedding { share, ..Shedding::NONE }
+    Shedding { shares: [share; 2], ..Shedding::NONE }
 }
 
 /// Returns an INVITE of this length that is unlike all others.
@@ -72,7 +72,7 @@ fn every_datagram_is_counted_once(ip: &str, split: bool) {
     let mut changes = 0;
     while changes < 100 || !flood.is_finished() {
         let bans = if changes % 10 == 9 { banned(&["192.0.2.1", ip]) } else { banned(&[]) };
-        let wanted = Shedding { share: f64::from(changes % 5) / 4.0, ..bans };
+        let wanted = Shedding { shares: [f64::from(changes % 5) / 4.0; 2], ..bans };
         gate.set(&wanted).unwrap();
         changes += 1;
         let seen = sight.try_iter().count();
@@ -303,8 +303,9 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
         .map(|n| Network { address: nth(2_000 + n), prefix: 64 })
         .collect();
     let unspared = heavy[..Shedding::UNSPARED_MAX].to_vec();
-    gate.set_of(0, &Shedding { heavy: heavy.clone(), ..share(0.5) }).unwrap();
-    gate.set_of(1, &Shedding { banned, spared, heavy, unspared, ..share(0.6) }).unwrap();
+    let shares = |shares| Shedding { shares, ..Shedding::NONE };
+    gate.set_of(0, &Shedding { heavy: heavy.clone(), ..shares([0.5, 0.7]) }).unwrap();
+    gate.set_of(1, &Shedding { banned, spared, heavy, unspared, ..shares([0.6, 0.8]) }).unwrap();
 }
 
 #[test]
@@ -400,6 +401,49 @@ fn the_kernel_drops_exactly_what_the_reference_selects_each_time() {
     }
 }
 
+/// A flood of one method must not cost the requests of the other one.
+#[test]
+fn each_method_has_its_own_share_at_each_shard() {
+    for ip in ["127.0.0.1", "::1"] {
+        for shares in [
+            [[0.0, 0.6], [0.0, 0.6]],
+            [[0.6, 0.0], [0.6, 0.0]],
+            [[1.0, 0.3], [1.0, 0.3]],
+            [[0.2, 0.7], [0.8, 0.0]],
+            [[0.0, 1.0], [0.5, 0.5]],
+        ] {
+            let group = gated(ip, 2, true);
+            let wishes = shares.map(|shares| Shedding { shares, key: 7, ..Shedding::NONE });
+            for (shard, wish) in (0..).zip(&wishes) {
+                group.gate().unwrap().set_of(shard, wish).unwrap();
+            }
+            let mut passed = [[0; 2]; 2];
+            for _ in 0..8 {
+                let peer = peer(ip);
+                let from = peer.local_addr().unwrap().ip();
+                peer.send_to(b"BYE sip:a", group.local()).unwrap();
+                let shard = usize::from(waiting_for(&group, 0).is_empty());
+                waiting_for(&group, 1);
+                for number in 0..50 {
+                    let invite = invite(number, 300);
+                    let register = invite.replace("INVITE", "REGISTER");
+                    for (method, text) in [invite, register].iter().enumerate() {
+                        peer.send_to(text.as_bytes(), group.local()).unwrap();
+                        let passes = waiting_for(&group, shard as u16).len();
+                        let expected = usize::from(!wishes[shard].drops(from, text.as_bytes()));
+                        assert_eq!(passes, expected, "{text} at {shard} with {shares:?}");
+                        passed[shard][method] += passes;
+                    }
+                }
+            }
+            for (shares, passed) in shares.iter().zip(passed) {
+                assert!(passed[0] > 0 || shares[0] == 1.0 || passed == [0; 2], "{passed:?}");
+                assert!(passed[1] > 0 || shares[1] == 1.0 || passed == [0; 2], "{passed:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn invites_with_one_of_the_marks_are_dropped_and_no_others() {
     for ip in ["127.0.0.1", "::1"] {
@@ -409,7 +453,7 @@ fn invites_with_one_of_the_marks_are_dropped_and_no_others() {
             let peer = peer(ip);
             let from = peer.local_addr().unwrap().ip();
             let key = 0x8765_4321;
-            let shedding = Shedding { share, key, ..Shedding::NONE };
+            let shedding = Shedding { shares: [share; 2], key, ..Shedding::NONE };
             let passes = |number: &u32| !shedding.drops(from, invite(*number, 300).as_bytes());
             let passing: Vec<u32> = (0..200).filter(passes).collect();
             let mark = |number: &u32| shedding.hash(from, invite(*number, 300).as_bytes());

@@ -61,7 +61,8 @@ impl HeavySources {
         let mut target = Target::Nothing;
         for shard in shards {
             let heavy = shard.proxy.heavy.get();
-            target = target.max(match shard.proxy.overload.thinned.get() {
+            let overload = &shard.proxy.overload;
+            target = target.max(match overload.thinned.get() + overload.thinned_registers.get() {
                 0 => Target::Nothing,
                 _ if heavy.is_empty() => Target::All,
                 _ => Target::Heavy,

@@ -211,7 +211,7 @@ fn each_shard_sheds_by_its_own_filter() {
     let mut process = process(2);
     let port = |shard| (5060..).find(|&port| process.shard_of(flow(port)) == shard).unwrap();
     let ports = [port(0), port(1)];
-    process.shards[1].shedding = Shedding { share: 1.0, ..Shedding::default() };
+    process.shards[1].shedding = Shedding { shares: [1.0; 2], ..Shedding::default() };
     for port in ports {
         process.offer(at(0), message(flow(port), "INVITE sip:a"));
     }

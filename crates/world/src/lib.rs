@@ -39,7 +39,7 @@ pub use query::{
     RecordType, SrvRecord, VALUE_MAX,
 };
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
-pub use shedding::{Network, Shedding};
+pub use shedding::{DroppableMethod, Network, Shedding};
 pub use slot_table::{Hashed, SlotRef, SlotTable};
 pub use source::{SOURCE_PREFIXES, networks_of, source_of};
 pub use stream::{Purpose, Seed, Stream};

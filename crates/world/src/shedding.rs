@@ -20,11 +20,12 @@ use crate::Transport;
 /// the hash so that a sender that finds datagrams that pass cannot send them from forged addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
-    /// Share of the datagrams that are dropped, 0 to 1. It applies to datagrams that begin with one
-    /// of [`PREFIXES`](Self::PREFIXES), including in-dialog requests. It does not apply to sources
-    /// in [`spared`](Self::spared) networks. It applies to calls to an [emergency
-    /// service](Self::EMERGENCY) only if they come from [`unspared`](Self::unspared) networks.
-    pub share: f64,
+    /// For each [method](DroppableMethod), the share of its datagrams that are dropped, 0 to 1. It
+    /// applies to datagrams that begin with the method's [prefix](Self::PREFIXES), including
+    /// in-dialog requests. It does not apply to sources in [`spared`](Self::spared) networks. It
+    /// applies to calls to an [emergency service](Self::EMERGENCY) only if they come from
+    /// [`unspared`](Self::unspared) networks.
+    pub shares: [f64; 2],
     /// [Hashes](Self::hash) of datagrams that are dropped, even if the share is 0. The exceptions
     /// for spared networks and emergency calls are the same as for the share. Only the first
     /// [`MARKS_MAX`](Self::MARKS_MAX) hashes are used. A driver that combines the hashes of several
@@ -52,6 +53,29 @@ pub struct Shedding {
     /// used. A driver that combines the networks of several cores takes the first ones of each
     /// core.
     pub unspared: Vec<Network>,
+}
+
+/// A method whose requests may be dropped before they are read. The methods are in the order of
+/// [`PREFIXES`](Shedding::PREFIXES).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DroppableMethod {
+    /// INVITE.
+    Invite,
+    /// REGISTER.
+    Register,
+}
+
+impl DroppableMethod {
+    /// All methods whose requests may be dropped.
+    pub const ALL: [Self; 2] = [Self::Invite, Self::Register];
+
+    /// Returns the method of a message, by its first bytes, or `None` if the message may not be
+    /// dropped.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let start: &[u8; 4] = bytes.first_chunk()?;
+        let index = Shedding::PREFIXES.iter().position(|prefix| prefix == start)?;
+        Some(Self::ALL[index])
+    }
 }
 
 /// An IP network, given by an address and the length of its prefix.
@@ -84,7 +108,7 @@ impl Network {
 impl Shedding {
     /// Rules that drop no datagram.
     pub const NONE: Self = Self {
-        share: 0.0,
+        shares: [0.0; 2],
         marks: Vec::new(),
         key: 0,
         banned: Vec::new(),
@@ -138,10 +162,10 @@ impl Shedding {
     /// and a constant of MurmurHash3).
     pub const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 
-    /// Returns the share as a threshold: datagrams whose hash is below this number, of 2^32
-    /// possible hashes, are dropped. A share that is NaN counts as 0.
-    pub fn threshold(&self) -> u64 {
-        (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
+    /// Returns the share of a method as a threshold: datagrams of the method whose hash is below
+    /// this number, of 2^32 possible hashes, are dropped. A share that is NaN counts as 0.
+    pub fn threshold(&self, method: DroppableMethod) -> u64 {
+        (self.shares[method as usize].clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
     /// Returns the hash of a datagram from `source`. The program that the driver loads into the
@@ -202,11 +226,12 @@ impl Shedding {
     /// Returns whether the share or a mark drops a message with this content from `source`. Unlike
     /// [`drops`](Self::drops), this does not depend on bans, and the message may come on a stream.
     pub fn thins(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
+        let Some(method) = DroppableMethod::of(bytes) else { return false };
         if !self.has_share() || !self.applies(transport, source, bytes) {
             return false;
         }
         let mark = self.hash(source, bytes);
-        let is_below = u64::from(mark) < self.threshold() && self.is_heavy(source);
+        let is_below = u64::from(mark) < self.threshold(method) && self.is_heavy(source);
         is_below || self.marks().contains(&mark)
     }
 
@@ -221,9 +246,14 @@ impl Shedding {
         self.heavy().is_empty() || contain(self.heavy(), source)
     }
 
-    /// Returns whether the share or the marks drop any datagrams.
+    /// Returns whether the shares or the marks drop any datagrams.
     pub fn has_share(&self) -> bool {
-        self.threshold() > 0 || !self.marks.is_empty()
+        self.drops_shares() || !self.marks.is_empty()
+    }
+
+    /// Returns whether the share of a method is above 0.
+    pub fn drops_shares(&self) -> bool {
+        DroppableMethod::ALL.iter().any(|method| self.threshold(*method) > 0)
     }
 
     /// Returns the hashes that are used: the first [`MARKS_MAX`](Self::MARKS_MAX).
@@ -248,7 +278,7 @@ impl Shedding {
     /// Returns whether a datagram with this content is of a kind that may be dropped: whether it
     /// begins with one of [`PREFIXES`](Self::PREFIXES).
     pub fn may_be_dropped(bytes: &[u8]) -> bool {
-        bytes.first_chunk().is_some_and(|start| Self::PREFIXES.contains(start))
+        DroppableMethod::of(bytes).is_some()
     }
 
     /// Returns whether a datagram that [may be dropped](Self::may_be_dropped) calls an [emergency
@@ -274,7 +304,7 @@ mod tests {
     const SOURCE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
     fn share(share: f64) -> Shedding {
-        Shedding { share, ..Shedding::NONE }
+        Shedding { shares: [share; 2], ..Shedding::NONE }
     }
 
     /// Returns INVITEs that differ in their branch alone.
@@ -357,6 +387,16 @@ mod tests {
             for none in [0.0, -1.0, f64::NAN, 1e-11] {
                 assert!(!share(none).drops(SOURCE, bytes));
             }
+        }
+    }
+
+    #[test]
+    fn each_method_has_its_own_share() {
+        for (shares, dropped) in [([1.0, 0.0], [true, false]), ([0.0, 1.0], [false, true])] {
+            let shedding = Shedding { shares, ..Shedding::NONE };
+            let drops = |bytes: &[u8]| shedding.drops(SOURCE, bytes);
+            assert_eq!([&b"INVITE sip:a"[..], b"REGISTER sip:a"].map(drops), dropped);
+            assert!(shedding.has_share());
         }
     }
 

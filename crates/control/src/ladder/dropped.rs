@@ -19,13 +19,13 @@ pub(super) const LEVELS: usize = 65;
 
 /// The longest time between two copies of an INVITE: 32·T1. RFC 3261 §17.1.1.2: a client
 /// transaction over UDP retransmits an INVITE after T1, 2·T1, and so on, and fails after 64·T1.
-const LATE_MAX: Duration = Duration::from_secs(16);
+pub(super) const LATE_MAX: Duration = Duration::from_secs(16);
 
 /// The longest time between two copies of any other request: T2.
 ///
 /// RFC 3261 §17.1.2.2: "This process continues so that retransmissions occur with an exponentially
 /// increasing interval that caps at T2. The default value of T2 is 4s".
-const LATE_MAX_NON_INVITE: Duration = Duration::from_secs(4);
+pub(super) const LATE_MAX_NON_INVITE: Duration = Duration::from_secs(4);
 
 /// The state of a band. A band contains the marks (hashes of packets) whose packets pass at one
 /// level of dropping, but not at the next higher level.
@@ -35,16 +35,18 @@ enum Band {
     Fresh,
     /// Packets with these marks are dropped since the time `since`.
     Dropped { since: Timestamp },
-    /// Packets with these marks pass since the time `since`. Until the time `until`, they may be
-    /// copies of packets that were dropped before.
-    Late { since: Timestamp, until: Timestamp },
+    /// Packets with these marks pass. Until the time `until`, they may be copies of packets that
+    /// were dropped before.
+    Late { until: Timestamp },
 }
 
-/// The marks whose packets are dropped now, and the marks whose packets were dropped recently. At
-/// level `n`, the packets of a share `0.9^n` of the marks pass. The packets with the lowest marks
-/// are dropped.
+/// The marks of a method whose packets are dropped now, and the marks whose packets were dropped
+/// recently. At level `n`, the packets of a share `0.9^n` of the marks pass. The packets with the
+/// lowest marks are dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Dropped {
+    /// The longest time between two copies of a request of this method.
+    late_max: Duration,
     level: usize,
     bands: [Band; LEVELS],
     /// The fraction of the marks that is fresh: their packets are not dropped now and were not
@@ -53,8 +55,8 @@ pub(super) struct Dropped {
 }
 
 impl Dropped {
-    pub(super) fn new() -> Self {
-        Self { level: 0, bands: [Band::Fresh; LEVELS], fresh: 1.0 }
+    pub(super) fn new(late_max: Duration) -> Self {
+        Self { late_max, level: 0, bands: [Band::Fresh; LEVELS], fresh: 1.0 }
     }
 
     pub(super) fn level(&self) -> usize {
@@ -74,46 +76,29 @@ impl Dropped {
 
     /// Returns whether packets with this mark are neither dropped nor late.
     pub(super) fn is_fresh(&self, mark: u32) -> bool {
-        self.band(mark).is_none_or(|band| *band == Band::Fresh)
-    }
-
-    /// Returns whether the sender of a request with this mark has probably sent it before, and is
-    /// still in the time in which it sends the next copy.
-    pub(super) fn is_late(&self, now: Timestamp, mark: u32, is_invite: bool) -> bool {
-        match self.band(mark) {
-            None | Some(Band::Fresh) => false,
-            Some(Band::Late { since, .. }) => is_invite || now < *since + LATE_MAX_NON_INVITE,
-            Some(Band::Dropped { .. }) => true,
-        }
-    }
-
-    /// Returns the band of a mark, or `None` if packets with this mark are never dropped.
-    fn band(&self, mark: u32) -> Option<&Band> {
         // Band n begins at mark 1 - 0.9^n.
         let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
         let band = ((1.0 - part).ln() / STEP.ln()) as usize;
-        self.bands.get(band)
+        self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
     /// Changes the level. Marks whose packets pass again are late for as long as their packets were
-    /// dropped, plus T1, but at most for [`LATE_MAX`]. A caller whose packets were dropped sends
-    /// its next copy within this time. A mark does not show the method of a request, so the marks
-    /// of all requests count as not fresh for this time. But requests other than INVITEs are
-    /// [late](Self::is_late) for at most [`LATE_MAX_NON_INVITE`].
+    /// dropped, plus T1, but at most for the longest time between two copies of a request. A caller
+    /// whose packets were dropped sends its next copy within this time.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
             *band = match *band {
                 Band::Fresh => Band::Dropped { since: now },
                 // When these marks pass again, they are late for at least the time that was left.
-                Band::Late { until, .. } => Band::Dropped { since: now - until.since(now) },
+                Band::Late { until } => Band::Dropped { since: now - until.since(now) },
                 dropped @ Band::Dropped { .. } => dropped,
             };
         }
         for band in &mut self.bands[level..] {
             if let Band::Dropped { since } = *band {
-                let until = now + (now.since(since) + T1).min(LATE_MAX);
-                *band = Band::Late { since: now, until };
+                let until = now + (now.since(since) + T1).min(self.late_max);
+                *band = Band::Late { until };
             }
         }
         self.level = level;
@@ -126,7 +111,7 @@ impl Dropped {
         let mut other = 0.0;
         for (number, band) in self.bands.iter_mut().enumerate() {
             match *band {
-                Band::Late { until, .. } if until <= now => *band = Band::Fresh,
+                Band::Late { until } if until <= now => *band = Band::Fresh,
                 Band::Late { .. } | Band::Dropped { .. } => {
                     other += passing_at(number) - passing_at(number + 1);
                 }
@@ -162,7 +147,7 @@ mod tests {
     #[test]
     fn a_level_passes_nine_tenths_of_the_one_before() {
         assert_eq!([1.0, 0.95, 0.9, 0.5, 0.0].map(level_for), [0, 1, 1, 7, LEVELS]);
-        let mut dropped = Dropped::new();
+        let mut dropped = Dropped::new(LATE_MAX);
         dropped.set_level(at(0), 7);
         assert!((dropped.passing() - 0.478).abs() < 0.001);
         assert!((dropped.fresh() - dropped.passing()).abs() < 1e-9);
@@ -173,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_late_for_as_long_as_it_was_dropped_and_t1() {
-        let mut dropped = Dropped::new();
+        let mut dropped = Dropped::new(LATE_MAX);
         dropped.set_level(at(0), 10);
         dropped.set_level(at(1000), 5);
         let fresh_at = |dropped: &mut Dropped, ms| {
@@ -189,7 +174,7 @@ mod tests {
 
     #[test]
     fn after_a_long_time_it_is_late_for_the_longest_pause_between_two_copies() {
-        let mut dropped = Dropped::new();
+        let mut dropped = Dropped::new(LATE_MAX);
         dropped.set_level(at(0), 10);
         dropped.set_level(at(100_000), 0);
         dropped.expire(at(115_999));
@@ -203,29 +188,25 @@ mod tests {
     // T2".
     #[test]
     fn a_request_other_than_an_invite_is_late_for_at_most_t2() {
-        let mut dropped = Dropped::new();
-        let late_at = |dropped: &mut Dropped, ms| {
+        let mut dropped = Dropped::new(LATE_MAX_NON_INVITE);
+        let fresh_at = |dropped: &mut Dropped, ms| {
             dropped.expire(at(ms));
-            [true, false].map(|is_invite| dropped.is_late(at(ms), mark(0.5), is_invite))
+            dropped.is_fresh(mark(0.5))
         };
-        assert_eq!(late_at(&mut dropped, 0), [false, false]);
+        assert!(fresh_at(&mut dropped, 0));
         dropped.set_level(at(0), 10);
-        assert_eq!(late_at(&mut dropped, 10_000), [true, true]);
+        assert!(!fresh_at(&mut dropped, 10_000));
         dropped.set_level(at(10_000), 0);
-        assert_eq!(late_at(&mut dropped, 13_999), [true, true]);
-        assert_eq!(late_at(&mut dropped, 14_000), [true, false]);
-        assert!(!dropped.is_fresh(mark(0.5)), "the mark may be that of an INVITE");
-        assert_eq!(late_at(&mut dropped, 20_500), [false, false]);
+        assert!(!fresh_at(&mut dropped, 13_999) && fresh_at(&mut dropped, 14_000));
         // After a short time of drops, the next copy of each request comes soon.
         dropped.set_level(at(30_000), 10);
         dropped.set_level(at(31_000), 0);
-        assert_eq!(late_at(&mut dropped, 32_499), [true, true]);
-        assert_eq!(late_at(&mut dropped, 32_500), [false, false]);
+        assert!(!fresh_at(&mut dropped, 32_499) && fresh_at(&mut dropped, 32_500));
     }
 
     #[test]
     fn a_mark_that_is_dropped_again_while_it_is_late_stays_late_for_longer() {
-        let mut dropped = Dropped::new();
+        let mut dropped = Dropped::new(LATE_MAX);
         dropped.set_level(at(0), 1);
         dropped.set_level(at(4000), 0);
         dropped.set_level(at(5000), 1);

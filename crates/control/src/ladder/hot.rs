@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use tidegate_world::{Shedding, Timestamp};
+use tidegate_world::{DroppableMethod, Shedding, Timestamp};
 
 /// Number of counters. All packets whose marks have the same lowest 8 bits share a counter.
 const COUNTERS: usize = 256;
@@ -25,8 +25,9 @@ struct Candidate {
     /// The number of packets with this mark, minus the number of packets with other marks of the
     /// same counter (the majority algorithm of Boyer and Moore).
     lead: u32,
-    /// Number of packets with this mark that were counted as first packets, not as retransmissions.
-    firsts: u32,
+    /// For each method, the number of packets with this mark that were counted as first packets,
+    /// not as retransmissions.
+    firsts: [u32; 2],
 }
 
 /// The hot marks, and the counters of the current period.
@@ -46,35 +47,36 @@ impl Hot {
         Self::default()
     }
 
-    /// Counts a packet with this mark. `is_first` is true if it was counted as a first packet, not
-    /// as a retransmission.
-    pub(super) fn record(&self, mark: u32, is_first: bool) {
+    /// Counts a packet with this mark. `first` is its method if it was counted as a first packet,
+    /// not as a retransmission.
+    pub(super) fn record(&self, mark: u32, first: Option<DroppableMethod>) {
         let counters = || Box::new(std::array::from_fn(|_| Cell::default()));
         let cell = &self.candidates.get_or_init(counters)[mark as usize % COUNTERS];
-        let first = u32::from(is_first);
         let candidate = cell.get();
         let Candidate { lead, firsts, .. } = candidate;
-        cell.set(if lead == 0 {
-            Candidate { mark, lead: 1, firsts: first }
-        } else if candidate.mark == mark {
-            Candidate { mark, lead: lead + 1, firsts: firsts + first }
-        } else {
-            Candidate { lead: lead - 1, ..candidate }
-        });
+        if lead > 0 && candidate.mark != mark {
+            cell.set(Candidate { lead: lead - 1, ..candidate });
+            return;
+        }
+        let mut firsts = if lead > 0 { firsts } else { [0; 2] };
+        if let Some(method) = first {
+            firsts[method as usize] += 1;
+        }
+        cell.set(Candidate { mark, lead: lead + 1, firsts });
     }
 
     /// Ends a period. Finds the hot marks, and forgets hot marks whose packets were dropped for
     /// long enough. If there are too many hot marks, forgets the oldest ones: their packets may no
-    /// longer arrive, and then they would keep out the marks that are hot now. Returns the number
-    /// of packets in this period whose marks were found to be hot, and that were counted as first
-    /// packets.
-    pub(super) fn end_period(&mut self, now: Timestamp) -> u32 {
+    /// longer arrive, and then they would keep out the marks that are hot now. Returns, for each
+    /// method, the number of packets in this period whose marks were found to be hot, and that were
+    /// counted as first packets.
+    pub(super) fn end_period(&mut self, now: Timestamp) -> [u32; 2] {
         self.marks.retain(|(_, until)| *until > now);
-        let Some(candidates) = self.candidates.get() else { return 0 };
+        let Some(candidates) = self.candidates.get() else { return [0; 2] };
         let candidates = candidates.iter().map(Cell::take);
         let mut hot: Vec<Candidate> = candidates.filter(|found| found.lead > MANY).collect();
         if hot.is_empty() {
-            return 0;
+            return [0; 2];
         }
         hot.sort_unstable_by_key(|found| Reverse(found.lead));
         hot.truncate(Shedding::MARKS_MAX);
@@ -84,7 +86,7 @@ impl Hot {
         let found = hot.iter().map(|found| (found.mark, now + HOLD));
         let marks = found.chain(self.marks.iter().filter(is_old).copied());
         self.marks = marks.take(Shedding::MARKS_MAX).collect();
-        hot.iter().map(|found| found.firsts).sum()
+        [0, 1].map(|method| hot.iter().map(|found| found.firsts[method]).sum())
     }
 
     /// Returns the hot marks, the latest first. Marks of the same period are in the order of the
@@ -98,6 +100,8 @@ impl Hot {
 mod tests {
     use super::*;
 
+    const FIRST: Option<DroppableMethod> = Some(DroppableMethod::Invite);
+
     fn at(s: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_secs(s)
     }
@@ -106,10 +110,10 @@ mod tests {
     fn a_mark_of_many_packets_is_hot_for_32_seconds() {
         let mut hot = Hot::new();
         for round in 0..17u32 {
-            hot.record(7, true);
-            hot.record(8 + COUNTERS as u32 * round, true);
-            hot.record(7 + COUNTERS as u32 * (round % 2 + 1), true);
-            hot.record(7, false);
+            hot.record(7, FIRST);
+            hot.record(8 + COUNTERS as u32 * round, FIRST);
+            hot.record(7 + COUNTERS as u32 * (round % 2 + 1), FIRST);
+            hot.record(7, None);
         }
         hot.end_period(at(1));
         assert_eq!(hot.marks().collect::<Vec<_>>(), [7]);
@@ -123,20 +127,20 @@ mod tests {
     fn packets_with_a_hot_mark_are_no_first_packets() {
         let mut hot = Hot::new();
         for _ in 0..MANY {
-            hot.record(7, true);
-            hot.record(8, true);
+            hot.record(7, FIRST);
+            hot.record(8, FIRST);
         }
-        hot.record(7, true);
-        hot.record(7, false);
-        assert_eq!(hot.end_period(at(1)), MANY + 1, "the mark 8 is not hot");
-        assert_eq!(hot.end_period(at(2)), 0);
+        hot.record(7, FIRST);
+        hot.record(7, None);
+        assert_eq!(hot.end_period(at(1)), [MANY + 1, 0], "the mark 8 is not hot");
+        assert_eq!(hot.end_period(at(2)), [0; 2]);
     }
 
     #[test]
     fn packets_of_several_periods_do_not_add_up() {
         let mut hot = Hot::new();
         for period in 1..10 {
-            (0..MANY).for_each(|_| hot.record(7, true));
+            (0..MANY).for_each(|_| hot.record(7, FIRST));
             hot.end_period(at(period));
             assert_eq!(hot.marks().count(), 0);
         }
@@ -146,7 +150,7 @@ mod tests {
     fn there_are_no_more_hot_marks_than_the_limit() {
         let mut hot = Hot::new();
         for mark in 0..100 {
-            (0..20 + mark).for_each(|_| hot.record(mark, true));
+            (0..20 + mark).for_each(|_| hot.record(mark, FIRST));
         }
         hot.end_period(at(1));
         let marks: Vec<u32> = hot.marks().collect();
@@ -154,7 +158,7 @@ mod tests {
     }
 
     fn flood(hot: &mut Hot, marks: impl IntoIterator<Item = u32>, period: u64) -> Vec<u32> {
-        marks.into_iter().for_each(|mark| (0..20).for_each(|_| hot.record(mark, true)));
+        marks.into_iter().for_each(|mark| (0..20).for_each(|_| hot.record(mark, FIRST)));
         hot.end_period(at(period));
         hot.marks().collect()
     }
@@ -188,7 +192,7 @@ mod tests {
         let mut hot = Hot::new();
         hot.end_period(at(1));
         assert!(hot.candidates.get().is_none() && hot.marks.capacity() == 0);
-        hot.record(7, true);
+        hot.record(7, FIRST);
         assert!(hot.candidates.get().is_some());
     }
 }

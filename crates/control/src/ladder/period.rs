@@ -21,6 +21,8 @@ pub struct Tally {
     /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all
     /// are fresh.
     pub fresh: u64,
+    /// The messages in `fresh` that are REGISTERs.
+    pub fresh_registers: u64,
     /// The messages in `asked` that were not exempt from drops and were not
     /// [fresh](super::Ladder::is_fresh).
     pub late: u64,
@@ -60,6 +62,7 @@ pub(super) struct Period {
     pub(super) asked: f64,
     pub(super) datagrams: f64,
     pub(super) fresh: f64,
+    pub(super) fresh_registers: f64,
     pub(super) late: f64,
     pub(super) repeated: f64,
     pub(super) spared: f64,
@@ -92,6 +95,7 @@ impl Period {
             asked: rate(since(|t| t.asked)),
             datagrams: rate(since(|t| t.datagrams)),
             fresh: rate(since(|t| t.fresh)),
+            fresh_registers: rate(since(|t| t.fresh_registers)),
             late: rate(since(|t| t.late)),
             repeated: rate(since(|t| t.repeated)),
             spared: rate(since(|t| t.spared)),
@@ -117,11 +121,21 @@ impl Period {
         (self.exempt() - self.repeated).max(0.0)
     }
 
-    /// Stops counting `count` fresh packets with [hot](super::hot) marks as first packets.
-    pub(super) fn exempt_hot(&mut self, count: u32) {
-        let hot = (f64::from(count) / self.seconds).min(self.fresh);
-        self.fresh -= hot;
-        self.repeated += hot;
+    /// Returns the fresh messages a second of each method, in the order of
+    /// [`DroppableMethod::ALL`](tidegate_world::DroppableMethod::ALL).
+    pub(super) fn fresh_by_method(&self) -> [f64; 2] {
+        [(self.fresh - self.fresh_registers).max(0.0), self.fresh_registers]
+    }
+
+    /// Stops counting these numbers of fresh packets of each method, which have [hot](super::hot)
+    /// marks, as first packets.
+    pub(super) fn exempt_hot(&mut self, counts: [u32; 2]) {
+        let [invites, registers] = self.fresh_by_method();
+        let hot = |count: u32, fresh: f64| (f64::from(count) / self.seconds).min(fresh);
+        let (invites, registers) = (hot(counts[0], invites), hot(counts[1], registers));
+        self.fresh -= invites + registers;
+        self.fresh_registers -= registers;
+        self.repeated += invites + registers;
     }
 
     /// Returns the messages a second that the ladder may drop, including the dropped and the lost

@@ -4,6 +4,7 @@ use tidegate_world::{Purpose, Seed, Stream};
 
 use super::*;
 
+const INVITE: DroppableMethod = DroppableMethod::Invite;
 const TICK: Duration = Duration::from_millis(1);
 /// Costs of a call and of a rejection in seconds of processor time. The capacity is 2,000 calls a
 /// second, and at ten times the capacity rejecting takes the whole processor.
@@ -167,7 +168,7 @@ impl Plant {
 
     /// Sends a packet. A caller without an answer retransmits.
     fn send(&mut self, Packet { before, mark }: Packet) {
-        let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
+        let share = self.ladder.as_ref().map_or(0.0, |ladder| ladder.share(INVITE));
         let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };
         let is_hot = |ladder: &Ladder| ladder.hot_marks().any(|hot| hot == number_of(mark));
         if mark < share || self.ladder.as_ref().is_some_and(is_hot) {
@@ -192,8 +193,8 @@ impl Plant {
         if mark > 1.0 {
             return false;
         }
-        let is_fresh = ladder.is_fresh(number_of(mark));
-        ladder.record_mark(number_of(mark), is_fresh);
+        let is_fresh = ladder.is_fresh(INVITE, number_of(mark));
+        ladder.record_mark(number_of(mark), is_fresh.then_some(INVITE));
         *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
         !is_fresh
     }
@@ -239,9 +240,9 @@ impl Plant {
         self.tally.occupied = Duration::from_secs_f64(self.occupied);
         self.tally.cpu = self.tally.occupied;
         self.tally.served = Duration::from_secs_f64(self.service);
-        let before = ladder.share();
+        let before = ladder.share(INVITE);
         ladder.on_reading(Timestamp::ZERO + TICK * self.tick as u32, self.tally);
-        self.changes += u64::from(ladder.share() != before);
+        self.changes += u64::from(ladder.share(INVITE) != before);
     }
 }
 
@@ -338,7 +339,7 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
 /// Gives the ladder a period with 60 calls to serve and 140 to reject, which take half of the
 /// processor.
 fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
-    let passes = 1.0 - ladder.share();
+    let passes = 1.0 - ladder.share(INVITE);
     let [served, refused] = [60.0, 140.0].map(|count| (count * passes).round() as u64);
     tally.messages += 7 * served + 2 * refused;
     tally.asked += served + refused;
@@ -364,7 +365,7 @@ fn a_server_that_was_never_full_is_not_a_server_without_capacity() {
         let at = Duration::from_secs(1) + period * Duration::from_millis(100);
         pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
     }
-    assert_eq!(ladder.share(), 0.0, "half of the processor is idle");
+    assert_eq!(ladder.share(INVITE), 0.0, "half of the processor is idle");
 }
 
 #[test]
@@ -381,7 +382,8 @@ fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
         pass_half_busy(&mut ladder, &mut tally, Timestamp::ZERO + at);
     }
     // Rejecting takes more than the budget even now.
-    assert!(ladder.share() < 0.3, "{}, but half of the processor is idle", ladder.share());
+    let share = ladder.share(INVITE);
+    assert!(share < 0.3, "{share}, but half of the processor is idle");
 }
 
 /// A process may use a fifth of a core. It is busy for two seconds, and then works fast and stands
@@ -394,7 +396,7 @@ fn idle_time_is_no_capacity_if_the_quota_is_used_up() {
         for period in 0..60u32 {
             ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
             let is_busy = period < 20;
-            let passes = |count: f64| (count * (1.0 - ladder.share())).round() as u64;
+            let passes = |count: f64| (count * (1.0 - ladder.share(INVITE))).round() as u64;
             let (asked, taken) = (passes(200.0), passes(200.0).min(100));
             tally.messages += 6 * taken + 2 * (asked - taken);
             tally.asked += asked;
@@ -407,7 +409,7 @@ fn idle_time_is_no_capacity_if_the_quota_is_used_up() {
             tally.served += Duration::from_millis(if is_busy { 40 } else { 20 });
             tally.cpu += Duration::from_millis(if is_busy { 20 } else { cpu_ms });
         }
-        ladder.share()
+        ladder.share(INVITE)
     };
     let (used_up, unused) = (share_after(20), share_after(8));
     assert!(used_up > 0.3 && unused < 0.2, "{used_up}, {unused}");
@@ -431,15 +433,16 @@ fn nothing_is_dropped_or_late_while_the_kernel_refuses_to_drop() {
     let mut plant = Plant::with_ladder();
     plant.run(20.0, 10);
     let ladder = plant.ladder.as_mut().unwrap();
-    assert!(ladder.share() > 0.5);
+    assert!(ladder.share(INVITE) > 0.5);
     ladder.set_thins(false);
-    assert_eq!((ladder.rung(), ladder.share(), ladder.tells_marks()), (Rung::Reject, 0.0, false));
+    assert_eq!((ladder.rung(), ladder.share(INVITE)), (Rung::Reject, 0.0));
+    assert!(!ladder.tells_marks());
     let filtered = plant.filtered;
     plant.run(20.0, 10);
     assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Reject, filtered));
     plant.ladder.as_mut().unwrap().set_thins(true);
     plant.run(20.0, 1);
-    assert!(plant.ladder().share() > 0.5, "{}", plant.ladder().share());
+    assert!(plant.ladder().share(INVITE) > 0.5, "{}", plant.ladder().share(INVITE));
 }
 
 #[test]
@@ -451,7 +454,7 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
         // A fiftieth of the processor is enough to reject every caller once, but not seven times.
         // Callers of the flood retransmit for half a minute.
         plant.run(1.2, 75);
-        let (rung, share) = (plant.ladder().rung(), plant.ladder().share());
+        let (rung, share) = (plant.ladder().rung(), plant.ladder().share(INVITE));
         assert_eq!((rung, share), (Rung::Reject, 0.0), "by chance: {by_chance}");
         let filtered = plant.filtered;
         plant.run(1.2, 10);
@@ -491,7 +494,7 @@ fn a_flood_that_no_share_applies_to_does_not_silence_the_others() {
         let dropped = (plant.filtered - filtered) as f64 / (10.0 * 0.5 * CAPACITY);
         // Each caller that is dropped sends seven packets.
         assert!(dropped < 7.0 * 0.8, "{dropped} of the packets are dropped, {exempt}");
-        assert!(plant.ladder().share() < 0.8, "{} {exempt}", plant.ladder().share());
+        assert!(plant.ladder().share(INVITE) < 0.8, "{} {exempt}", plant.ladder().share(INVITE));
     }
     let mut plant = Plant { exempt: 4.0, ..Plant::with_ladder() };
     plant.run(0.1, 10);
@@ -506,7 +509,7 @@ fn a_flood_of_packets_with_one_mark_is_dropped_and_no_one_else() {
     plant.run(0.8, 5);
     let goodput = plant.run_in_time(0.8, 15);
     assert!(goodput > 0.79, "{goodput}");
-    assert_eq!(plant.ladder().share(), 0.0);
+    assert_eq!(plant.ladder().share(INVITE), 0.0);
     assert!(plant.ladder().hot_marks().eq([number_of(ALIKE)]));
 }
 
@@ -526,7 +529,7 @@ fn after_a_flood_everything_is_served_again() {
 fn while_nothing_comes_it_wants_to_be_read_until_it_is_down() {
     let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
     plant.run(20.0, 5);
-    assert!(plant.ladder().share() > 0.9);
+    assert!(plant.ladder().share(INVITE) > 0.9);
     let ladder = plant.ladder.as_mut().unwrap();
     let mut readings = 0;
     while let Some(due) = ladder.poll_timeout() {
@@ -534,7 +537,7 @@ fn while_nothing_comes_it_wants_to_be_read_until_it_is_down() {
         readings += 1;
         assert!(readings <= 30);
     }
-    assert_eq!((ladder.rung(), ladder.share()), (Rung::Reject, 0.0));
+    assert_eq!((ladder.rung(), ladder.share(INVITE)), (Rung::Reject, 0.0));
 }
 
 #[test]
@@ -543,7 +546,7 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     plant.run(20.0, 5);
     let goodput = plant.run(20.0, 10);
     assert_eq!(plant.ladder().rung(), Rung::Thin);
-    assert!(plant.ladder().share() > 0.3, "{}", plant.ladder().share());
+    assert!(plant.ladder().share(INVITE) > 0.3, "{}", plant.ladder().share(INVITE));
     let (lost, read) = (plant.tally.overflow, plant.tally.asked);
     assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
 }
@@ -609,15 +612,15 @@ fn a_flood_of_copies_with_many_marks_is_dropped() {
         let (mut passing, mut filtered) = (0, 0);
         for call in 0..200 {
             let mark = number_of(f64::from(call) / 200.0);
-            if f64::from(call) / 200.0 < ladder.share() || ladder.hot_marks().any(|hot| hot == mark)
-            {
+            let is_hot = ladder.hot_marks().any(|hot| hot == mark);
+            if f64::from(call) / 200.0 < ladder.share(INVITE) || is_hot {
                 filtered += 50;
                 continue;
             }
             // A fifth of the packets finds room. They are copies from a heavy source.
             passing += 10;
-            let is_fresh = ladder.is_fresh(mark);
-            (0..10).for_each(|_| ladder.record_mark(mark, is_fresh));
+            let is_fresh = ladder.is_fresh(INVITE, mark);
+            (0..10).for_each(|_| ladder.record_mark(mark, is_fresh.then_some(INVITE)));
             *(if is_fresh { &mut tally.fresh } else { &mut tally.late }) += 10;
         }
         tally.messages += passing;
@@ -636,7 +639,7 @@ fn drops_that_do_not_cease_when_less_passes_do_not_silence_everybody() {
     let mut shares = 0.0;
     for period in 0..300u32 {
         ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
-        let read = (20.0 * (1.0 - ladder.share())).round() as u64;
+        let read = (20.0 * (1.0 - ladder.share(INVITE))).round() as u64;
         tally.messages += 140;
         (tally.asked, tally.fresh, tally.taken) =
             (tally.asked + read, tally.fresh + read, tally.taken + read);
@@ -644,8 +647,8 @@ fn drops_that_do_not_cease_when_less_passes_do_not_silence_everybody() {
         tally.overflow += 3;
         tally.occupied += Duration::from_millis(10);
         tally.served += Duration::from_millis(6);
-        assert!(ladder.share() < 0.5, "{}", ladder.share());
-        shares += ladder.share() / 300.0;
+        assert!(ladder.share(INVITE) < 0.5, "{}", ladder.share(INVITE));
+        shares += ladder.share(INVITE) / 300.0;
     }
     assert!(shares > 0.0 && shares < 0.1, "{shares} of the INVITEs are dropped");
 }
@@ -656,7 +659,7 @@ fn a_standstill_is_forgotten_within_seconds() {
     plant.run(0.8, 5);
     plant.stall(0.8, 3_000);
     plant.run(0.8, 15);
-    assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
+    assert_eq!((plant.ladder().rung(), plant.ladder().share(INVITE)), (Rung::Reject, 0.0));
     let goodput = plant.run(0.8, 5);
     // Callers that found no room retry as well.
     assert!(goodput > 0.79, "{goodput}");
@@ -682,13 +685,85 @@ fn the_share_stays_below_one_with_any_readings() {
         tally.asked += grow(&mut chance);
         tally.refused += grow(&mut chance);
         tally.taken += grow(&mut chance);
-        tally.fresh += grow(&mut chance);
+        let fresh = grow(&mut chance);
+        tally.fresh += fresh;
+        tally.fresh_registers += chance.below(fresh + 1);
         tally.late += grow(&mut chance);
         tally.overflow += grow(&mut chance);
         tally.occupied += Duration::from_micros(chance.below(300_000));
         tally.served += Duration::from_micros(chance.below(300_000));
         tally.cpu += Duration::from_micros(chance.below(300_000));
         ladder.on_reading(Timestamp::ZERO + step * Duration::from_millis(100), tally);
-        assert!((0.0..=0.999).contains(&ladder.share()), "{ladder:?}");
+        for method in DroppableMethod::ALL {
+            assert!((0.0..=0.999).contains(&ladder.share(method)), "{ladder:?}");
+        }
     }
+}
+
+#[test]
+fn what_may_pass_is_divided_max_min_fairly_between_the_methods() {
+    for (left, rates, passing) in [
+        // Everything fits.
+        (100.0, [60.0, 40.0], [1.0, 1.0]),
+        (100.0, [0.0, 0.0], [1.0, 1.0]),
+        (f64::INFINITY, [60.0, 1e9], [1.0, 1.0]),
+        // Only the method above its half is dropped. It gets what the other one leaves.
+        (100.0, [40.0, 600.0], [1.0, 0.1]),
+        (100.0, [300.0, 40.0], [0.2, 1.0]),
+        (100.0, [0.0, 200.0], [1.0, 0.5]),
+        // Both are above their halves.
+        (100.0, [100.0, 500.0], [0.5, 0.1]),
+        (0.0, [0.0, 500.0], [1.0, 0.0]),
+    ] {
+        assert_eq!(passing_parts(left, rates), passing, "{left} {rates:?}");
+    }
+    let mut max_min = crate::MaxMin::default();
+    for (left, rates) in [(70.0, [30.0, 55.0]), (70.0, [55.0, 30.0]), (70.0, [36.0, 90.0])] {
+        max_min.set(rates.map(|rate| (rate, 1.0)));
+        let level = max_min.level(left);
+        let expected = rates.map(|rate: f64| (level / rate).min(1.0));
+        assert_eq!(passing_parts(left, rates), expected, "{left} {rates:?}");
+    }
+}
+
+/// Returns the shares of both methods after 10 s in which these numbers of INVITEs and REGISTERs
+/// arrive in each period. In a period the server reads all that pass, and either serves 20 of them
+/// or rejects 1,000.
+fn shares_beside(arrive: [u64; 2]) -> [f64; 2] {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    for period in 0..100 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        let read = DroppableMethod::ALL.map(|method| {
+            (arrive[method as usize] as f64 * (1.0 - ladder.share(method))).round() as u64
+        });
+        let all = read[0] + read[1];
+        let rejected = all.saturating_sub(20);
+        tally.messages += all + rejected;
+        tally.asked += all;
+        tally.fresh += all;
+        tally.fresh_registers += read[1];
+        tally.taken += all - rejected;
+        tally.refused += rejected;
+        tally.brought += rejected;
+        tally.filtered += arrive[0] + arrive[1] - all;
+        let rejecting = Duration::from_micros(100 * rejected).min(Duration::from_millis(90));
+        tally.served += Duration::from_millis(100).saturating_sub(rejecting);
+        tally.occupied += Duration::from_millis(100);
+        tally.cpu += Duration::from_millis(100);
+    }
+    DroppableMethod::ALL.map(|method| ladder.share(method))
+}
+
+/// After an outage, all devices register again at once. This must not cost calls.
+#[test]
+fn a_flood_of_one_method_costs_no_requests_of_the_other() {
+    let [invites, registers] = shares_beside([10, 400]);
+    assert!(invites == 0.0 && registers > 0.5, "{invites} {registers}");
+    let [invites, registers] = shares_beside([400, 10]);
+    assert!(registers == 0.0 && invites > 0.5, "{invites} {registers}");
+    // If both flood, the same number of each passes. The levels are tenths apart.
+    let [invites, registers] = shares_beside([400, 800]).map(|share| 1.0 - share);
+    let ratio = 400.0 * invites / (800.0 * registers);
+    assert!(invites < 0.5 && (0.6..1.6).contains(&ratio), "{invites} {registers}");
 }

@@ -51,7 +51,7 @@ impl Gate {
     /// unexpectedly.
     pub(super) fn measure(&mut self, datagrams: u32) -> Result<(), String> {
         let none = Shedding::NONE;
-        let all = Shedding { share: 1.0, ..Shedding::NONE };
+        let all = Shedding { shares: [1.0; 2], ..Shedding::NONE };
         for (halves, shedding) in [(&mut self.read, &none), (&mut self.shed, &all)] {
             let mut way = Way::open(shedding).map_err(|error| error.to_string())?;
             let (sender, reader) = way.pass(datagrams)?;
@@ -82,7 +82,7 @@ impl Way {
         let group = open(&Listen { gate: true, ..Listen::new(local) }).map_err(io::Error::other)?;
         group.gate().expect("asked for").set(shedding)?;
         let inbox = Inbox::new(&Pool::new());
-        Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.share > 0.0 })
+        Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.drops_shares() })
     }
 
     /// Returns the measured times for sending a datagram, and for reading one, in µs. Each time is

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Arrived, Gate, Ladder, LadderSettings, Rung, Tally};
-use tidegate_world::{Counter, Load, Received, Shedding, Timestamp, Transport};
+use tidegate_world::{Counter, DroppableMethod, Load, Received, Shedding, Timestamp, Transport};
 
 use crate::message::class::Class;
 use crate::observe::counters::Counters;
@@ -31,6 +31,8 @@ struct Counts {
     /// Messages to which the [share](Shedding::share) of drops applies, and whose mark (see
     /// [`Droppable`]) no recently dropped message had. Without marks, all messages are fresh.
     fresh: Counter,
+    /// The messages in `fresh` that are REGISTERs.
+    fresh_registers: Counter,
     /// Messages to which the share of drops applies, and whose mark a recently dropped message had:
     /// that message was probably an earlier copy.
     late: Counter,
@@ -44,6 +46,7 @@ struct Counts {
 /// An INVITE or REGISTER that was read although the kernel could have dropped it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Droppable {
+    method: DroppableMethod,
     is_datagram: bool,
     /// True if the [share](Shedding::share) of drops applies to the message.
     is_subject: bool,
@@ -92,13 +95,9 @@ impl KernelShed {
     }
 
     /// Determines whether the share of drops applies to a [droppable](is_droppable) message, and
-    /// whether earlier copies of the message were dropped.
-    pub(crate) fn examine(
-        &self,
-        now: Timestamp,
-        received: &Received,
-        shedding: &Shedding,
-    ) -> Droppable {
+    /// whether earlier copies of the message were dropped. Returns `None` for any other message.
+    pub(crate) fn examine(&self, received: &Received, shedding: &Shedding) -> Option<Droppable> {
+        let method = DroppableMethod::of(&received.bytes).filter(|_| received.handoffs == 0)?;
         let source = received.flow.remote.ip();
         let transport = received.flow.transport;
         let is_datagram = transport == Transport::Udp;
@@ -108,37 +107,45 @@ impl KernelShed {
         // if it drops nothing else.
         let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
         let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
-        let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(mark));
-        let is_invite = Class::of_droppable(&received.bytes) == Class::Invite;
-        let is_late = is_subject
-            && is_datagram
-            && !is_fresh
-            && mark.is_some_and(|mark| self.ladder.is_late(now, mark, is_invite));
+        let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(method, mark));
+        let is_late = is_subject && is_datagram && !is_fresh;
         // On a stream no message is lost, so each message represents only itself.
         let mut arrived = Arrived::ONE;
         if is_datagram {
             arrived.per_read = self.ladder.arrived_per_read();
             if is_subject {
-                let is_dropped = mark.is_some_and(|mark| u64::from(mark) < shedding.threshold());
-                let passing = 1.0 - self.ladder.share();
+                let threshold = shedding.threshold(method);
+                let is_dropped = mark.is_some_and(|mark| u64::from(mark) < threshold);
+                let passing = 1.0 - self.ladder.share(method);
                 arrived.per_passing = if is_dropped { 0.0 } else { 1.0 / passing };
                 arrived.drops_all = shedding.heavy().is_empty();
             }
         }
         let is_spared = !may_be_marked;
-        Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, is_late, arrived }
+        Some(Droppable {
+            method,
+            is_datagram,
+            is_subject,
+            is_spared,
+            mark,
+            is_fresh,
+            is_late,
+            arrived,
+        })
     }
 
     /// Counts an examined message. `is_repeated` is true if the message repeats a request on which
     /// the gate has decided, and its source is not heavy. Such a message says nothing about the
     /// number of callers.
     pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
-        let Droppable { is_datagram, is_subject, is_spared, mark, is_fresh, .. } = *droppable;
+        let Droppable { method, is_datagram, is_subject, is_spared, mark, is_fresh, .. } =
+            *droppable;
         self.counts.all.add(1);
         self.counts.datagrams.add(u64::from(is_datagram));
         self.counts.spared.add(u64::from(is_spared));
         if let Some(mark) = mark {
-            self.ladder.record_mark(mark, is_subject && is_fresh && !is_repeated);
+            let is_first = is_subject && is_fresh && !is_repeated;
+            self.ladder.record_mark(mark, is_first.then_some(method));
         }
         if is_subject {
             let count = match (is_repeated, is_fresh) {
@@ -147,6 +154,9 @@ impl KernelShed {
                 (false, false) => &self.counts.late,
             };
             count.add(1);
+            let is_register = method == DroppableMethod::Register;
+            let is_fresh_register = is_register && is_fresh && !is_repeated;
+            self.counts.fresh_registers.add(u64::from(is_fresh_register));
         }
     }
 
@@ -187,6 +197,7 @@ impl KernelShed {
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered + thinned,
             fresh: self.counts.fresh.get(),
+            fresh_registers: self.counts.fresh_registers.get(),
             late: self.counts.late.get(),
             repeated: self.counts.repeated.get(),
             spared: self.counts.spared.get(),
@@ -209,10 +220,10 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes into `shedding` the share of requests to drop, and the marks of the requests whose
-    /// copies are all dropped, whatever the share is.
+    /// Writes into `shedding` the share of the requests of each method to drop, and the marks of
+    /// the requests whose copies are all dropped, whatever the share is.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
-        shedding.share = self.ladder.share();
+        shedding.shares = DroppableMethod::ALL.map(|method| self.ladder.share(method));
         shedding.marks.clear();
         shedding.marks.extend(self.ladder.hot_marks());
     }
@@ -256,13 +267,13 @@ mod tests {
         let network = Network { address: flooding.ip(), prefix: 32 };
         let mut shedding = Shedding { unspared: vec![network], ..Shedding::NONE };
         kernel_shed.fill(&mut shedding);
-        assert!(shedding.share > 0.1 && shedding.share < 1.0, "{}", shedding.share);
+        assert!(shedding.shares[0] > 0.1 && shedding.shares[0] < 1.0, "{:?}", shedding.shares);
         let pool = Pool::new();
         let arrived = |remote: SocketAddr, number: u32, shedding: &Shedding| {
             let text = format!("INVITE urn:service:sos SIP/2.0\r\nVia: {number:026}\r\n");
             let flow = Flow::udp(other, remote);
             let received = Received::new(at(500), flow, pool.copy(text.as_bytes()));
-            kernel_shed.examine(at(500), &received, shedding).arrived
+            kernel_shed.examine(&received, shedding).unwrap().arrived
         };
         let sent = |shedding: &Shedding| -> f64 {
             (0..1_000).map(|number| arrived(flooding, number, shedding).per_passing).sum()

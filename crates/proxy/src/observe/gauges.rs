@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_control::{
     Allowance, Bucket, Flow, Gate, Ladder, QueueOrder, Release, SojournWindow, Tier, Tiers,
 };
-use tidegate_world::{Counter, Timestamp};
+use tidegate_world::{Counter, DroppableMethod, Timestamp};
 
 use crate::message::class::Class;
 
@@ -63,8 +63,10 @@ pub struct Gauges {
     /// The maximum goodput that any law could reach at the current offered load, in millionths of
     /// the capacity, or zero while it is not known.
     pub bound: Counter,
-    /// Share of the INVITEs and REGISTERs that the kernel drops, in millionths.
+    /// Share of the INVITEs that the kernel drops, in millionths.
     pub thinned: Counter,
+    /// Share of the REGISTERs that the kernel drops, in millionths.
+    pub thinned_registers: Counter,
     /// Part of the processor time spent on rejections, in millionths, or zero if this part is not
     /// limited.
     pub refusing_load: Counter,
@@ -177,7 +179,8 @@ impl Gauges {
     }
 
     pub(crate) fn publish_ladder(&self, ladder: &Ladder) {
-        self.thinned.set(millionths(ladder.share()));
+        self.thinned.set(millionths(ladder.share(DroppableMethod::Invite)));
+        self.thinned_registers.set(millionths(ladder.share(DroppableMethod::Register)));
         self.refusing_load.set(millionths(ladder.load()));
     }
 

@@ -82,7 +82,7 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
                 script.proxy.on_load(script.now, load(busy * (period + 1)));
             }
             let answer = script.one(CALLER, &invite("a"));
-            (answer.text.len().is_multiple_of(256), script.proxy.poll_shedding().share)
+            (answer.text.len().is_multiple_of(256), script.proxy.poll_shedding().shares[0])
         };
         assert_eq!(after_a_second(Duration::ZERO), (false, 0.0));
         let (has_one_length, share) = after_a_second(Duration::from_millis(100));
@@ -106,7 +106,7 @@ fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
             script.proxy.on_load(script.now, Load { is_shed_refused, ..load(busy) });
         }
         let gauge = script.counters.overload.thinned.get() as f64 / 1e6;
-        let share = script.proxy.poll_shedding().share;
+        let share = script.proxy.poll_shedding().shares[0];
         assert_eq!((share > 0.5, gauge > 0.5), (drops, drops), "{share} {gauge}");
         assert_eq!(share > 0.0, drops);
     }
@@ -127,14 +127,14 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
         script.proxy.on_load(script.now, load(busy));
     }
     let flood = script.proxy.poll_shedding().clone();
-    assert!(flood.share > 0.5, "{}", flood.share);
+    assert!(flood.shares[0] > 0.5, "{}", flood.shares[0]);
     let is_dropped = |text: &str| flood.drops(address(CALLER).ip(), text.as_bytes());
     let late = |script: &Script| script.counters.refused(Reason::Late).get();
     for _ in 0..45 {
         script.pass(Duration::from_millis(100));
         script.proxy.on_load(script.now, load(busy));
     }
-    assert_eq!(script.proxy.poll_shedding().share, 0.0);
+    assert_eq!(script.proxy.poll_shedding().shares[0], 0.0);
     // INVITEs whose earlier copies the kernel would have dropped are rejected first while others
     // wait. Nothing is served here, and the law admits nearly everything.
     script.proxy.switch(script.now, law(&[("share", 0.99)]), None);
@@ -178,14 +178,14 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
             };
             (0..300).for_each(|call| arrive(CALLER, invite(&format!("{period}-{call}"))));
             // The mark of the last INVITE that the kernel would drop.
-            let flood = Shedding { share: 0.99, ..shedding.clone() };
+            let flood = Shedding { shares: [0.99; 2], ..shedding.clone() };
             let replayed = (0..).map(|number| invite(&format!("replayed-{number}")));
             let passes = |text: &String| !flood.drops(address(CALLER).ip(), text.as_bytes());
             let replayed = { replayed }.find(passes).unwrap();
             (0..copies).for_each(|_| arrive("198.51.100.66:5060", replayed.clone()));
             script.pass(Duration::from_millis(100));
             script.proxy.on_load(script.now, Load { filtered, ..load(busy) });
-            shares += if period >= 40 { shedding.share / 40.0 } else { 0.0 };
+            shares += if period >= 40 { shedding.shares[0] / 40.0 } else { 0.0 };
         }
         shares
     };
@@ -211,7 +211,7 @@ fn invites_that_begin_alike_are_dropped_together() {
             .replace("From: ", &long)
             .replace("Call-ID: alike", &format!("Call-ID: {call}"))
     };
-    let flood = Shedding { share: 0.99, ..script.proxy.poll_shedding().clone() };
+    let flood = Shedding { shares: [0.99; 2], ..script.proxy.poll_shedding().clone() };
     let passes = |beginning: &u32| !flood.drops(source, alike(*beginning, "a").as_bytes());
     let beginning = (0..).find(passes).unwrap();
     let (mut busy, mut read) = (saturate(&mut script), Vec::new());
@@ -248,7 +248,7 @@ fn one_invite_that_is_sent_again_and_again_is_dropped_and_no_other() {
     let copy = invite("copy");
     for _ in 0..30 {
         let shedding = script.proxy.poll_shedding().clone();
-        assert_eq!(shedding.share, 0.0);
+        assert_eq!(shedding.shares[0], 0.0);
         let is_read = !shedding.drops(address(CALLER).ip(), copy.as_bytes());
         read.push(is_read);
         if is_read {

@@ -43,7 +43,7 @@ fn flooded_by(
     assert!(addresses.eq(flood.heavy.iter().map(|network| network.address)), "{published:?}");
     let is_dropped = |text: &String| flood.drops(address(CALLER).ip(), text.as_bytes());
     let dropped: Vec<_> = (0..50).map(|n| message(&n.to_string())).filter(is_dropped).collect();
-    assert!(dropped.len() > 10, "{}", flood.share);
+    assert!(dropped.len() > 10, "{:?}", flood.shares);
     (flood, dropped)
 }
 
@@ -73,6 +73,45 @@ fn the_kernel_drops_registers_of_a_flood() {
     });
     let drops = |from: &str| flood.drops(address(from).ip(), dropped[0].as_bytes());
     assert_eq!([CALLER, TRUSTED].map(drops), [true, false]);
+}
+
+/// Calls must not be lost because phones register, nor registrations because people call.
+#[test]
+fn the_kernel_drops_only_requests_of_the_method_that_floods() {
+    let register = |call: &str| request("REGISTER", "sip:example.com", call, 1, "");
+    let shares_in = |flood: &dyn Fn(&str) -> String, other: &dyn Fn(&str) -> String| {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            settings.overload.gate.law = law(&[("share", 0.0)]);
+            settings.overload.disposal = Disposal::Auto;
+        });
+        let mut busy = crate::overload::saturate(&mut script);
+        let mut filtered = 0;
+        for period in 0..100 {
+            let shedding = script.proxy.poll_shedding().clone();
+            let mut arrive = |text: String| {
+                if shedding.drops(address(CALLER).ip(), text.as_bytes()) {
+                    filtered += 1;
+                } else {
+                    script.offer(CALLER, text.as_bytes());
+                    busy += Duration::from_micros(100);
+                }
+            };
+            (0..300).for_each(|call| arrive(flood(&format!("{period}-{call}"))));
+            (0..5).for_each(|call| arrive(other(&format!("{period}-other-{call}"))));
+            script.pass(Duration::from_millis(100));
+            let load = Load { busy, cpu: busy / 2, filtered, ..Load::default() };
+            script.proxy.on_load(script.now, load);
+        }
+        let overload = &script.counters.overload;
+        let shown = [overload.thinned.get(), overload.thinned_registers.get()];
+        let shares = script.proxy.poll_shedding().shares;
+        assert_eq!(shown, shares.map(|share| (share * 1e6).round() as u64));
+        shares
+    };
+    let [invites, registers] = shares_in(&register, &invite);
+    assert!(invites < 0.2 && registers > 0.5, "{invites} {registers}");
+    let [invites, registers] = shares_in(&invite, &register);
+    assert!(registers < 0.2 && invites > 0.5, "{invites} {registers}");
 }
 
 /// With fair shares, one source that floods does not make the kernel drop the INVITEs of others.
@@ -195,7 +234,7 @@ fn a_flood_of_emergency_calls_is_dropped_and_those_of_others_are_not() {
         let drops = |n: &u32| shedding.drops(address(from).ip(), sos(&n.to_string()).as_bytes());
         (0..100).filter(drops).count()
     };
-    assert!(dropped(STRANGER) > 50, "{}", shedding.share);
+    assert!(dropped(STRANGER) > 50, "{:?}", shedding.shares);
     assert_eq!(dropped(CALLER), 0);
     let ends = |period: u32| if period < 10 { flood(period) } else { Vec::new() };
     let after = shedding_beside(60, known, 1.0, |_| {}, ends);

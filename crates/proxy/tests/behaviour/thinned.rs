@@ -74,7 +74,7 @@ impl Scene {
 fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
     let mut scene = Scene::new(Disposal::Auto);
     scene.flood();
-    assert!(scene.script.proxy.poll_shedding().share > 0.5);
+    assert!(scene.script.proxy.poll_shedding().shares[0] > 0.5);
     let before = (scene.thinned(), scene.script.counters.replied(503).get());
     let answered: usize = (0..100).map(|call| scene.send(&invite(&format!("more-{call}")))).sum();
     let thinned = scene.thinned() - before.0;
@@ -181,7 +181,7 @@ fn no_invite_in_a_stream_is_late() {
     for _ in 0..60 {
         scene.pass(Duration::ZERO);
     }
-    assert_eq!(scene.script.proxy.poll_shedding().share, 0.0);
+    assert_eq!(scene.script.proxy.poll_shedding().shares[0], 0.0);
     scene.script.proxy.switch(scene.script.now, law(&[("share", 1.0)]), None);
     let sent = (0..50).filter(|call| scene.send(&invite(&format!("late-{call}"))) > 0).count();
     assert_eq!(sent, 50);

@@ -34,6 +34,7 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
         "limit": by_bucket(|bucket| limit(gauges.limits[bucket].get())),
         "waiting_max": gauges.waiting_limit.get().checked_sub(1),
         "kernel_drop_share": millionths(&gauges.thinned),
+        "kernel_drop_share_of_registers": millionths(&gauges.thinned_registers),
         "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.refusing[bucket])).into()),
         "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
         "release_cps": gauges.release.get() as f64 / 1e3,

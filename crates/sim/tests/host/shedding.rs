@@ -9,7 +9,7 @@ use crate::{at, fifo};
 /// Returns a host whose core wants this share of INVITEs shed, and has got a reading of the load.
 fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     let mut echo = Echo::new();
-    echo.shedding = Shedding { share, ..Shedding::NONE };
+    echo.shedding = Shedding { shares: [share; 2], ..Shedding::NONE };
     let mut host = Host::new(echo, settings);
     host.on_failed(at(0), failure());
     host

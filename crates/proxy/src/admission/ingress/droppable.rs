@@ -25,11 +25,9 @@ impl Ingress {
         view: View<'_>,
         recalled: Recalled,
     ) -> bool {
-        let Some(kernel_shed) = view.kernel_shed.filter(|_| is_droppable(received)) else {
-            return false;
-        };
+        let Some(kernel_shed) = view.kernel_shed else { return false };
+        let Some(droppable) = kernel_shed.examine(received, view.shedding) else { return false };
         let repeats = recalled.is_repetition();
-        let droppable = kernel_shed.examine(now, received, view.shedding);
         let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
         kernel_shed.count(&droppable, repeats && !is_heavy);
         !repeats && droppable.is_late

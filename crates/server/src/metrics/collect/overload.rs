@@ -214,11 +214,20 @@ static ALONE: [Number<Gauges>; 18] = [
     (
         Family::gauge(
             "thinned",
-            "Share of INVITEs and REGISTERs that overload control tells the kernel to drop before \
-             Tidegate reads them. While there are heavy sources, the share of their requests",
+            "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
+             them. While there are heavy sources, the share of their requests",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),
+    ),
+    (
+        Family::gauge(
+            "thinned_registers",
+            "The same share of the REGISTERs: the requests of one method do not use up the room of \
+             the other one",
+        )
+        .in_unit(Unit::Ratio),
+        |g| millionths(&g.thinned_registers).into(),
     ),
     (
         Family::gauge(

@@ -91,8 +91,8 @@ fn heavy(overload: &Value) -> String {
 /// Formats all limits that the law sets on the work in a bucket, each in its own unit.
 fn limits(shard: &Value, bucket: &str) -> String {
     let mut limits: Vec<_> = limit(&shard["limit"][bucket]).into_iter().collect();
+    let positive = |name: &str| shard[name].as_f64().filter(|number| *number > 0.0);
     if bucket == "session" {
-        let positive = |name: &str| shard[name].as_f64().filter(|number| *number > 0.0);
         if let Some(waiting_max) = shard["waiting_max"].as_u64() {
             limits.push(format!("a queue of {waiting_max}"));
         }
@@ -105,6 +105,9 @@ fn limits(shard: &Value, bucket: &str) -> String {
         if positive("kernel_drop_share").is_some() {
             limits.push(format!("the kernel drops {}", percent(&shard["kernel_drop_share"])));
         }
+    } else if positive("kernel_drop_share_of_registers").is_some() {
+        let dropped = percent(&shard["kernel_drop_share_of_registers"]);
+        limits.push(format!("the kernel drops {dropped} of the REGISTERs"));
     }
     if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
@@ -205,6 +208,7 @@ mod tests {
             "limit": { "session": { "kind": "window", "value": 12.0 },
                 "single": { "kind": "share", "value": 0.25 } },
             "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
+            "kernel_drop_share_of_registers": 0.9,
             // Until its window is full, the law admits everything, and reports an allowance of 1.
             "allowance": { "session": 1.0, "single": 1.0 },
         })
@@ -221,7 +225,8 @@ mod tests {
         assert_eq!(cells[..8], rates, "{shown}");
         assert_eq!(cells[8], "12.0 waiting, the kernel drops 75.0 %", "{shown}");
         let row = shown.lines().find(|line| line.contains("other requests/s")).unwrap();
-        assert!(row.ends_with("25.0 % of them"), "{shown}");
+        let limits = "25.0 % of them, the kernel drops 90.0 % of the REGISTERs";
+        assert!(row.ends_with(limits), "{shown}");
     }
 
     /// The kernel does not count the two methods separately.
