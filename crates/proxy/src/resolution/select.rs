@@ -1,4 +1,4 @@
-//! The order in which servers and addresses are tried, by RFC 2782: deterministic for each request.
+//! Orders the servers and addresses for a request by RFC 2782, always the same for one request.
 //!
 //! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The stateless
 //! proxy MUST define a deterministic order to the records in that case, using any algorithm at its
@@ -48,8 +48,8 @@ impl Rates {
     fn of(group: &[SrvRecord]) -> Self {
         // RFC 2782: "In the presence of records containing weights greater than 0, records with
         // weight 0 should have a very small chance of being selected." Its algorithm draws a number
-        // from 0 to the sum of the weights, and 0 selects one of these records: together the
-        // records with weight 0 have the share of one weight of 1.
+        // from 0 to the sum of the weights, and the number 0 selects a record with weight 0. So the
+        // records with weight 0 together have the share of one record with weight 1.
         let zeros = group.iter().filter(|server| server.weight == 0).count();
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }

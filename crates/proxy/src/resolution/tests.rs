@@ -75,7 +75,7 @@ impl Scene {
         self.resolution.locate(self.now, &wanted, hash, |_| true)
     }
 
-    /// Answers all queries. Returns the released tickets.
+    /// Answers all queries. Returns the tickets whose requests may continue.
     fn answer(&mut self) -> Vec<Ticket> {
         let queries: Vec<_> = std::iter::from_fn(|| self.resolution.poll_query()).collect();
         let answer = |Query { id, question }| {
