@@ -113,11 +113,11 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Returns the evidence that an ACK gives about its source: the source receives the responses of
-/// the call, the ACK belongs to no call, or nothing. Only a party of the call knows the dialog tags
-/// and the route token, because they are in the responses. But a party of the call could forge its
-/// source address. So an ACK with the tags or the token proves something only about the address to
-/// which the responses went.
+/// Returns the evidence that an ACK gives about its source address: the source receives responses,
+/// the ACK belongs to no call, or nothing. Only a party of the call knows the dialog tags and the
+/// route token, because they are in the responses. But a party of the call could forge its source
+/// address. So an ACK with the tags or the token proves something only about the address to which
+/// the responses went.
 fn evidence_of_ack(
     step: &Step<'_>,
     received: &Received,
@@ -168,8 +168,8 @@ fn check_restriction(
     step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
 }
 
-/// Takes one request from the rate limit of a call. Returns whether the request may pass. The limit
-/// applies to in-dialog requests and to further copies of the INVITE, because a call could
+/// Counts a request against the rate limit of its call. Returns whether the request may pass. The
+/// limit applies to in-dialog requests and to further copies of the INVITE, because a call could
 /// otherwise be used to bypass the limits on new work. A retransmission always passes and is not
 /// counted. In calls with transactions, retransmissions do not reach this function.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
@@ -182,9 +182,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts new work with the Call-ID of a known call, at the back end of that call. If the back end
-/// rejects the work and the call is over (`goes_on` is false), another back end of the pool gets
-/// the work. The policy of the pool uses `key` to select a back end for a failover.
+/// Starts new work with the Call-ID of a known call, at the back end of that call. If the limits of
+/// the back end do not admit the work and the call is over (`goes_on` is false), another back end
+/// of the pool gets the work. The policy of the pool uses `key` to select a back end for failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -220,7 +220,7 @@ fn begin_at_any(
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, is_new, .. } = *known;
     step.pool = Some(pool);
-    // Check for room before selecting a back end, because a selection counts.
+    // Check for room before selecting a back end, because each selection is counted.
     if call.is_none() {
         check_room_for_call(step, &received.flow)?;
     }
@@ -303,8 +303,7 @@ fn move_elsewhere(
     }
 }
 
-/// Returns the next hop of a request to a user. `target` is the address of the first contact of the
-/// user.
+/// Returns the next hop of a request to a user, whose first contact is `target`.
 fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -343,7 +342,7 @@ fn enter_outward_call(
     }
 }
 
-/// Moves a call to the back end, or enters a new call in the call table. Returns the call entry.
+/// Moves `call` to the back end, or enters a new call if `call` is `None`. Returns the call entry.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,

@@ -156,7 +156,7 @@ pub(crate) fn toward(
     let address = target.ok_or(Rejection::NO_ADDRESS)?;
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
-    // The hop is large, so it is changed in place.
+    // `NextHop` is a large type, so the value is changed in place.
     let mut hop = NextHop::to(target, tier);
     (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
     Ok(hop)

@@ -267,8 +267,8 @@ fn lead_to<'a>(
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
                 TargetChoice::Select { pool, demand }
             }
-            // A back end or a trusted source sends a request where the other party, such as a phone
-            // that has registered this Contact, wants it.
+            // The sender may be a back end or a trusted source, but another party may have chosen
+            // the address, such as a phone that has registered it as its Contact.
             (Destination::Target(target, _), _) if !may_be_sent_to(target.address) => {
                 return Err(Rejection::NO_SINGLE_HOST);
             }
@@ -528,7 +528,7 @@ pub(crate) fn pool_by_rules(
 /// connections are not handed off, because a stranger could make all shards work with each request.
 ///
 /// After the last shard, a CANCEL or ACK returns to the shard at which it arrived. If the request
-/// is a datagram, that shard of the previous process has sent the INVITE.
+/// is a datagram, the shard with this number in the previous process has sent the INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

@@ -56,7 +56,6 @@ pub(crate) enum TargetChoice {
         /// The back end that sent the request.
         from: Option<BackendRef>,
     },
-    /// Reject the request, after counting it against the rate limit of its call if that limit
-    /// applies.
+    /// Reject the request, after counting it against the rate limit of its call if there is one.
     Reject(Rejection),
 }
