@@ -396,7 +396,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Returns how often there was no room for an INVITE of the previous process or for a CANCEL.
+    /// Counts the INVITEs of the previous process and the CANCELs for which there was no room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.heard.overflowed() + self.asked.overflowed()
     }
@@ -448,7 +448,7 @@ impl Lost {
             let has_refused = passage.status >= 300;
             match all.iter_mut().find(is_same) {
                 Some(heard) => heard.has_refused |= has_refused,
-                // Further branches are not recorded.
+                // If the list is full, the branch is not recorded.
                 None => {
                     let _ = all.try_push(Heard { target, text, has_refused });
                 }

@@ -131,8 +131,8 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    // A connection that exists but takes no new work is not refused: the request is too long for a
-    // datagram, and the back end has too much to do.
+    // A back end that reads its connection too slowly has not refused it. It has too much to do, so
+    // it does not get the request as a long datagram either.
     let pending = &live.pending[index];
     let is_refused = pending.unreachable.is_some() && !pending.is_backed_up;
     if !branch.is_large || !is_refused || !context.server.is_pending() || live.is_cancelled {
@@ -222,7 +222,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         chosen.ok()
     });
     let Some(Selected { backend_ref, call: held, admission, .. }) = other else { return false };
-    // A copy of the call's INVITE does not move the call.
+    // A copy of the INVITE for which the call is counted does not move the call.
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, backend_ref);
     }

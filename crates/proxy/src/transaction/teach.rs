@@ -25,8 +25,7 @@ pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr)
             && branch.backend_ref == snapshot.addresses.backend_ref(remote)
 }
 
-/// Records that the target of a branch has rejected the request with a 503. `answer` is that
-/// response.
+/// Records that the target of a branch has rejected the request with a 503, the response `answer`.
 pub(super) fn record_refused(
     now: Timestamp,
     snapshot: &Snapshot,
