@@ -17,8 +17,7 @@
 //! Back ends and users know the To-tag and the route token. They are trusted not to verify an
 //! address for a forger.
 //!
-//! Streams have no such limits: a peer with a connection receives the messages sent on the
-//! connection.
+//! Streams have no such limits, because a peer receives the messages sent on its connection.
 
 use std::time::Duration;
 

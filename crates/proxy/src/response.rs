@@ -1,5 +1,5 @@
-//! Responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and the Via
-//! below it determines where the response goes.
+//! Serves responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and
+//! the Via below ours determines where the response goes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -228,7 +228,7 @@ pub(crate) fn reject_unsent(
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
     let (shard, connection) = asked.place(snapshot, &passage);
     let RequestOrigin::Stateless(branch) = asked else { return None };
-    // The request was to leave on a connection of this shard. The other shard has its call.
+    // The connection belongs to this shard, but another shard has the call of the request.
     if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
         if shard < snapshot.shards {
             hand_back(step.output, shard, failure);
@@ -242,8 +242,8 @@ pub(crate) fn reject_unsent(
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
     let calls = &mut step.routing.calls;
     match calls.find_of(fingerprint, transaction) {
-        // An earlier copy of the request was sent, and has had its final response. A CANCEL has the
-        // mark of its INVITE, whose end shows nothing about the CANCEL.
+        // An earlier copy of the request was sent, and has had its final response. This rule does
+        // not apply to a CANCEL, because the call table only knows whether its INVITE has ended.
         Some(call)
             if transaction.method != Method::Cancel && calls.has_ended(call, transaction) =>
         {

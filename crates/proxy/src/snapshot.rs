@@ -128,8 +128,7 @@ impl Snapshot {
     /// one, and counts the request.
     ///
     /// # Errors
-    /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
-    /// this one.
+    /// Returns [`Rejection::Restricted`] if the restriction does not admit the request.
     pub(crate) fn admit(
         &self,
         now: Timestamp,
