@@ -124,8 +124,9 @@ impl ConnectionTable {
     /// value, or the default port for that transport, if no port is specified."
     ///
     /// At most half of the opened connections are for such responses and for requests to strangers,
-    /// and at most half of these are for responses. The table closes connections for responses first when it needs room. Otherwise peers that
-    /// close their connections early could use up all connections.
+    /// and at most half of these are for responses. When the table needs room, it closes
+    /// connections for responses first. Otherwise peers that close their connections early could
+    /// use up all connections.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
@@ -211,8 +212,8 @@ impl ConnectionTable {
     ///
     /// Returns the flow of the connection, with the address of the listener as the local address,
     /// and whether other shards have sent requests on the connection. Returns `None` if the
-    /// connection is unknown, or if no request on it was ever handed to the driver. Then no request
-    /// waits for a response on it, so its end concerns no one.
+    /// connection is unknown, or if no request on it was ever handed to the driver, so that no
+    /// request waits for a response on it.
     ///
     /// The table counts a connection as [idle](ConnectionCounters::idle) if it has closed the
     /// connection because no message arrived in time. If the driver reports

@@ -95,11 +95,11 @@ impl LimitedConnections {
         }
     }
 
-    /// Returns the connection to close first if there is no room for a message `by` this use: the
+    /// Returns the connection to close when there is no room for a message of the kind `by`: the
     /// least recently used connection for responses, unless it was used within
-    /// [`RESPONSES_YIELD_AFTER`], or the least recently used connection to a stranger, unless it was
-    /// used within `yields_after` or the message is a response. `last_use` returns the time of a
-    /// connection's last use.
+    /// [`RESPONSES_YIELD_AFTER`]. If there is none, and the message is not a response, returns the
+    /// least recently used connection to a stranger, unless it was used within `yields_after`.
+    /// `last_use` returns the time of a connection's last use.
     pub(super) fn oldest(
         &mut self,
         now: Timestamp,
@@ -119,7 +119,7 @@ impl LimitedConnections {
         self.opening_for_responses.forget(remote);
     }
 
-    /// Removes a connection to `remote`, if it is one of these.
+    /// Removes a connection to `remote`, if its number is limited.
     pub(super) fn remove(&mut self, id: ConnectionId, remote: SocketAddr) {
         self.for_responses.remove(id);
         if self.to_strangers.remove(id) {
