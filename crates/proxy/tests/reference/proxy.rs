@@ -47,7 +47,7 @@ impl Proxy {
         self.forget();
     }
 
-    /// Reports that nothing listens at `at`.
+    /// Reports that no socket listens at `at`.
     pub fn on_failed(&mut self, now: Timestamp, at: SocketAddr) {
         self.around.now = now;
         self.around.on_failed(at);
@@ -167,7 +167,7 @@ impl Proxy {
                 self.around.chosen_of(&call, &self.around.up(pool))
             }
             _ => self.placed(&call).or_else(|| match way {
-                // Only a request that starts something is placed.
+                // A back end is selected only for a new request outside a dialog.
                 Some(Way::Pool { pool, .. }) if begins(request) => {
                     self.around.choose(&call, &self.around.up(pool))
                 }
@@ -227,7 +227,7 @@ impl Proxy {
     }
 
     fn on_response(&mut self, source: SocketAddr, response: &Message) {
-        // Anyone who has seen the Via could answer.
+        // Check the source, because any element that has seen the Via could answer.
         let is_own = response.branch().is_some_and(|branch| self.around.has_asked(branch, source));
         if is_own && response.method() != "CANCEL" {
             self.around.on_heard(source);

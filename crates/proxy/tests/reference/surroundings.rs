@@ -65,8 +65,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets requests mark no more than half of the back ends as down. Beyond that, those that
-    /// failed first are used.
+    /// Spares back ends so that failed requests mark at most half of them as down. The back ends
+    /// that failed first are spared.
     fn spare(&mut self, now: Timestamp) {
         let is_up = |backend: &Backend| backend.down_until <= now;
         let up = self.backends.iter().filter(|backend| is_up(backend)).count();
@@ -238,7 +238,7 @@ impl Surroundings {
         self.backend(at).is_some()
     }
 
-    /// Records a sign of life.
+    /// Records that a back end has responded.
     pub fn on_heard(&mut self, at: SocketAddr) {
         let now = self.now;
         if let Some(backend) = self.backend_mut(at) {
