@@ -61,7 +61,7 @@ fn a_rate_is_learned_from_rejections() {
     }
 }
 
-// RFC 3261 §21.5.4; RFC 5390 §5.3.
+// A 503 with a Retry-After (RFC 3261 §21.5.4) is a rejection, even if the Retry-After is ignored.
 #[test]
 fn a_retry_after_that_is_ignored_teaches_too() {
     let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
@@ -78,7 +78,7 @@ fn a_retry_after_that_is_ignored_teaches_too() {
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
 }
 
-/// Makes a proxy with transactions whose only back end is `a`. It learns the rate of `a`.
+/// Makes a proxy with transactions that learns the rate of its only back end `a`.
 fn before_one() -> Script {
     let s = limited(Mode::Transaction, [learning(), learning()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
@@ -95,7 +95,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             if name < 20 - silent {
                 s.send(BACKEND_A, &there.answer("486 Busy Here"));
             }
-            // All pauses together are longer than the second after which silence counts.
+            // The pauses add up to more than a second, after which silence counts.
             s.pass(ms(100));
         }
         // Waits for `failover_after_ms` and for the end of Timer B. Then the back end is up again.
