@@ -202,7 +202,7 @@ mod tests {
             backlog.push(other + 10, &name("c", other), false);
         }
         assert_eq!(sent(&mut backlog), [1000, 1010, 1001, 1011, 1002, 1012]);
-        // A place that becomes free goes to a domain that has few.
+        // A place that becomes free goes to a domain that has few places.
         backlog.push(2000, &name("d", 0), false);
         assert_eq!(sent(&mut backlog), [2000]);
     }

@@ -1,4 +1,4 @@
-//! Orders the servers and addresses for a request by RFC 2782, always the same for one request.
+//! Orders the servers and addresses for a request by RFC 2782, in the same way for all its copies.
 //!
 //! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The stateless
 //! proxy MUST define a deterministic order to the records in that case, using any algorithm at its

@@ -166,7 +166,7 @@ fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
     assert_eq!(both.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
     assert_eq!(both.locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
     assert_eq!(both.locate("sip:a.example;transport=tls"), at(&[(Tls, "192.0.2.1:5061")]));
-    // A Route may name a back end by such a domain.
+    // A domain that offers only TLS is used, because a Route may name a back end by it.
     assert_eq!(scene(&[tls]).locate("sip:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
 }
 
