@@ -95,8 +95,7 @@ pub(crate) fn commit(
                 Some(backend_ref) => {
                     tier(step.snapshot, &step.routing.calls, backend_ref.pool, call)
                 }
-                // Without a transaction, retransmissions would not be recognized, and there may be
-                // too many of them.
+                // The transaction recognizes retransmissions, and limits their number.
                 None if is_claimed => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
@@ -391,9 +390,9 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Records the source of a request in its call entry, unless a call is ongoing there. The entry of
-/// an ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources
-/// may use it, and a call that leads through a back end has two legs with one entry.
+/// Records the source of a request in its call entry, unless the call of the entry is ongoing. An
+/// ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources may
+/// use it, and a call that passes through a back end has two legs with one entry.
 fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     let calls = &step.routing.calls;
     if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {

@@ -131,7 +131,7 @@ fn by_token(
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer?;
     let (remote, user) = (canonical(flow.remote), token.backend);
-    // A phone may send from another port than that of its contact. On a connection it always does.
+    // A phone may send from another port than its Contact has, and on a connection it always does.
     // If both parties are behind one address, only the connection distinguishes them.
     let is_others = match flow.transport.is_reliable() {
         true => remote == peer.remote || flow.connection == peer.connection,

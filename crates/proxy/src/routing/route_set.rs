@@ -1,5 +1,5 @@
-//! The Route header fields of a request: the values that name us, the tokens in them, and the first
-//! value after them.
+//! Reads the Route header fields of a request: the values that name this proxy, the tokens in these
+//! values, and the first value after them.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};

@@ -92,7 +92,7 @@ pub(crate) fn select(
     let Step { now, snapshot, .. } = *step;
     let mut again = || try_select(step, pool, new);
     match again() {
-        // If no back end is left, use one that is down only because of requests, not of probes.
+        // If no back end is left, use one that failed requests, and not probes, marked as down.
         Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
         selected => selected,
     }

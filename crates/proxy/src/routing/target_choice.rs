@@ -1,4 +1,4 @@
-//! The planned choice of the target of a request.
+//! The decision of a routing plan about the target of a request.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! The branch parameter of a request that is forwarded without state, and the Via parameter that
-//! follows it.
+//! Computes the branch parameter of a request that is forwarded without state, and the parameter
+//! that follows it in our Via.
 
 use arrayvec::ArrayVec;
 use tidegate_world::Received;

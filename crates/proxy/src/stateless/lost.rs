@@ -316,7 +316,7 @@ fn lost_backend_refs(
     }
     let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
-    // A back end that takes no new calls may still have this one.
+    // A back end that takes no new calls may still have the INVITE.
     let backends = step.routing.picker(pool).pool().backends().iter();
     let alive = backends.filter(|backend| backend.is_alive(now));
     let addresses = alive.filter_map(|backend| backend.address().map(canonical));

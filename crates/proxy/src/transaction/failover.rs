@@ -83,7 +83,7 @@ const fn may_arrive_twice(method: Method) -> bool {
 /// Returns whether a request may go to one more back end of its pool.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
-    // A request that is sent again by UDP is still at the same back end.
+    // An attempt by UDP after TCP goes to the same back end, so both count as one.
     let tries = context.branches.iter().filter(|branch| !branch.is_sent_by_udp).count();
     matches!(settings.choice, Choice::One(_))
         && tries < usize::from(settings.tries_max)

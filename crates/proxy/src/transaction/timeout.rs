@@ -1,4 +1,4 @@
-//! Timers of contexts: RFC 3261 §16.8, §16.9, §17.
+//! Fires the timers of contexts: RFC 3261 §16.8, §16.9, §17.
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing};

@@ -138,9 +138,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Remembers for `removed_for` each address at which a back end was before and no configured
-    /// back end is now. An address is remembered longer while its removed back end has leases. It
-    /// is forgotten as soon as a back end is configured there.
+    /// Remembers each former address of a back end for the time `removed_for`, unless a configured
+    /// back end has this address now. An address is remembered longer while its removed back end
+    /// has leases. It is forgotten as soon as a back end is configured with it.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -444,7 +444,7 @@ impl Addresses {
     /// `ingress` has that address, `ingress` is returned.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
         let target = canonical(target).ip();
-        // The configured routes lead to other machines, not to this one.
+        // The routes apply to other machines only, and not to sockets at the wildcard address.
         if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
             return None;
         }

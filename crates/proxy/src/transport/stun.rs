@@ -94,7 +94,7 @@ fn unknown_in(mut attributes: &[u8]) -> Option<ArrayVec<u16, UNKNOWN_MAX>> {
             unknown.push(kind);
         }
     }
-    // RFC 5389 §15.9: an odd number is padded, here by a repetition as RFC 3489 had it.
+    // RFC 5389 §15.9: an odd number is padded, here by repeating the last one as in RFC 3489.
     if unknown.len() % 2 == 1
         && let Some(&last) = unknown.last()
     {
