@@ -185,7 +185,7 @@ fn limit(then: Excess) -> SourceLimit {
     SourceLimit { from, rate_cps: 0.001, burst: 1, per: Per::Source, then }
 }
 
-/// Makes the last INVITE of a flood, and passes all others to a proxy with `adjust`ed settings.
+/// Makes the last INVITE of a flood. The proxy, whose settings `adjust` changes, got the others.
 fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Box<Bench>, Received) {
     let mut bench = Bench::new(Mode::Transaction, adjust);
     for _ in 0..10 * WARM {

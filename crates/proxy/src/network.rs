@@ -1,4 +1,4 @@
-//! Addresses and networks: which source they belong to, and whether messages can be sent there.
+//! Finds the source to which an address belongs, and checks whether it can be a target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

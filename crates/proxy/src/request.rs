@@ -1,4 +1,4 @@
-//! The path of a request: read, match, plan, commit, forward or reply.
+//! Serves a request in stages: reads, matches, plans and commits it, and forwards it or replies.
 
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
@@ -203,8 +203,8 @@ fn process<'a>(
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
         || calls.is_pending(step.now, hop.call, transaction);
     step.routing.tiering.note(hop.tier);
-    // The caller may have got the rejection of the first copy and given up. If the back end got this
-    // copy, it would ring for nobody.
+    // The caller may have got the rejection of the first copy and given up. If the back end got a
+    // later copy, the callee would ring although there is no caller.
     if has_transaction && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction)
     {
         step.counters().retransmissions.add(1);
@@ -522,8 +522,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy takes
-/// part in no session: methods other than OPTIONS pass through it.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. It allows only
+/// OPTIONS, because a proxy is no party of a session and forwards all other methods.
 const CAPABILITIES: [(&str, &[u8]); HEADERS_MAX] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

@@ -465,14 +465,14 @@ fn pass_back(
 
 /// The way in which this proxy sent the request to which a response belongs.
 pub(crate) enum RequestOrigin {
-    /// In a transaction of this process, with the handle of its context if that still exists.
+    /// A transaction of this process sent it. Contains the handle of the context if there is one.
     Transaction(TransactionBranch, Option<Handle>),
-    /// In a transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy
+    /// A transaction of an earlier process or of another instance sent it. By RFC 6026 §8.9 a proxy
     /// drops a response that matches no transaction, because it cannot know whether it sent the
-    /// request. Here the MAC proves that this proxy sent the request. A call that is being set up
-    /// therefore survives a restart.
+    /// request. Here the MAC proves that this proxy sent the request. So a call that is set up
+    /// during a restart survives.
     Before { shard: u8, listener: u8 },
-    /// Without a transaction. The branch contains everything that the response needs.
+    /// It was sent without a transaction. The branch contains everything that the response needs.
     Stateless(Branch),
 }
 

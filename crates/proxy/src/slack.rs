@@ -1,4 +1,4 @@
-//! Slack of timers: timers that are due shortly after one another fire together.
+//! Delays timers slightly, so that timers that are due shortly after one another fire together.
 //!
 //! Waking a thread for each timer costs more than firing it. In steady state each call has half a
 //! dozen timers. So without slack, a shard with 2,000 calls per second wakes up to 12,000
