@@ -257,7 +257,7 @@ impl Connection {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the time at which the connection is closed if nothing happens on it before.
+    /// Returns the time at which the connection is closed unless it is used before.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,

@@ -149,10 +149,9 @@ impl ConnectionTable {
             Err(why) => return Err(Unsent { transmit, why }),
         };
         let connection = self.connections.get_mut(&id).expect("it was found");
-        // A request waits for its response, so from now on the connection is not closed earlier than
-        // others to make room. A request from the peer changes nothing, because its responses may use
-        // another connection. Otherwise the peer could take any number of connections, and not only
-        // those for responses.
+        // A request waits for its response, so from now on the connection is not closed earlier
+        // than others to make room. A response on its own connection has no such effect: otherwise
+        // a peer could take any number of connections by requests on connections for responses.
         if by > connection.serves
             && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
         {

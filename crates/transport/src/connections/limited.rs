@@ -1,4 +1,4 @@
-//! The opened connections whose number peers can raise: those for responses and those to strangers.
+//! The opened connections that peers can cause: those for responses and those to strangers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,9 +25,9 @@ const OPENING_PART: usize = 32;
 ///
 /// Their number is limited, so that the table always has room for connections to back ends. At most
 /// half of them are for responses, so that these cannot keep out all requests to strangers. Each
-/// stranger, and each site of strangers, has a share: at most as many connections as strangers may
-/// still open. So the first of n strangers has at most half of the connections, and each further one
-/// at most half of the rest.
+/// stranger, and each site of strangers, has a share: at most as many connections as are still free
+/// for strangers. So the first of n strangers has at most half of the connections, and each further
+/// stranger at most half of the rest.
 #[derive(Debug, Default)]
 pub(super) struct LimitedConnections {
     /// The connections that carry only responses, to requests whose own connections have ended.

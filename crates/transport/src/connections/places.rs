@@ -1,4 +1,4 @@
-//! The opening, acceptance and eviction of connections, within the limits of a table.
+//! Opens, accepts and evicts connections, within the limits of a table.
 
 use std::collections::BTreeMap;
 
