@@ -228,7 +228,7 @@ pub(crate) fn reject_unsent(
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
     let (shard, connection) = asked.place(snapshot, &passage);
     let RequestOrigin::Stateless(branch) = asked else { return None };
-    // The connection belongs to this shard, but another shard has the call of the request.
+    // The connection belongs to this shard, but the call of the request belongs to another.
     if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
         if shard < snapshot.shards {
             hand_back(step.output, shard, failure);
