@@ -65,7 +65,7 @@ impl Way {
         }
     }
 
-    /// Returns whether a back end sends to another one. Such requests are no evidence of health.
+    /// Returns whether a back end sends to another one. Such requests do not show its health.
     pub fn is_between_backends(&self) -> bool {
         matches!(self, Self::Pool { sender: Some(_), .. })
     }
@@ -193,7 +193,7 @@ pub fn identity(request: &Message) -> String {
     parts.join("-")
 }
 
-/// Returns the back end that a token of ours names.
+/// Returns the back end that a token of the proxy names.
 fn token_target(around: &Surroundings, route: &str) -> Option<SocketAddr> {
     let inside = route.strip_prefix("<sip:token_")?;
     let (user, _) = inside.split_once('@').filter(|_| is_own(around, route))?;

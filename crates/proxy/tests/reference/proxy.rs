@@ -148,7 +148,7 @@ impl Proxy {
         self.contexts.push(Context::new(&mut self.around, request, source, way));
     }
 
-    /// Handles an ACK that no server transaction absorbs: to a stateless reply of ours, or to a
+    /// Handles an ACK that no server transaction absorbs: to our stateless reply, or to a
     /// 2xx, in which case it is a request of its own (§13.2.2.4).
     fn on_ack(&mut self, source: SocketAddr, request: &Message) {
         if request.tag("To") != Some(&forward::stateless_tag(request)) {
