@@ -284,7 +284,7 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
 }
 
 /// RFC 3261 §12.1.1: the Contact is the "remote target" of the dialog. A caller may write the address
-/// of a third party there, which has shown nothing.
+/// of a third party into it. The third party has not shown that it wants the BYE.
 #[test]
 fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
     for (is_stateful, is_verified, copies) in

@@ -144,7 +144,7 @@ fn invites_within_a_call_are_judged_if_asked_for() {
             });
             call(&mut script, "a");
             script.send(CALLER, &own("BYE", "x", 1, "Totag\r\n"));
-            // A retransmission of the first INVITE is no re-INVITE, remembered or not.
+            // A copy of the first INVITE is not a re-INVITE, whether its call is remembered or not.
             assert!(!is_503(&script.send(CALLER, &invite("a"))), "{scheme:?}");
             let again = own("INVITE", "a", 2, "Totag\r\n");
             assert_eq!(is_503(&script.send(CALLER, &again)), reinvites, "{scheme:?}");

@@ -167,7 +167,7 @@ fn copies_of_an_invite_go_to_its_back_end_and_are_limited() {
             more += usize::from(forwarded(s.send(CALLER, &copy)).is_some());
         }
         assert_eq!(s.held().iter().sum::<u64>(), 4, "{mode:?}");
-        // Each further lease allows copies of its own.
+        // Each further lease allows further copies.
         assert!(more <= 3 + 3 * 3, "{more} of {mode:?}");
     }
 }

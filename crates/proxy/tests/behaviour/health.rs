@@ -184,8 +184,8 @@ fn a_response_from_elsewhere_or_with_a_forged_branch_answers_no_probe() {
     while s.now < end {
         s.pass(ms(10));
         for sent in s.sent() {
-            // One response comes from an address that was not probed. The other has a branch that
-            // we did not make.
+            // The first response comes from an address that was not probed. The second has a
+            // branch that the proxy did not make.
             s.send(CALLER, &sent.answer("200 OK"));
             let forged = sent.answer("200 OK").replace("z9hG4bKM", "z9hG4bKN");
             s.send(&sent.to.to_string(), &forged);

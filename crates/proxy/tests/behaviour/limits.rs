@@ -108,7 +108,7 @@ fn in_dialog_messages_pass_at_any_limit() {
     s.send(&there.to.to_string(), &there.answer("200 OK"));
     end(&mut s, "2");
     assert_eq!(s.held().iter().sum::<u64>(), 1);
-    // The retransmission of an admitted INVITE is no new call.
+    // The retransmission of an admitted INVITE is not a new call.
     let again = limited(Mode::Stateless, [calls(1), calls(1)]);
     let mut s = again;
     assert!(forwarded(s.send(CALLER, &invite("1"))).is_some());

@@ -18,8 +18,8 @@ fn invite_to(number: u64, call: &str) -> String {
 }
 
 /// Sends 200 calls per second for this time. Each back end rejects its calls above 50 per second.
-/// Returns three numbers for the last second: calls rejected here, rejected by the back ends, and
-/// accepted.
+/// Returns three numbers for the last second: calls rejected by the proxy, calls rejected by the
+/// back ends, and calls accepted.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
     let mut room = [0.0_f64; 2];
     let mut counts = [0; 3];

@@ -312,7 +312,7 @@ fn a_repetition_of_a_served_call_follows_it_whatever_the_law() {
     }
 }
 
-// A reply of ours leaves no call entry that would identify the retransmission.
+// A reply of the proxy leaves no call entry that would identify the retransmission.
 #[test]
 fn a_repetition_of_what_was_answered_is_answered_again() {
     for scheme in SCHEMES {

@@ -1,4 +1,4 @@
-//! The order of the queue of new calls, and the limit on the wait there.
+//! The order of the queue of new calls, and the limit on the time that a call waits.
 
 use std::time::Duration;
 

@@ -63,7 +63,7 @@ fn the_cancel_of_a_call_that_is_held_back_stays_behind_it() {
         script.offer(CALLER, invite("b").as_bytes());
         let seen = watch(&mut script, Duration::from_secs(1));
         assert_eq!(starts(&seen), ["INVITE", "CANCEL", "INVITE"], "{scheme:?}");
-        // The CANCEL needs no release of its own.
+        // The CANCEL does not wait for another release.
         let at: Vec<_> = seen.iter().map(|(ms, _)| *ms).collect();
         assert_eq!(at, [100, 100, 200], "{scheme:?}");
     }

@@ -111,7 +111,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_current_back_ends() {
             r.calls(),
             [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
         );
-        // Calls of a removed back end are finished there.
+        // A removed back end finishes its calls.
         r.s.send(BACKEND_A, &ringing.answer("200 OK"));
         assert_eq!(r.s.one(CALLER, &in_dialog("ACK", "3", 1)).to, address(BACKEND_A));
         for call in ["4", "5", "6", "7"] {

@@ -301,7 +301,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     assert_eq!(s.counters.responses_forwarded.get(), 1, "the 404");
 }
 
-/// A regression: a 486 with a line that is no header field was forwarded, but not acknowledged.
+/// A regression: a 486 with a line that is not a header field was forwarded, but not acknowledged.
 ///
 /// RFC 3261 §17.1.1.2: "The client transaction MUST pass the received response up to the TU, and the
 /// client transaction MUST generate an ACK request, even if the transport is reliable (guidelines

@@ -597,7 +597,7 @@ fn a_large_request_counts_as_one_with_state() {
     }
 }
 
-/// The second attempt by UDP is no failover: `tries_max` counts back ends.
+/// The second attempt by UDP is not a failover: `tries_max` counts back ends.
 #[test]
 fn a_large_request_fails_over_after_it_was_sent_by_udp() {
     let mut scene = Scene::with(pool_of_two());

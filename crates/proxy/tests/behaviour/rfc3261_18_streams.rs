@@ -580,7 +580,7 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
         let phone = scene.accept(2, PHONE);
         let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
-        // A line that is no header field does not matter.
+        // A line that is not a header field does not matter.
         let ok = without(forwarded.answer("200 OK")).replacen("CSeq", "odd line\r\nCSeq", 1);
         let (number, ok) = only(scene.offer(backend, &ok), "SIP/2.0 200");
         assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));

@@ -107,7 +107,7 @@ pub struct Script {
     hides_probes: bool,
 }
 
-/// Returns whether a packet is a probe of ours.
+/// Returns whether a packet is a probe of the proxy.
 pub fn is_probe(sent: &Sent) -> bool {
     sent.start().starts_with("OPTIONS ") && sent.text.contains("\r\nUser-Agent: Tidegate")
 }

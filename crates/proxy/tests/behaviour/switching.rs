@@ -171,7 +171,7 @@ fn a_shadow_is_compared_with_the_law_in_force() {
         for call in 0..10 {
             assert_eq!(script.send(CALLER, &invite(&format!("c{call}"))).len(), 1);
         }
-        // A retransmission is no new work.
+        // A retransmission is not new work.
         script.send(CALLER, &invite("c0"));
         script.proxy.on_load(script.now, tidegate_world::Load::default());
         let compared = script.counters.in_force.compared[0].get();

@@ -158,7 +158,7 @@ fn a_cancel_follows_its_invite_in_either_tier() {
     s.one(&backend, &out.answer("180 Ringing"));
     loaded.full(4);
     let s = &mut loaded.script;
-    // RFC 3261 §16.10: the proxy answers the CANCEL, and sends a CANCEL of its own.
+    // RFC 3261 §16.10: the proxy answers the CANCEL, and sends its own CANCEL.
     let sent = s.send(CALLER, &own("CANCEL", "b", 1, ""));
     let own_cancel = ("CANCEL sip:bob@192.0.2.1 SIP/2.0", out.to);
     assert!(sent.iter().any(|sent| (sent.start(), sent.to) == own_cancel), "{sent:#?}");
@@ -174,7 +174,7 @@ fn a_share_of_the_new_calls_gets_transactions() {
         (0..10).map(|n| loaded.script.send(CALLER, &invite(&format!("c{n}"))).len()).collect();
     assert_eq!(packets.iter().sum::<usize>(), 15, "{packets:?}");
     assert_eq!(loaded.served(), [5, 5]);
-    // A retransmission is no new call.
+    // A retransmission is not a new call.
     for n in 0..10 {
         loaded.script.send(CALLER, &invite(&format!("c{n}")));
     }

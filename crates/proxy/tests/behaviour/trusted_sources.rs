@@ -306,7 +306,7 @@ fn a_peer_cannot_make_us_cut_without_end() {
         let routes = "Route: <sip:192.0.2.1;lr>\r\n".repeat(count);
         request("INVITE", "sip:bob@192.0.2.1", &format!("m{count}"), 1, &routes)
     };
-    // Two passes through two listeners of ours are the reasonable maximum.
+    // Two passes through two listeners of the proxy are the reasonable maximum.
     let sent = script.one(CALLER, &routed(4));
     assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
     for count in [5, 40] {
