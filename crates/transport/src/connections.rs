@@ -149,9 +149,9 @@ impl ConnectionTable {
             Err(why) => return Err(Unsent { transmit, why }),
         };
         let connection = self.connections.get_mut(&id).expect("it was found");
-        // A request waits for its response, so from now on the connection is not closed earlier
-        // than others to make room. A response on its own connection has no such effect: otherwise
-        // a peer could take any number of connections by requests on connections for responses.
+        // A request waits for its response, so its connection is no longer among the first to be
+        // closed to make room. A response that names its connection does not protect it: otherwise
+        // a peer could protect connections opened for responses by sending requests on them.
         if by > connection.serves
             && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
         {
@@ -244,8 +244,8 @@ impl ConnectionTable {
         connection.has_carried_request.then_some((flow, connection.serves_others))
     }
 
-    /// Records that other shards send requests on the connection that `flow` names or, if this
-    /// connection no longer exists, on another one to the remote end of `flow`.
+    /// Records that other shards send requests on the connection that `flow` names or, if it no
+    /// longer exists, on another connection to the remote end of `flow`.
     pub fn serve_others(&mut self, flow: Flow) {
         let named = flow.connection.filter(|id| self.connections.contains_key(id));
         let used = named.or_else(|| self.by_target.get(&Target::of(flow)).copied());

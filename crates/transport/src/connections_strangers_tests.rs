@@ -28,8 +28,8 @@ fn sent_to(scene: &mut Scene, remotes: impl Iterator<Item = String>) -> usize {
     remotes.filter(|remote| scene.send_to_stranger(to(remote)).is_ok()).count()
 }
 
-/// Without this limit, strangers who name very many addresses in their Contacts could keep the
-/// proxy from its back ends.
+/// Without a limit, strangers who name very many addresses in their Contacts could keep the proxy
+/// from its back ends.
 #[test]
 fn connections_to_strangers_leave_half_of_the_places_to_back_ends() {
     let mut scene = opening(16);
@@ -91,7 +91,7 @@ fn connections_to_strangers_yield_before_those_to_back_ends() {
     assert!(first.iter().all(|flow| scene.table.state(flow.connection.unwrap()).is_some()));
 }
 
-/// Without this limit, peers that close their connections early could keep the proxy from a carrier
+/// Without a limit, peers that close their connections early could keep the proxy from a carrier
 /// that is not a trusted source.
 #[test]
 fn connections_for_responses_leave_places_to_strangers() {
@@ -106,7 +106,7 @@ fn connections_for_responses_leave_places_to_strangers() {
     assert_eq!(scene.respond(stranger(30)), Err(WhyUnsent::TooMany));
 }
 
-/// If such a connection were no longer limited, a stranger could get any number of connections.
+/// If the request ended the limit for its connection, a stranger could get any number of them.
 #[test]
 fn a_request_to_a_stranger_on_a_connection_for_responses_leaves_it_limited() {
     let mut scene = opening(4);

@@ -26,8 +26,8 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
 /// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
-/// uses the connection to the remote end, which is opened if there is none. So does a message that
-/// [may reconnect](Transmit::may_reconnect), if the connection that its flow names has ended.
+/// uses the connection to the remote end, which is opened if there is none. If the connection that
+/// the flow names has ended, a message that [may reconnect](Transmit::may_reconnect) also does so.
 /// The flow of a message offered to the core has the address of a listener, and the id of the
 /// connection on which the message came.
 ///

@@ -46,7 +46,7 @@ impl ConnectionTable {
             return Ok(id);
         }
         // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".
-        // The same is true of requests.
+        // The table does not open WebSocket connections for requests either.
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
