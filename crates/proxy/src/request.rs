@@ -523,7 +523,7 @@ fn reply(
 }
 
 /// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. It allows only
-/// OPTIONS, because a proxy is no party of a session and forwards all other methods.
+/// OPTIONS, because a proxy is not a party of a session and forwards all other methods.
 const CAPABILITIES: [(&str, &[u8]); HEADERS_MAX] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

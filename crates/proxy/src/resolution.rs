@@ -227,8 +227,8 @@ impl Resolution {
                     self.cache.fail(now, &key);
                     tickets.push(Ticket(id));
                 }
-                // An unsent query is no failure of the name. The requests that waited for it are
-                // located again, which may queue another query.
+                // The query was not sent, so the name has not failed. The targets of the waiting
+                // requests are located again, which may queue another query.
                 Due::Unsent(id) => {
                     self.counters.refused.add(1);
                     tickets.push(Ticket(id));

@@ -465,14 +465,14 @@ fn pass_back(
 
 /// The way in which this proxy sent the request to which a response belongs.
 pub(crate) enum RequestOrigin {
-    /// A transaction of this process sent it. Contains the handle of the context if there is one.
+    /// A transaction of this process sent the request. Contains the handle of its context, if any.
     Transaction(TransactionBranch, Option<Handle>),
-    /// A transaction of an earlier process or of another instance sent it. By RFC 6026 §8.9 a proxy
-    /// drops a response that matches no transaction, because it cannot know whether it sent the
-    /// request. Here the MAC proves that this proxy sent the request. So a call that is set up
+    /// A transaction of an earlier process or another instance sent the request. By RFC 6026 §8.9 a
+    /// proxy drops a response that matches no transaction, because it cannot know whether it sent
+    /// the request. Here the MAC proves that this proxy sent the request. So a call that is set up
     /// during a restart survives.
     Before { shard: u8, listener: u8 },
-    /// It was sent without a transaction. The branch contains everything that the response needs.
+    /// The request was sent without a transaction. The branch has all data for its response.
     Stateless(Branch),
 }
 

@@ -80,7 +80,7 @@ impl Snapshot {
             shards: settings.shards,
             seed: settings.seed,
             name: settings.name.as_str().into(),
-            // The process id in the keys distinguishes this process from the one before it.
+            // The mark in the keys distinguishes this process from the previous one.
             keys: Keys::new(&settings.secret, settings.seed.0)
                 .after(&settings.secret, settings.before.map(|seed| seed.0)),
             addresses: Addresses::new(settings),

@@ -284,7 +284,7 @@ mod tests {
         assert!(questions.pop_due(at(1500)).is_some() && questions.is_silent());
         questions.on_heard(at(1600));
         assert!(!questions.is_silent());
-        // A query sent before the last answer is no evidence of silence.
+        // A query sent before the last answer does not show that the DNS is silent.
         assert!(matches!(questions.pop_due(at(8000)), Some(Due::GivenUp(..))));
         assert!(!questions.is_silent());
     }

@@ -97,7 +97,7 @@ pub(super) fn order_services<'s>(
     let is_supported = |service: &&Service| transports.supports(service.transport);
     let is_open = |service: &Service| !service.transport.is_secure();
     // The proxy opens connections over TLS to back ends only. So for a SIP URI it uses a service
-    // over TLS only if there is no other one: then the servers may be back ends.
+    // over TLS only if the domain has no other service: then the servers may be back ends.
     let secure = secure || !services.iter().filter(is_supported).any(is_open);
     let usable =
         |service: &&Service| is_supported(service) && service.transport.is_secure() == secure;
@@ -205,8 +205,8 @@ mod tests {
             names.sort();
             names.dedup();
             prop_assert_eq!(names.len(), servers.len());
-            // This is checked only for a server with weight above 0, because the share of weight 0
-            // depends on the number of such servers.
+            // The removal of a server with weight 0 is not checked, because it changes the rates of
+            // the other servers with weight 0.
             let gone = servers.remove(removed.index(servers.len()));
             if gone.weight > 0 {
                 let rest: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();

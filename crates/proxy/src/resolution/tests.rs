@@ -68,7 +68,7 @@ impl Scene {
         self
     }
 
-    /// Runs one walk without waiting.
+    /// Runs one walk, and does not answer its queries.
     fn try_locate(&mut self, uri: &str, hash: u64) -> Located {
         let uri = Uri::parse(uri.as_bytes()).unwrap();
         let wanted = Wanted::of(&uri).unwrap();

@@ -252,7 +252,7 @@ fn begin_at(
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
-    // The INVITE may have an invented To-tag. It begins a call nevertheless.
+    // An INVITE with an invented To-tag also begins a call.
     let category = category_of_new(request.method, request.has_priority);
     let (held, admission) = take_at(step, backend_ref, demand, category)?;
     let entry = call.and_then(|call| step.routing.calls.get(call));

@@ -93,8 +93,8 @@ fn by_token(
         backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
     };
     if let Some(owner) = snapshot.addresses.backend_ref(token.backend).filter(is_accepted) {
-        // After a reload another back end may have that address. The call stays counted where it
-        // began.
+        // After a reload another back end may have the address in the token. The call still counts
+        // for the back end at which it began.
         let is_there = |entry: &&Call| {
             snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
                 == Some(token.backend)

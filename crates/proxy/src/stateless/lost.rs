@@ -298,7 +298,7 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
     snapshot.shards > 1
         && received.flow.transport.is_reliable()
         && snapshot.pool(pool).mode == Mode::Stateless
-        // Between a stream and datagrams the INVITE had a transaction, and so has its ACK.
+        // An INVITE that goes from a stream to datagrams has a transaction.
         && snapshot.transport(pool).is_reliable()
 }
 

@@ -131,8 +131,8 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    // A back end that reads its connection too slowly has not refused it. It has too much to do, so
-    // it does not get the request as a long datagram either.
+    // A back end that reads its connection too slowly has not refused the connection. The back end
+    // is overloaded, so the proxy does not send it a long datagram either.
     let pending = &live.pending[index];
     let is_refused = pending.unreachable.is_some() && !pending.is_backed_up;
     if !branch.is_large || !is_refused || !context.server.is_pending() || live.is_cancelled {
