@@ -1,8 +1,8 @@
 //! Counts the instructions for each message of a call in the proxy alone, in both modes, and for a
 //! rejection.
 //!
-//! `bench/instructions` runs this and compares the counts with their targets. Other calls precede
-//! the counted one, so that costs of the first call are excluded.
+//! `bench/instructions` runs this program and compares the counts with their targets. Other calls
+//! precede the counted call, so that costs of a first call are excluded.
 #![allow(missing_docs)] // The macros make public items.
 
 mod call;
@@ -20,7 +20,7 @@ use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
 use tidegate_proxy::{Excess, Mode, PoolSettings, Settings, SourceLimit};
 use tidegate_world::{Received, Timestamp, Transmit};
 
-/// Calls before the counted one.
+/// The number of calls before the counted call.
 const WARM: usize = 50;
 
 fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Box<Bench>, Received) {
@@ -74,7 +74,7 @@ fn spent(mode: Mode) -> Box<Bench> {
     Box::new(bench)
 }
 
-// All timers of [`WARM`] calls.
+// Counts the instructions for all timers of [`WARM`] calls.
 #[library_benchmark(setup = spent)]
 #[bench::stateless(Mode::Stateless)]
 #[bench::transaction(Mode::Transaction)]
@@ -83,7 +83,7 @@ fn timers(mut bench: Box<Bench>) -> Box<Bench> {
     bench
 }
 
-// A reload that removes half of the back ends, adds as many, and reorders the rest.
+// Counts the instructions of a reload that replaces half of the back ends and reorders the rest.
 #[library_benchmark(setup = half_changed)]
 #[bench::of_1000(1, 1_000)]
 #[bench::of_10000(1, 10_000)]
@@ -132,7 +132,7 @@ fn settings_of(pools: &[Backends]) -> Vec<PoolSettings> {
     pools.iter().map(|pool| PoolSettings::new(pool.clone(), Policy::P2c)).collect()
 }
 
-/// Makes an INVITE that the gate rejects, after the rejection of an earlier one.
+/// Makes an INVITE that the gate rejects, after the rejection of [`WARM`] other INVITEs.
 fn refusing() -> (Box<Bench>, Received) {
     let adjust = |settings: &mut Settings| {
         settings.overload.gate.decide = Decide::Arrival;
@@ -148,7 +148,7 @@ fn refusing() -> (Box<Bench>, Received) {
     (Box::new(bench), received)
 }
 
-/// Makes an INVITE for which none of ten back ends has headroom, after an earlier one of this kind.
+/// Makes the last INVITE of a flood, for which none of ten back ends has headroom.
 fn full() -> (Box<Bench>, Received) {
     flooding(|settings| {
         let limits = Limits { cps_max: Some(0.001), ..Limits::default() };
@@ -161,7 +161,7 @@ fn full() -> (Box<Bench>, Received) {
     })
 }
 
-/// Makes an INVITE from a source that has used its share.
+/// Makes the last INVITE of a flood, from a source that has used its share.
 fn sharing() -> (Box<Bench>, Received) {
     flooding(|settings| {
         settings.overload.gate.sources.fair = true;
@@ -169,12 +169,12 @@ fn sharing() -> (Box<Bench>, Received) {
     })
 }
 
-/// Makes an INVITE above a limit. It is dropped.
+/// Makes the last INVITE of a flood, which is dropped because the source is above its limit.
 fn limiting() -> (Box<Bench>, Received) {
     flooding(|settings| settings.overload.sources.limits = vec![limit(Excess::Drop)])
 }
 
-/// Makes an INVITE from a banned source.
+/// Makes the last INVITE of a flood, from a source that is banned by then.
 fn banning() -> (Box<Bench>, Received) {
     let ban = Excess::Ban(Duration::from_secs(3600));
     flooding(|settings| settings.overload.sources.limits = vec![limit(ban)])
@@ -185,7 +185,7 @@ fn limit(then: Excess) -> SourceLimit {
     SourceLimit { from, rate_cps: 0.001, burst: 1, per: Per::Source, then }
 }
 
-/// Makes the last INVITE of a flood.
+/// Makes the last INVITE of a flood. The proxy, whose settings `adjust` changes, got the others.
 fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Box<Bench>, Received) {
     let mut bench = Bench::new(Mode::Transaction, adjust);
     for _ in 0..10 * WARM {

@@ -21,7 +21,7 @@ fn main() {
     let mut timers = Duration::ZERO;
     let mut spent = [Duration::ZERO; KINDS.len()];
     for _ in 0..calls {
-        // 10,000 calls/s, so that the table holds the calls of the 32 s for which it keeps them.
+        // Simulates 10,000 calls/s. The table keeps the transactions of each call for 32 s.
         let began = Instant::now();
         bench.wait(Duration::from_micros(100));
         timers += began.elapsed();

@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p tidegate-proxy --release --example growth -- MODE STAGE CALLS SEED` prints one
 //! line of JSON. MODE is `stateless` or `transaction`. STAGE is `live` (INVITE and 180 forwarded)
-//! or `answered` (200 and ACK as well; the transactions linger). A pass is one message from `offer`
+//! or `answered` (also 200 and ACK; the transactions linger). A pass is one message from `offer`
 //! to the last `poll_transmit`, or one `handle_timeout`. The mean time between calls is 25 µs. Then
 //! 40 s pass without a message, in which transactions end and entries expire or are armed again.
 //!

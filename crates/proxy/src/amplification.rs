@@ -1,4 +1,4 @@
-//! Limit on the bytes sent to an address that has never proved that it receives them.
+//! Limits the bytes sent to an address that has never proved that it receives them.
 //!
 //! UDP sources can be forged, and the responses to a request are longer and more numerous than the
 //! request. RFC 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than
@@ -17,8 +17,7 @@
 //! Back ends and users know the To-tag and the route token. They are trusted not to verify an
 //! address for a forger.
 //!
-//! Streams have no such limits: a peer with a connection receives the messages sent on the
-//! connection.
+//! Streams have no such limits, because a peer receives the messages sent on its connection.
 
 use std::time::Duration;
 
@@ -77,7 +76,7 @@ pub(crate) fn may_send_back(
     may
 }
 
-/// Returns true if a request is to be retransmitted on `flow`. A back end or a user first sent the
+/// Returns true if a request may be retransmitted on `flow`. A back end or a user first sent the
 /// request at `since`.
 ///
 /// Retransmissions are withheld only from unverified addresses of two kinds: the address of a

@@ -61,8 +61,8 @@ pub(crate) fn on_failed(
         return on_stream_failed(now, snapshot, learning, failure);
     }
     let Learning { transactions, probes, peers, output } = learning;
-    // Only the host's own report that nothing listens there counts. An error from a router on the
-    // way, or a local error, may be our own problem. RFC 3261 §18.4: "Source quench and TTL
+    // Only a report of the host itself that no socket has this port counts. An error from a router
+    // on the way, or a local error, may be our own problem. RFC 3261 §18.4: "Source quench and TTL
     // exceeded ICMP errors SHOULD be ignored."
     if failure.cause != Cause::Refused {
         return;
@@ -126,18 +126,18 @@ fn on_stream_failed(
     let is_by_stream = |to: &BackendRef| snapshot.transport(to.pool) == failure.flow.transport;
     let backend_ref = at_address.filter(is_by_stream);
     match proof_in(snapshot, transactions, failure) {
-        // The probe was never sent, because our own buffers were full: its timer decides.
+        // The probe was not sent, because our own buffers were full. Its timeout is handled later.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
-        // This says nothing about the health of the target. Its connection may only be slow for a
-        // moment.
+        // A target that reads its connection slowly may be healthy: the connection may only be slow
+        // for a moment.
         Some(Proof::Request(context, index)) if failure.cause == Cause::BackedUp => {
             transactions.record_backed_up(context, index);
             transactions.wake(now, context);
         }
         Some(Proof::Request(context, index)) => {
             // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow
-            // Failed) response to the request." A full queue is no end of the flow.
+            // Failed) response to the request." A full queue does not mean that the flow has ended.
             let is_flow_gone =
                 failure.cause != Cause::Full && is_registered(transactions, context, index);
             let reason =
@@ -146,7 +146,7 @@ fn on_stream_failed(
             transactions.wake(now, context);
         }
         // The end of an idle connection says nothing about the peer. Requests that wait for a
-        // response on it go elsewhere.
+        // response on the connection go to another target.
         None if failure.quote.is_empty() => {
             peers.record_ended(now, &failure.flow, at_address.is_some())
         }
@@ -162,8 +162,8 @@ fn on_stream_failed(
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // This is treated like a silent peer: the path may be lossy, and other messages may get
-        // through.
+        // An unreachable back end is treated like a silent one, because the path may only be lossy,
+        // and other messages may get through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         // Requests to a back end over UDP leave over TCP if they are large. A connection that could
         // not be opened is recorded even if such a request has failed over meanwhile.
@@ -200,8 +200,7 @@ fn shard_of(snapshot: &Snapshot, failure: &Failure) -> Option<u16> {
     (is_elsewhere && branch.is_own(&snapshot.keys)).then_some(shard)
 }
 
-/// Returns whether the target of a branch is a registered phone, which can be reached only on its
-/// flow.
+/// Returns whether the target of a branch is a phone that can be reached only on its flow.
 fn is_registered(transactions: &Transactions, context: Handle, index: usize) -> bool {
     let branch = transactions.get(context).and_then(|context| context.branches.get(index));
     branch.is_some_and(|branch| branch.target.is_registered)

@@ -1,11 +1,10 @@
-//! Addresses and networks: which source they belong to, and whether messages can be sent there.
+//! Finds the source to which an address belongs, and checks whether it can be a target.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
-/// Prefix lengths of the IPv6 networks that flood detection distinguishes. The messages of such a
-/// network are a flood only above the rate that is a flood from a single source, times the number
-/// beside the length.
+/// IPv6 prefix lengths for flood detection, each with a factor. The messages of a network with such
+/// a prefix are a flood if their rate exceeds the limit for a single source times the factor.
 pub(crate) use tidegate_world::SOURCE_PREFIXES as PREFIXES;
 pub use tidegate_world::{networks_of, source_of};
 
@@ -24,8 +23,7 @@ pub fn network_of(source: u128) -> IpNet {
     }
 }
 
-/// Returns the IPv4 address that an IPv6 socket shows as `::ffff:a.b.c.d`, and other addresses
-/// unchanged.
+/// Converts `::ffff:a.b.c.d` of an IPv6 socket to IPv4. Returns other addresses unchanged.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),

@@ -183,8 +183,8 @@ impl Output {
         }
     }
 
-    /// Sends again the response with this status to a rejected request, because its copy `message`
-    /// was received as `received`.
+    /// Sends the response with this status to a rejected request again, because a retransmission of
+    /// the request (`message`) has arrived.
     pub(crate) fn reply_again(
         &mut self,
         snapshot: &Snapshot,
@@ -216,7 +216,7 @@ impl Output {
         match answer(bytes, flow.remote).filter(may_be_sent) {
             Some(response) => {
                 self.counters.bindings_answered.add(1);
-                // A STUN message has no place for padding.
+                // Bypass `send`, because a STUN message has no place for padding.
                 self.transmits.push_back(Transmit::new(*flow, snapshot.buffers.copy(&response)));
             }
             None => self.drop_counted(DropReason::Stun),

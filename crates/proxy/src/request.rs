@@ -1,4 +1,4 @@
-//! The path of a request: read, match, plan, commit, forward or reply.
+//! Serves a request in stages: reads, matches, plans and commits it, and forwards it or replies.
 
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
@@ -114,7 +114,7 @@ fn serve_message(
     admission: AdmissionFacts,
 ) -> Served {
     let mut read = Request::read(message);
-    // The request is large, so it is not moved.
+    // `Request` is a large type, so the value is borrowed and not moved.
     let checked = match &mut read {
         Ok(request) => check_arrival(request, &received.flow).map(|()| request),
         Err(rejection) => Err(std::mem::replace(rejection, Rejection::Drop(DropReason::Malformed))),
@@ -182,7 +182,7 @@ fn process<'a>(
         Err(rejection) => Err(rejection),
     };
     let Stages { transactions, lost, .. } = stages;
-    // The hop is large, so it is not moved.
+    // `NextHop` is a large type, so the value is borrowed and not moved.
     let hop = match &mut committed {
         Ok(hop) => hop,
         Err(Rejection::Reply(481, ..)) if !has_transaction => {
@@ -203,8 +203,8 @@ fn process<'a>(
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
         || calls.get(hop.call).is_some_and(|call| call.is_pending(step.now, transaction));
     step.routing.tiering.note(hop.tier);
-    // The caller may have got the rejection of the first copy and given up. If the back end got this
-    // copy, it would ring for nobody.
+    // The caller may have got the rejection of the first copy and given up. If the back end got a
+    // later copy, the callee would ring although there is no caller.
     if has_transaction && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction)
     {
         step.counters().retransmissions.add(1);
@@ -298,8 +298,7 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs. `requester` describes the sender of the
-/// request.
+/// Finds the targets that the plan for a request needs. `requester` describes its sender.
 fn find_targets(
     step: &Step<'_>,
     stages: &mut Stages<'_>,
@@ -384,7 +383,7 @@ fn try_match_parked(
     true
 }
 
-/// Performs the checks of RFC 3261 §16.3, which come before routing.
+/// Checks a request before routing, as RFC 3261 §16.3 requires.
 ///
 /// RFC 3261 §16.3: "Before an element can proxy a request, it MUST verify the message's validity."
 fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
@@ -407,7 +406,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
         return Err(Rejection::usual(483, "too many hops"));
     }
     let has_transaction = has_transaction(*method);
-    // Item 4.
+    // Item 4: loop detection.
     if has_transaction {
         check_loop(snapshot, received, request)?;
     }
@@ -417,8 +416,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
         return Err(Rejection::BadExtension(HeaderName::ProxyRequire));
     }
-    // RFC 5393 §5.3.3: check Max-Breadth before a target is selected, because a selection is
-    // counted.
+    // RFC 5393 §5.3.3: check Max-Breadth before the selection of a target, which is counted.
     if has_transaction {
         breadth(request)?;
     }
@@ -455,7 +453,7 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // `serve_message` does not pass this rejection on.
+        // `serve_message` handles this rejection before it calls this function.
         Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
@@ -523,8 +521,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy takes
-/// part in no session: methods other than OPTIONS pass through it.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. It allows only
+/// OPTIONS, because a proxy is not a party of a session and forwards all other methods.
 const CAPABILITIES: [(&str, &[u8]); HEADERS_MAX] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

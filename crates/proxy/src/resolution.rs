@@ -52,8 +52,8 @@ pub struct ResolutionSettings {
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
     /// Maximum number of queries that are sent and not answered yet. A quarter of it is reserved
-    /// for names that have been resolved before. Including the queries that wait to be sent,
-    /// sixteen times as many may be outstanding.
+    /// for names that have been resolved before. Further queries wait to be sent. Including these,
+    /// at most sixteen times as many queries are outstanding.
     pub questions_max: usize,
 }
 
@@ -85,7 +85,7 @@ pub struct ResolutionCounters {
     pub given_up: Counter,
     /// Answers that came after the proxy had given up their query.
     pub late: Counter,
-    /// Names not queried, or not in time, because too many queries were outstanding.
+    /// Queries not queued, or not sent in time, because too many others were outstanding.
     pub refused: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
@@ -133,8 +133,7 @@ enum Asked {
     Waits(Ticket),
     /// The last query failed, and another one is outstanding.
     Retried(Ticket),
-    /// No records are known, and no request should wait, because queries fail or may not be sent
-    /// now.
+    /// No records are known, and requests should not wait, because queries fail or are not sent.
     Failed,
 }
 
@@ -228,8 +227,8 @@ impl Resolution {
                     self.cache.fail(now, &key);
                     tickets.push(Ticket(id));
                 }
-                // An unsent query says nothing about the name. The requests that waited for it ask
-                // again if they still may wait.
+                // The query was not sent, so the name has not failed. The targets of the waiting
+                // requests are located again, which may queue another query.
                 Due::Unsent(id) => {
                     self.counters.refused.add(1);
                     tickets.push(Ticket(id));
@@ -267,8 +266,7 @@ impl Resolution {
         });
         let Some(records) = records else {
             return match open {
-                // No request waits after a failure while the DNS is silent. The query stays
-                // outstanding.
+                // After a failure, requests do not wait for a silent DNS. The query stays queued.
                 Some(_) if failing && self.questions.is_silent() => Asked::Failed,
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),

@@ -1,5 +1,5 @@
-//! Responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and the Via
-//! below it determines where the response goes.
+//! Serves responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and
+//! the Via below ours determines where the response goes.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -229,7 +229,7 @@ pub(crate) fn reject_unsent(
         origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
     let (shard, connection) = asked.place(snapshot, &passage);
     let RequestOrigin::Stateless(branch) = asked else { return None };
-    // The request was to leave on a connection of this shard. The other shard has its call.
+    // The connection belongs to this shard, but the call of the request belongs to another.
     if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
         if shard < snapshot.shards {
             hand_back(step.output, shard, failure);
@@ -243,8 +243,8 @@ pub(crate) fn reject_unsent(
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
     let calls = &mut step.routing.calls;
     match calls.find_of(fingerprint, transaction) {
-        // An earlier copy of the request was sent, and has had its final response. A CANCEL has the
-        // mark of its INVITE, whose end shows nothing about the CANCEL.
+        // An earlier copy of the request was sent, and has had its final response. This rule does
+        // not apply to a CANCEL, because the call table only knows whether its INVITE has ended.
         Some(call)
             if transaction.method != Method::Cancel && calls.has_ended(call, transaction) =>
         {
@@ -466,14 +466,14 @@ fn pass_back(
 
 /// The way in which this proxy sent the request to which a response belongs.
 pub(crate) enum RequestOrigin {
-    /// In a transaction of this process, with the handle of its context if that still exists.
+    /// A transaction of this process sent the request. Contains the handle of its context, if any.
     Transaction(TransactionBranch, Option<Handle>),
-    /// In a transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy
-    /// drops a response that matches no transaction, because it cannot know whether it sent the
-    /// request. Here the MAC proves that this proxy sent the request. A call that is being set up
-    /// therefore survives a restart.
+    /// A transaction of an earlier process or another instance sent the request. By RFC 6026 §8.9 a
+    /// proxy drops a response that matches no transaction, because it cannot know whether it sent
+    /// the request. Here the MAC proves that this proxy sent the request. So a call that is set up
+    /// during a restart survives.
     Before { shard: u8, listener: u8 },
-    /// Without a transaction. The branch contains everything that the response needs.
+    /// The request was sent without a transaction. The branch has all data for its response.
     Stateless(Branch),
 }
 

@@ -171,7 +171,7 @@ fn write_head(
     branch: &[u8],
 ) -> Result<(), Rejection> {
     let ForwardPlan { egress, recorded, edits: Edits { ingress, .. }, .. } = *plan;
-    // RFC 3261 §16.6 item 8.
+    // RFC 3261 §16.6 item 8: our Via.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
     // RFC 3261 §16.6: "The proxy MUST insert a Via header field value into the copy before the
     // existing Via header field values."
@@ -316,8 +316,7 @@ pub(crate) fn write_response(
     Ok(bytes)
 }
 
-/// Returns whether a Via of a request may have overload control parameters. `top` is the topmost
-/// Via.
+/// Returns whether any Via may have overload control parameters. `top` is the topmost Via.
 fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bool {
     let mut lines = message.fields_of(HeaderName::Via).map(|line| line.value);
     let is_alone = lines.next().is_none_or(|line| line.len() == top.element.len());
@@ -328,7 +327,7 @@ fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bo
 }
 
 /// Returns a copy of a message without overload control parameters in its Vias. The first `kept`
-/// Vias keep theirs.
+/// Vias stay unchanged.
 #[cold]
 fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
     let mut out = snapshot.buffers.take();
@@ -342,7 +341,7 @@ fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io:
 /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
 #[cold]
 fn with_length(snapshot: &Snapshot, bytes: &[u8]) -> Result<Buffer, DropReason> {
-    // The new line is put below the status line, because other lines need not follow the grammar.
+    // Insert the header field directly below the status line, because later lines may be malformed.
     let (line, head) =
         memchr(b'\n', bytes).zip(memmem::find(bytes, b"\r\n\r\n")).ok_or(DropReason::Malformed)?;
     let mut digits = itoa::Buffer::new();

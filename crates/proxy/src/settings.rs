@@ -69,8 +69,7 @@ pub struct Listener {
     pub local: SocketAddr,
     /// `host:port` by which others reach this listener, as in our Via and Record-Route.
     pub advertised: String,
-    /// Networks of trusted sources, which may send requests through the proxy to addresses outside
-    /// the pools.
+    /// Networks of trusted sources, which may send requests to addresses outside the pools.
     pub trust: Vec<IpNet>,
     /// Networks of further sources that are trusted to assert the identity of the caller (RFC
     /// 3325).
@@ -266,8 +265,7 @@ pub struct PoolSettings {
     pub health: Health,
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests to the pool leave, or `None` to use the routes of
-    /// this machine.
+    /// Index of the listener from which requests to the pool leave, or `None` to follow the routes.
     pub listener: Option<usize>,
     /// Transport of requests to the pool. `None` means the transport of `listener`, or of the first
     /// listener if `listener` is `None`.

@@ -1,4 +1,4 @@
-//! The share of a bounded table that each source may use.
+//! Limits the share of a bounded table that each source may use.
 //!
 //! Each source may hold at most as many entries as are free. So a single source can fill half of a
 //! table, k sources can each fill 1/(k + 1) of it, and there is always room for a new source. This

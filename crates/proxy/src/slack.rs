@@ -1,4 +1,4 @@
-//! Slack of timers: timers that are due shortly after one another fire together.
+//! Delays timers slightly, so that timers that are due shortly after one another fire together.
 //!
 //! Waking a thread for each timer costs more than firing it. In steady state each call has half a
 //! dozen timers. So without slack, a shard with 2,000 calls per second wakes up to 12,000
@@ -32,12 +32,12 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time at which to fire timers of which the first is due at `due`.
+    /// Returns the time at which to fire the next timers. The first of them is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
             Some(fired) if fired < due => due.max(fired + self.most),
-            // No timer has fired yet. Or the timer is due at `fired` or earlier, because it was set
-            // after the others had fired. It fires at once.
+            // Fire on time: no timer has fired yet, or the timer was set after the others had fired
+            // and is due at `fired` or earlier.
             _ => due,
         }
     }

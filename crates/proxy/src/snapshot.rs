@@ -80,7 +80,7 @@ impl Snapshot {
             shards: settings.shards,
             seed: settings.seed,
             name: settings.name.as_str().into(),
-            // The process id in the keys distinguishes this process from the one before it.
+            // The mark in the keys distinguishes this process from the previous one.
             keys: Keys::new(&settings.secret, settings.seed.0)
                 .after(&settings.secret, settings.before.map(|seed| seed.0)),
             addresses: Addresses::new(settings),
@@ -128,8 +128,7 @@ impl Snapshot {
     /// one, and counts the request.
     ///
     /// # Errors
-    /// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit
-    /// this one.
+    /// Returns [`Rejection::Restricted`] if the restriction does not admit the request.
     pub(crate) fn admit(
         &self,
         now: Timestamp,

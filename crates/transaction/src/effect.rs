@@ -45,8 +45,8 @@ pub enum Dispatch {
     /// Send the response.
     Send,
     /// Do not send the response, because a final response has been sent, or because RFC 4320 §4
-    /// forbids this one. The transaction changes to the returned state, and the owner keeps its
-    /// stored response for retransmissions.
+    /// forbids the response. The transaction changes to the returned state, and the owner keeps the
+    /// earlier response for retransmissions.
     Discard,
 }
 

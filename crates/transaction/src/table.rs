@@ -20,9 +20,8 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The table searches for stale timers, those that its entries no longer use, only if it has more
-/// timers than twice the number of entries plus this number. Among fewer timers, a search would
-/// find too few stale ones.
+/// The table searches for stale timers, which no entry uses, only if it has more timers than twice
+/// the number of entries plus this number. Otherwise a search would find too few stale timers.
 const STALE_MIN: usize = 64;
 
 /// A table of entries, found by their [`Key`], each with one timer.

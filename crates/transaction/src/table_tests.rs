@@ -20,8 +20,8 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// An action of the holder. `which` selects an entry: it counts the live entries in the order of
-/// their keys.
+/// An action of the owner of the table. `which` is the index of a live entry in the order of the
+/// keys, modulo the number of live entries.
 #[derive(Clone, Debug)]
 enum Step {
     Insert { key: u8, deadline_ms: Option<u64> },
@@ -188,7 +188,7 @@ impl Pair {
             assert_eq!(table.get_mut(entry.handle).copied(), value);
             assert_eq!(table.key(entry.handle), Some(key(number)));
         }
-        // The handles are those of removed entries, and others that a peer could invent.
+        // No handle of a removed entry and no invented handle finds an entry.
         let live: BTreeSet<_> =
             model.values().map(|entry| (entry.handle.slot, entry.handle.generation)).collect();
         let made_up =

@@ -87,8 +87,8 @@ pub(crate) struct Connection {
     /// The kind of messages for which we use this connection. If these are only responses to
     /// requests whose own connections have ended, messages and keep-alives from the peer do not
     /// count as a use of the connection. Otherwise a peer could keep it open with a ping every
-    /// second. If these are also requests to a stranger, only keep-alives do not count: a
-    /// provisional response shows that a transaction goes on.
+    /// second. If these are also requests to a stranger, messages count and keep-alives do not,
+    /// because a provisional response shows that a transaction continues.
     pub(crate) serves: Use,
     /// True if a message has arrived on the connection. A keep-alive is not a message.
     pub(crate) has_spoken: bool,
@@ -178,7 +178,7 @@ impl Connection {
         let transmit = self.waiting.pop_front()?;
         self.waiting_bytes -= transmit.bytes.len();
         if self.waiting.is_empty() {
-            // Only a connection whose messages wait needs memory for them.
+            // Free the memory of the queue, because most connections have no waiting messages.
             self.waiting = VecDeque::new();
         }
         Some(self.hand_out_now(now, transmit))
@@ -225,8 +225,8 @@ impl Connection {
                 }
                 true
             }
-            // A peer that sends may still not read, so this does not extend the time limit of a
-            // stalled connection.
+            // A peer that sends may still not read. So its messages do not extend the time limit of
+            // a stalled connection.
             ConnectionState::BackedUp | ConnectionState::Closing => true,
             ConnectionState::Connecting => false,
         }
@@ -257,7 +257,7 @@ impl Connection {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns the time at which the connection is closed if nothing happens on it before.
+    /// Returns the time at which the connection is closed unless it is used before.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,

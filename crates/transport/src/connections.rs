@@ -124,8 +124,9 @@ impl ConnectionTable {
     /// value, or the default port for that transport, if no port is specified."
     ///
     /// At most half of the opened connections are for such responses and for requests to strangers,
-    /// and at most half of these are for responses. The table closes connections for responses first when it needs room. Otherwise peers that
-    /// close their connections early could use up all connections.
+    /// and at most half of these are for responses. When the table needs room, it closes
+    /// connections for responses first. Otherwise peers that close their connections early could
+    /// use up all connections.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
@@ -148,10 +149,9 @@ impl ConnectionTable {
             Err(why) => return Err(Unsent { transmit, why }),
         };
         let connection = self.connections.get_mut(&id).expect("it was found");
-        // A request waits for its response, so from now on the connection is not closed earlier than
-        // others to make room. A request from the peer changes nothing, because its responses may use
-        // another connection. Otherwise the peer could take any number of connections, and not only
-        // those for responses.
+        // A request waits for its response, so its connection is no longer among the first to be
+        // closed to make room. A response that names its connection does not protect it: otherwise
+        // a peer could protect connections opened for responses by sending requests on them.
         if by > connection.serves
             && (transmit.flow.connection.is_none() || is_request(&transmit.bytes))
         {
@@ -211,8 +211,8 @@ impl ConnectionTable {
     ///
     /// Returns the flow of the connection, with the address of the listener as the local address,
     /// and whether other shards have sent requests on the connection. Returns `None` if the
-    /// connection is unknown, or if no request on it was ever handed to the driver. Then no request
-    /// waits for a response on it, so its end concerns no one.
+    /// connection is unknown, or if no request on it was ever handed to the driver, so that no
+    /// request waits for a response on it.
     ///
     /// The table counts a connection as [idle](ConnectionCounters::idle) if it has closed the
     /// connection because no message arrived in time. If the driver reports
@@ -244,8 +244,8 @@ impl ConnectionTable {
         connection.has_carried_request.then_some((flow, connection.serves_others))
     }
 
-    /// Records that other shards send requests on the connection that `flow` names or, if this
-    /// connection no longer exists, on another one to the remote end of `flow`.
+    /// Records that other shards send requests on the connection that `flow` names or, if it no
+    /// longer exists, on another connection to the remote end of `flow`.
     pub fn serve_others(&mut self, flow: Flow) {
         let named = flow.connection.filter(|id| self.connections.contains_key(id));
         let used = named.or_else(|| self.by_target.get(&Target::of(flow)).copied());

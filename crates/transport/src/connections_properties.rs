@@ -135,7 +135,7 @@ impl World {
             Step::Respond(number, bytes) => self.send(unnamed(number), bytes, Use::Response),
             Step::SendToStranger(number, bytes) => self.send(unnamed(number), bytes, Use::Stranger),
             Step::Open(number, name, bytes) => {
-                // The table may choose the same ids.
+                // The table may choose the same ids for its own connections.
                 let id = ConnectionId::new(2 * u32::from(name) + 1).expect("it is not zero");
                 let (transport, local, remote) = (Transport::Tcp, listener(), peer(number));
                 let connect = Connect { id, transport, local, remote };

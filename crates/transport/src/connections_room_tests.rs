@@ -43,7 +43,7 @@ fn the_least_recently_used_connection_is_evicted() {
     let (mut scene, flows) = full(4);
     let unused = ConnectionLimits::default().yields_after;
     scene.now = scene.now + unused;
-    // The first two are in use again: one sends, one receives.
+    // The first two connections are used again: one sends a message, and the other receives one.
     scene.send(flows[0], "x").unwrap();
     assert_eq!(scene.sent().len(), 1);
     scene.table.on_received(scene.now, flows[1].connection.unwrap());
@@ -96,7 +96,7 @@ fn connections_for_responses_take_a_quarter_of_the_places_and_yield_to_each_othe
     scene.respond(flow(3)).unwrap();
     assert_eq!(scene.closes(), [id(opened[0])]);
     scene.table.on_closed(opened[0].connection.unwrap(), CloseCause::Asked);
-    // A request waits for its response on the second connection, so this one no longer yields.
+    // A request waits for its response on the second connection, which therefore stays open.
     scene.send(flow(2), "BYE").unwrap();
     scene.now = scene.now + 10 * half_a_second;
     scene.respond(flow(4)).unwrap();
@@ -122,8 +122,8 @@ fn connections_for_responses_yield_to_requests() {
     assert_eq!(scene.closes(), [id(for_responses[0])], "the connection of a request stays");
 }
 
-/// Otherwise one peer could keep all connections for responses by sending a ping every second on
-/// each of them.
+/// If pings counted as a use, one peer could keep all connections for responses by sending a ping
+/// on each of them every second.
 #[test]
 fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 256, ..ConnectionLimits::default() });
@@ -151,7 +151,7 @@ fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
     assert_eq!(scene.closes(), [id(opened[2])]);
 }
 
-/// An in-dialog request is sent on the connection whose id its route token contains.
+/// An in-dialog request may leave on such a connection, because its route token contains the id.
 #[test]
 fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_others() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() });
@@ -169,8 +169,8 @@ fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_
     assert_eq!(scene.closes(), [id(opened[1])]);
 }
 
-/// Otherwise a peer whose Via headers name ports without a listener could use up all connections
-/// for responses.
+/// Without this limit, a peer whose Via headers name ports without a listener could use up all
+/// connections for responses.
 #[test]
 fn few_connections_for_responses_are_opening_to_one_address() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 128, ..ConnectionLimits::default() });
@@ -181,8 +181,8 @@ fn few_connections_for_responses_are_opening_to_one_address() {
     let first = scene.connected();
     respond(&mut scene, 6).unwrap();
     assert_eq!(respond(&mut scene, 7), Err(WhyUnsent::TooMany));
-    // The end of a connection that could not be opened makes room for one. The end of an open
-    // connection does not: it stopped counting when it opened.
+    // The end of a connection that could not be opened makes room for another one. The end of an
+    // open connection does not, because only connections that are being opened count.
     let second = scene.connect().id;
     scene.table.on_closed(second, CloseCause::Refused);
     scene.table.on_closed(first.connection.unwrap(), CloseCause::Ended);
@@ -211,7 +211,7 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     scene.send(flow(8), &"x".repeat(50)).unwrap();
     assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::NoRoom), "all together");
     assert_eq!((scene.table.waiting_bytes(), scene.table.counters().overflow.get()), (100, 2));
-    // Sent and returned messages release their room.
+    // Messages that were sent or returned no longer count.
     scene.table.on_closed(one.connection.unwrap(), CloseCause::Reset);
     scene.send(two, &"x".repeat(30)).unwrap();
     scene.table.on_writable(scene.now, two.connection.unwrap());
@@ -249,7 +249,7 @@ fn new_work_does_not_wait_for_a_peer_that_does_not_read() {
     }
 }
 
-/// The driver frees the window several times, but messages wait all the time.
+/// The driver frees the window several times, but the queue of messages is never empty.
 #[test]
 fn new_work_does_not_wait_for_a_peer_that_reads_less_than_is_sent() {
     let mut scene = Scene::new(ConnectionLimits::default());
@@ -265,7 +265,7 @@ fn new_work_does_not_wait_for_a_peer_that_reads_less_than_is_sent() {
         assert!(scene.table.waiting_bytes() > 0);
     }
     assert_eq!(scene.send_new(slow, "INVITE 2"), Err(WhyUnsent::BackedUp));
-    // It has read everything.
+    // The peer has read everything.
     scene.table.on_writable(scene.now, slow.connection.unwrap());
     assert_eq!(scene.table.waiting_bytes(), 0);
     scene.send_new(slow, "INVITE 3").unwrap();
@@ -343,7 +343,7 @@ fn a_site_has_no_more_places_than_a_few_sources() {
     let mut scene = Scene::new(limits);
     assert_eq!(accepted_from_site(&mut scene, 1, 90, 90), 8, "all in one /56");
     assert_eq!(accepted_from_site(&mut scene, 2, 9, 90), 16, "in ten /56 of one /48");
-    // The end of a connection gives its place in all these networks back.
+    // The end of a connection frees a place in the /64, the /56 and the /48.
     scene.table.on_closed(ConnectionId::new(2 * 101).unwrap(), CloseCause::Ended);
     assert_eq!(scene.table.len(), 8 + 16 - 1);
     scene.accepted(2 * 191, "[2001:db8:1:ff::1]:5060");
@@ -372,7 +372,8 @@ fn one_source_may_have_all_places_if_the_limits_say_so() {
     }
 }
 
-/// Otherwise strangers could keep all accepted connections by sending a ping every hour on each.
+/// If keep-alives counted as messages, strangers could keep all accepted connections with one ping
+/// an hour on each.
 #[test]
 fn a_peer_that_sends_only_keep_alives_keeps_no_place() {
     let limits = ConnectionLimits { accepted_max: 1, ..ConnectionLimits::default() };
@@ -381,7 +382,7 @@ fn a_peer_that_sends_only_keep_alives_keeps_no_place() {
     for seconds in [10, 20] {
         scene.now = Timestamp::ZERO + Duration::from_secs(seconds);
         scene.table.on_ping(scene.now, silent, Pool::new().copy(b"\r\n"));
-        // A ping of a WebSocket is answered by the driver.
+        // The driver answers a WebSocket ping itself, and only reports it as a keep-alive.
         scene.table.on_keep_alive(scene.now, silent);
     }
     assert_eq!(scene.sent().len(), 2, "they are answered");

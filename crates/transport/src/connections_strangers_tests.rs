@@ -28,8 +28,8 @@ fn sent_to(scene: &mut Scene, remotes: impl Iterator<Item = String>) -> usize {
     remotes.filter(|remote| scene.send_to_stranger(to(remote)).is_ok()).count()
 }
 
-/// Otherwise strangers who name very many addresses in their Contacts could keep the proxy from its
-/// back ends.
+/// Without a limit, strangers who name very many addresses in their Contacts could keep the proxy
+/// from its back ends.
 #[test]
 fn connections_to_strangers_leave_half_of_the_places_to_back_ends() {
     let mut scene = opening(16);
@@ -48,13 +48,13 @@ fn one_stranger_leaves_places_to_others() {
     // RFC 6177 §2: a site may have a whole /48.
     assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("[2001:db8:0:{n:x}::1]:5060"))), 16);
     assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("192.0.2.{n}:5060"))), 16);
-    // The end of a connection makes room for one.
+    // The end of a connection makes room for another one.
     let closed = scene.connect().id;
     scene.table.on_closed(closed, CloseCause::Refused);
     assert_eq!(sent_to(&mut scene, (1..=64).map(|n| format!("203.0.113.{n}:5060"))), 1);
 }
 
-/// Otherwise a stranger could keep its connections with a ping every few minutes.
+/// If keep-alives counted, a stranger could keep its connections with a ping every few minutes.
 #[test]
 fn a_connection_to_a_stranger_is_not_kept_by_keep_alives() {
     let unused = ConnectionLimits::default().yields_after;
@@ -69,7 +69,7 @@ fn a_connection_to_a_stranger_is_not_kept_by_keep_alives() {
         for peer in &opened {
             scene.table.on_ping(scene.now, peer.connection.unwrap(), Pool::new().copy(b"\r\n"));
         }
-        // A message is a use, such as a 180 of a phone that rings for a long time.
+        // A message counts as a use, for example a 180 from a phone that rings for a long time.
         scene.table.on_received(scene.now, opened[1].connection.unwrap());
     }
     assert_eq!(scene.sent().len(), 2 + 2 * 2, "the pings are answered");
@@ -91,8 +91,8 @@ fn connections_to_strangers_yield_before_those_to_back_ends() {
     assert!(first.iter().all(|flow| scene.table.state(flow.connection.unwrap()).is_some()));
 }
 
-/// Otherwise peers that close their connections early could keep the proxy from a carrier that is
-/// not a trusted source.
+/// Without a limit, peers that close their connections early could keep the proxy from a carrier
+/// that is not a trusted source.
 #[test]
 fn connections_for_responses_leave_places_to_strangers() {
     let mut scene = opening(16);
@@ -106,7 +106,7 @@ fn connections_for_responses_leave_places_to_strangers() {
     assert_eq!(scene.respond(stranger(30)), Err(WhyUnsent::TooMany));
 }
 
-/// Otherwise a stranger could use connections for responses to get any number of other ones.
+/// If the request ended the limit for its connection, a stranger could get any number of them.
 #[test]
 fn a_request_to_a_stranger_on_a_connection_for_responses_leaves_it_limited() {
     let mut scene = opening(4);

@@ -189,7 +189,7 @@ fn a_connection_that_does_not_open_in_time_is_given_up() {
     assert_eq!(scene.fire(), ConnectionLimits::default().connect);
     assert_eq!(scene.unsent(), [text("one", WhyUnsent::Closed(CloseCause::TimedOut))]);
     assert_eq!((scene.closes(), scene.table.state(id)), (vec![1], Some(Closing)));
-    // It opens after all, but is no longer needed.
+    // The connection opens too late, and is no longer needed.
     scene.table.on_connected(scene.now, Flow { connection: Some(id), ..to(PEER) });
     assert_eq!(scene.table.state(id), Some(Closing));
     scene.send(to(PEER), "two").unwrap();
@@ -210,7 +210,7 @@ fn a_response_goes_on_its_connection_or_nowhere() {
     assert_eq!(closed, None, "no request waits for a response on it");
     assert_eq!(scene.send(flow, "SIP/2.0 200"), Err(WhyUnsent::Gone));
     assert!(scene.table.poll_connect().is_none());
-    // For a flow that names no connection, one is opened.
+    // The table opens a connection for a flow that names none.
     scene.send(to(PEER), "SIP/2.0 200").unwrap();
     assert_eq!(scene.connect().remote, PEER.parse().unwrap());
 }
@@ -325,7 +325,7 @@ fn queues_are_bounded_and_overflows_are_counted() {
     scene.send(to("198.51.100.9:5060"), "12").unwrap();
     assert_eq!(scene.table.counters().overflow.get(), 3);
     assert_eq!(scene.table.waiting_bytes(), 12);
-    // A message that need not wait needs no room.
+    // A message that is sent at once needs no room in the queue.
     let open = scene.accepted(2, "198.51.100.10:1");
     scene.send(open, "a message that is longer than any queue").unwrap();
     assert_eq!(scene.sent().len(), 1);
@@ -353,7 +353,7 @@ fn connections_are_bounded_by_kind_and_by_remote_address() {
     scene.accepted(10, "198.51.100.8:1");
     assert_eq!(scene.closes(), [10], "as many as may be accepted");
 
-    // A peer with the allowed number of connections does not prevent us from opening one to it.
+    // The limit on accepted connections from a peer does not apply to connections opened to it.
     scene.send(to("[2001:db8::1]:5060"), "x").unwrap();
     scene.send(to("198.51.100.9:9"), "x").unwrap();
     assert_eq!(scene.send(to("198.51.100.10:9"), "x"), Err(WhyUnsent::TooMany), "as may be opened");
@@ -396,15 +396,16 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
     assert_eq!(scene.table.state(id), Some(Closing));
     scene.send(to(PEER), "new").unwrap();
     assert_eq!(scene.connect().id.get(), 3);
-    // If the peer closes it before the driver takes our request to close, that request is dropped.
+    // If the connection ends before the driver takes the request to close it, the request is
+    // dropped.
     let other = scene.accepted(2, PEER);
     scene.table.close(other.connection.unwrap());
     scene.table.on_closed(other.connection.unwrap(), CloseCause::Reset);
     assert!(scene.closes().is_empty());
 }
 
-/// Otherwise the core would get messages, and the end of the connection, with a local address that
-/// no listener has.
+/// The core must get messages, and the end of a connection, with the address of a listener as local
+/// address.
 #[test]
 fn a_connection_without_a_target_still_belongs_to_its_listener() {
     let mut scene = scene();

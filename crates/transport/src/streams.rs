@@ -26,8 +26,8 @@ const PONG: &[u8] = b"\r\n";
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
 /// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
-/// uses the connection to the remote end, which is opened if there is none. A message that [may
-/// reconnect](Transmit::may_reconnect) does the latter if the named connection no longer exists.
+/// uses the connection to the remote end, which is opened if there is none. If the connection that
+/// the flow names has ended, a message that [may reconnect](Transmit::may_reconnect) also does so.
 /// The flow of a message offered to the core has the address of a listener, and the id of the
 /// connection on which the message came.
 ///
@@ -267,8 +267,8 @@ impl<C: Core> Core for Streams<C> {
     fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
         let is_named = self.connections.is_named(id);
         let flow = self.connections.on_closed(id, cause);
-        // When the core itself closes a connection, the driver sends everything before. So no
-        // message is lost.
+        // When the core itself closes a connection, the driver first sends all messages. So the
+        // core needs no report of lost messages.
         let is_wanted = is_named && cause == CloseCause::Asked;
         if let Some((flow, true)) = flow {
             let failure = Failure::new(flow, cause_of(cause), b"");

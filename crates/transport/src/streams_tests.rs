@@ -138,8 +138,7 @@ fn messages_on_an_opened_connection_have_the_address_of_its_listener() {
     assert_eq!(scene.streams.core.offered, [(inside, "SIP/2.0 100".into())]);
 }
 
-/// Otherwise a message on a connection that is being closed would have the address of its socket,
-/// which is not a listener.
+/// The socket of an opened connection has another local address, which the core does not know.
 #[test]
 fn messages_on_a_connection_that_is_being_closed_have_the_address_of_its_listener() {
     let mut scene = Scene::new();
@@ -265,8 +264,8 @@ fn the_core_learns_of_the_end_of_a_connection() {
     assert_eq!(scene.streams.core.failed, [(inside, Cause::Closed, String::new())]);
 }
 
-/// Strangers can open and end very many connections. A core that remembers the ends of some connections
-/// needs only those on which a request may wait for its response.
+/// Strangers can open and end very many connections. So the core learns only of the end of those on
+/// which a request may wait for its response.
 #[test]
 fn the_core_does_not_learn_of_the_end_of_a_connection_without_requests() {
     for text in ["\r\n\r\n", "OPTIONS"] {
@@ -374,7 +373,7 @@ fn a_message_on_a_connection_of_another_shard_is_sent_there() {
     assert_eq!(there.sent(), [(accepted(3), "SIP/2.0 200".into())]);
 }
 
-/// Otherwise the other shard would need another handoff to report the failure of the request.
+/// If the other shard rejected new work, it would need another handoff to report this.
 #[test]
 fn new_work_on_a_connection_of_another_shard_waits_there() {
     let mut here = in_shard(0);

@@ -1,4 +1,4 @@
-//! The bytes that wait for connections, and their limits.
+//! Counts the bytes that wait to be sent on connections, and checks their limits.
 
 use tidegate_world::ConnectionId;
 

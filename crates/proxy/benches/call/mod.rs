@@ -80,8 +80,8 @@ impl Bench {
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
-    /// Passes one message to the proxy. Returns the last message that the proxy sends. In a
-    /// profile, this function contains the work of the proxy.
+    /// Passes one message to the proxy. Returns the last message that the proxy sends. It is not
+    /// inlined, so that a profile shows the work of the proxy under the name of this function.
     #[inline(never)]
     pub fn pass(&mut self, received: Received) -> Option<Transmit> {
         self.proxy.offer(self.now, received);

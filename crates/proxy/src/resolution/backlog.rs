@@ -1,18 +1,18 @@
-//! The outstanding DNS queries, and the division of the places for them among domains.
+//! The queue of outstanding DNS queries, which limits the share of each domain.
 //!
 //! If a name server does not answer, each query to it stays outstanding for seconds. The number of
 //! queries that are sent and not answered is limited. So each query takes one of a limited number
-//! of places, and the names of one domain must not take all places. A domain may take at most as
-//! many places as remain free, as in the shared [tables](crate::shares). The domains take turns.
-//! Names that have been resolved before come first, and a part of the places is reserved for them,
-//! so that they stay resolvable during a flood of queries for other names.
+//! of places. New names of one domain may take at most as many places as remain free, as in the
+//! shared [tables](crate::shares), and the domains take turns. Names that have been resolved before
+//! come first, and a part of the places is reserved for them, so that they stay resolvable during a
+//! flood of queries for new names.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Of this many places, one is reserved for queries for names that have been resolved before.
+/// One in this many places is reserved for queries for names that have been resolved before.
 const KEPT_PART: usize = 4;
 
-/// The maximum number of outstanding queries, for each query that may be sent and not answered yet.
+/// The maximum number of outstanding queries, as a multiple of the queries that may be unanswered.
 const OUTSTANDING_PER_SENT: usize = 16;
 
 /// Outstanding queries by domain. Some have been sent, and the others wait to be sent.
@@ -78,8 +78,8 @@ impl Backlog {
     pub(super) fn pop(&mut self) -> Option<u64> {
         [true, false].into_iter().find_map(|is_known| {
             let lane = lane(is_known);
-            // Each domain is in the list at most once. Only a few domains are passed over, because
-            // each of these has at least as many unanswered queries as there are free places.
+            // Each domain is in the list at most once. The loop skips only a few domains, because
+            // a skipped domain has at least as many unanswered queries as there are free places.
             for _ in 0..self.turns[lane].len() {
                 if !may_take(self.sent_max, self.all.sent, 0, is_known) {
                     return None;
@@ -103,8 +103,8 @@ impl Backlog {
         })
     }
 
-    /// Gives back the place of a query for `name` that [`pop`](Self::pop) has returned and that is
-    /// not sent.
+    /// Frees the place of a query for `name` that [`pop`](Self::pop) has returned, because the
+    /// caller does not send the query.
     pub(super) fn take_back(&mut self, name: &str) {
         if let Some(domain) = self.domains.get_mut(domain_of(name)) {
             domain.load.sent -= 1;
@@ -147,8 +147,8 @@ fn lane(is_known: bool) -> usize {
     usize::from(!is_known)
 }
 
-/// Returns the last two labels of a name. Under a public suffix of two labels, such as `co.uk`,
-/// several owners share a domain.
+/// Returns the last two labels of a name. So all names under a public suffix of two labels, such as
+/// `co.uk`, count as one domain.
 fn domain_of(name: &str) -> &str {
     let bare = name.strip_suffix('.').unwrap_or(name);
     bare.rmatch_indices('.').nth(1).map_or(name, |(dot, _)| &name[dot + 1..])
@@ -202,7 +202,7 @@ mod tests {
             backlog.push(other + 10, &name("c", other), false);
         }
         assert_eq!(sent(&mut backlog), [1000, 1010, 1001, 1011, 1002, 1012]);
-        // A place that becomes free goes to a domain that has few.
+        // A place that becomes free goes to a domain that has few places.
         backlog.push(2000, &name("d", 0), false);
         assert_eq!(sent(&mut backlog), [2000]);
     }

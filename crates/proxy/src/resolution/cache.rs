@@ -49,8 +49,8 @@ pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// 2308 §7 forbids more than 5 minutes.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// The precision of the order in which entries were last used. An entry moves in this order at most
-/// once in this time.
+/// The precision of the least-recently-used order. Further uses of an entry within this time do not
+/// change its position.
 const USE_GRAIN: Duration = Duration::from_secs(1);
 
 /// The key of a cached answer: a record type and a name.
@@ -161,8 +161,7 @@ impl Cache {
 
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
-        // RFC 2308 §7 allows caching of failures. Without it, each request would query a failing
-        // server.
+        // Cache the failure (RFC 2308 §7). Otherwise each request would query a failing server.
         entry.paused_until = now + PAUSE_MIN * (1 << entry.failures.min(DOUBLINGS_MAX));
         entry.failures = entry.failures.saturating_add(1);
     }

@@ -1,5 +1,5 @@
-//! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which a
-//! request with this URI can be sent.
+//! Finds the transports, addresses and ports to which a request with a given URI can be sent, by
+//! the procedure of RFC 3263 §4.
 //!
 //! A [`Walk`] runs the procedure from the beginning, and uses the cached answers. If an answer is
 //! missing, the walk sends a query, and the request waits for the answer. When the answer has come,
@@ -206,7 +206,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         for choice in choices {
             let Some(service) = &choice.service else { continue };
             match self.resolution.ask(self.now, RecordType::Srv, service.as_str()) {
-                // If a preferred service is not known yet, the request waits for it anyway.
+                // If the answer for a preferred service is missing, `end` makes the request wait.
                 Asked::Known(Records::Servers(servers)) => {
                     return self.servers(choice.transport, &servers);
                 }

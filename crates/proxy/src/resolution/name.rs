@@ -20,8 +20,8 @@ pub(super) struct Name(ArrayString<NAME_MAX>);
 
 impl Name {
     /// Reads a name. Returns `None` if it is not valid in the DNS or has characters that SIP does
-    /// not allow in a host name (RFC 3261 §25.1). `_` is allowed, as for services and in practice
-    /// for hosts.
+    /// not allow in a host name (RFC 3261 §25.1). `_` is allowed, because the names of services
+    /// contain it, and in practice some host names do too.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bare = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {

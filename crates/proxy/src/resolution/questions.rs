@@ -284,13 +284,13 @@ mod tests {
         assert!(questions.pop_due(at(1500)).is_some() && questions.is_silent());
         questions.on_heard(at(1600));
         assert!(!questions.is_silent());
-        // A query sent before the last answer is no evidence of silence.
+        // A query sent before the last answer does not show that the DNS is silent.
         assert!(matches!(questions.pop_due(at(8000)), Some(Due::GivenUp(..))));
         assert!(!questions.is_silent());
     }
 
-    /// If a DNS does not answer, each query that was sent keeps its place for 8 s. The waiting
-    /// queries must not then follow each other quickly in the last moment of their own 8 s.
+    /// If the DNS does not answer, each query that was sent keeps its place for 8 s. Queries that
+    /// have waited nearly as long must not then be sent one after another, shortly before they end.
     #[test]
     fn a_query_that_has_waited_long_is_not_sent() {
         let mut questions = Questions::new(1);

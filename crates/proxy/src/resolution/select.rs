@@ -1,4 +1,4 @@
-//! The order in which servers and addresses are tried, by RFC 2782: deterministic for each request.
+//! Orders the servers and addresses for a request by RFC 2782, in the same way for all its copies.
 //!
 //! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The stateless
 //! proxy MUST define a deterministic order to the records in that case, using any algorithm at its
@@ -48,8 +48,8 @@ impl Rates {
     fn of(group: &[SrvRecord]) -> Self {
         // RFC 2782: "In the presence of records containing weights greater than 0, records with
         // weight 0 should have a very small chance of being selected." Its algorithm draws a number
-        // from 0 to the sum of the weights, and 0 selects one of these records: together the
-        // records with weight 0 have the share of one weight of 1.
+        // from 0 to the sum of the weights, and the number 0 selects a record with weight 0. So the
+        // records with weight 0 together have the share of one record with weight 1.
         let zeros = group.iter().filter(|server| server.weight == 0).count();
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
@@ -97,7 +97,7 @@ pub(super) fn order_services<'s>(
     let is_supported = |service: &&Service| transports.supports(service.transport);
     let is_open = |service: &Service| !service.transport.is_secure();
     // The proxy opens connections over TLS to back ends only. So for a SIP URI it uses a service
-    // over TLS only if there is no other one: then the servers may be back ends.
+    // over TLS only if the domain has no other service: then the servers may be back ends.
     let secure = secure || !services.iter().filter(is_supported).any(is_open);
     let usable =
         |service: &&Service| is_supported(service) && service.transport.is_secure() == secure;
@@ -205,8 +205,8 @@ mod tests {
             names.sort();
             names.dedup();
             prop_assert_eq!(names.len(), servers.len());
-            // This is checked only for a server with weight above 0, because the share of weight 0
-            // depends on the number of such servers.
+            // The removal of a server with weight 0 is not checked, because it changes the rates of
+            // the other servers with weight 0.
             let gone = servers.remove(removed.index(servers.len()));
             if gone.weight > 0 {
                 let rest: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();

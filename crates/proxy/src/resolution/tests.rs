@@ -68,14 +68,14 @@ impl Scene {
         self
     }
 
-    /// Runs one walk without waiting.
+    /// Runs one walk, and does not answer its queries.
     fn try_locate(&mut self, uri: &str, hash: u64) -> Located {
         let uri = Uri::parse(uri.as_bytes()).unwrap();
         let wanted = Wanted::of(&uri).unwrap();
         self.resolution.locate(self.now, &wanted, hash, |_| true)
     }
 
-    /// Answers all queries. Returns the released tickets.
+    /// Answers all queries. Returns the tickets whose requests may continue.
     fn answer(&mut self) -> Vec<Ticket> {
         let queries: Vec<_> = std::iter::from_fn(|| self.resolution.poll_query()).collect();
         let answer = |Query { id, question }| {

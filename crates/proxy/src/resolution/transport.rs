@@ -1,4 +1,4 @@
-//! Transport protocols, as URIs and DNS records name them.
+//! Reads the transport protocols that URIs and DNS records name.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{Scheme, Uri};

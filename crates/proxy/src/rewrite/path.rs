@@ -15,7 +15,7 @@ use crate::rejection::Rejection;
 use crate::settings::PathMode;
 use crate::snapshot::Snapshot;
 
-/// Writes our Path if the registrar is to send requests for the phone through us.
+/// Writes our Path if the registrar should send requests for the phone through this proxy.
 ///
 /// RFC 3327 §5.2: "When a proxy processing a REGISTER request wishes to be on the path for future
 /// requests toward the UA originating that REGISTER request, the proxy inserts a URI for that proxy

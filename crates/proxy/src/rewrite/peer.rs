@@ -1,5 +1,5 @@
-//! The flow of the party of a dialog that is not a back end, for the route token in our
-//! Record-Route.
+//! Finds the flow of the dialog party that is not a back end. The route token in our Record-Route
+//! contains this flow.
 
 use tidegate_sip::listener_target;
 use tidegate_world::Flow;

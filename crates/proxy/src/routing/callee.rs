@@ -8,9 +8,9 @@ use crate::keys::Keyed;
 /// Returns a hash of the callee: the user and host in the To header field. Paper 003
 /// (docs/papers.md), §II, calls this user the receiver of the call.
 ///
-/// RFC 3261 §19.1.4: the user is compared with regard to case, the host without regard to case.
-/// Port and parameters do not distinguish users. For a URI without a host (`tel:`) the number is
-/// hashed, for any other URI the text.
+/// RFC 3261 §19.1.4: the user is case-sensitive, and the host is not. Port and parameters are
+/// ignored, because they do not distinguish users. For a `tel:` URI, which has no host, the number
+/// is hashed, and for any other URI without a host the whole text.
 pub(crate) fn callee(keyed: &Keyed, to: &NameAddr<'_>) -> u64 {
     let Ok(uri) = to.parse_uri() else { return keyed.hash(&[to.uri]) };
     let user = uri.user.unwrap_or_default();

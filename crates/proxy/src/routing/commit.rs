@@ -94,8 +94,7 @@ pub(crate) fn commit(
                 Some(backend_ref) => {
                     tier(step.snapshot, &step.routing.calls, backend_ref.pool, call)
                 }
-                // Without a transaction, retransmissions would not be recognized, and there may be
-                // too many of them.
+                // The transaction recognizes retransmissions, and limits their number.
                 None if is_claimed => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
@@ -112,11 +111,11 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
-/// Returns the evidence that an ACK gives about its source: the source receives the responses of
-/// the call, the ACK belongs to no call, or nothing. Only a party of the call knows the dialog tags
-/// and the route token, because they are in the responses. But a party of the call could forge its
-/// source address. So an ACK with the tags or the token proves something only about the address to
-/// which the responses went.
+/// Returns the evidence that an ACK gives about its source address: the source receives responses,
+/// the ACK belongs to no call, or nothing. Only a party of the call knows the dialog tags and the
+/// route token, because they are in the responses. But a party of the call could forge its source
+/// address. So an ACK with the tags or the token proves something only about the address to which
+/// the responses went.
 fn evidence_of_ack(
     step: &Step<'_>,
     received: &Received,
@@ -167,8 +166,8 @@ fn check_restriction(
     step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
 }
 
-/// Takes one request from the rate limit of a call. Returns whether the request may pass. The limit
-/// applies to in-dialog requests and to further copies of the INVITE, because a call could
+/// Counts a request against the rate limit of its call. Returns whether the request may pass. The
+/// limit applies to in-dialog requests and to further copies of the INVITE, because a call could
 /// otherwise be used to bypass the limits on new work. A retransmission always passes and is not
 /// counted. In calls with transactions, retransmissions do not reach this function.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
@@ -181,9 +180,9 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts new work with the Call-ID of a known call, at the back end of that call. If the back end
-/// rejects the work and the call is over (`goes_on` is false), another back end of the pool gets
-/// the work. The policy of the pool uses `key` to select a back end for a failover.
+/// Starts new work with the Call-ID of a known call, at the back end of that call. If the limits of
+/// the back end do not admit the work and the call is over (`goes_on` is false), another back end
+/// of the pool gets the work. The policy of the pool uses `key` to select a back end for failover.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -219,7 +218,7 @@ fn begin_at_any(
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, is_new, .. } = *known;
     step.pool = Some(pool);
-    // Check for room before selecting a back end, because a selection counts.
+    // Check for room before selecting a back end, because each selection is counted.
     if call.is_none() {
         check_room_for_call(step, &received.flow)?;
     }
@@ -252,7 +251,7 @@ fn begin_at(
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
-    // The INVITE may have an invented To-tag. It begins a call nevertheless.
+    // An INVITE with an invented To-tag also begins a call.
     let category = category_of_new(request.method, request.has_priority);
     let (held, admission) = take_at(step, backend_ref, demand, category)?;
     let entry = call.and_then(|call| step.routing.calls.get(call));
@@ -302,8 +301,7 @@ fn move_elsewhere(
     }
 }
 
-/// Returns the next hop of a request to a user. `target` is the address of the first contact of the
-/// user.
+/// Returns the next hop of a request to a user, whose first contact is `target`.
 fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -342,7 +340,7 @@ fn enter_outward_call(
     }
 }
 
-/// Moves a call to the back end, or enters a new call in the call table. Returns the call entry.
+/// Moves `call` to the back end, or enters a new call if `call` is `None`. Returns the call entry.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,
@@ -391,9 +389,9 @@ pub(crate) fn record_address_generation(
     }
 }
 
-/// Records the source of a request in its call entry, unless a call is ongoing there. The entry of
-/// an ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources
-/// may use it, and a call that leads through a back end has two legs with one entry.
+/// Records the source of a request in its call entry, unless the call of the entry is ongoing. An
+/// ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources may
+/// use it, and a call that passes through a back end has two legs with one entry.
 fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     let calls = &step.routing.calls;
     if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {

@@ -50,8 +50,7 @@ pub(super) fn in_dialog(
         return Some(TargetChoice::Stay { backend_ref, target: None, key: None });
     }
     let goes_on = phase.goes_on();
-    // A request that belongs to no dialog may go to another back end, like the first request of the
-    // call.
+    // Like the first request of the call, a request outside a dialog may go to another back end.
     let key = choice_key(snapshot, state, backend_ref.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
     let begins = begins(state, Some(call), request, known.evidence, backend_ref);
@@ -69,13 +68,12 @@ pub(super) fn in_dialog(
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
         return Some(TargetChoice::Reject(unavailable(now, snapshot, backend_ref.pool, None)));
     }
-    // Either the client repeats its request because no response comes, or it starts again: nothing
-    // ties the request to a back end that is down.
+    // Either the client repeats its request because no response comes, or it starts again. In both
+    // cases the request does not need the back end that is down.
     Some(TargetChoice::Move { pool: backend_ref.pool, demand })
 }
 
-/// Plans a request that has a route token. Returns `None` if the token does not determine the
-/// target.
+/// Plans a request with a route token. Returns `None` if the token does not determine the target.
 fn by_token(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -95,8 +93,8 @@ fn by_token(
         backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
     };
     if let Some(owner) = snapshot.addresses.backend_ref(token.backend).filter(is_accepted) {
-        // After a reload another back end may have that address. The call stays counted where it
-        // began.
+        // After a reload another back end may have the address in the token. The call still counts
+        // for the back end at which it began.
         let is_there = |entry: &&Call| {
             snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
                 == Some(token.backend)
@@ -121,8 +119,8 @@ fn by_token(
         return (!is_new).then(|| by_user_token(snapshot, &received.flow, token)).flatten();
     }
     // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC
-    // 3261 §12.2.1.2). Any other rejection could contradict the outcome of the retransmission,
-    // which comes if there is no response.
+    // 3261 §12.2.1.2), and another rejection could contradict the response to a retransmission. So
+    // the request is dropped, and the client sends it again.
     let unresolved = TargetChoice::Reject(Rejection::Drop(DropReason::Unresolved));
     snapshot.has_unresolved().then_some(unresolved)
 }
@@ -133,7 +131,7 @@ fn by_token(
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer?;
     let (remote, user) = (canonical(flow.remote), token.backend);
-    // A phone may send from another port than that of its contact. On a connection it always does.
+    // A phone may send from another port than its Contact has, and on a connection it always does.
     // If both parties are behind one address, only the connection distinguishes them.
     let is_others = match flow.transport.is_reliable() {
         true => remote == peer.remote || flow.connection == peer.connection,

@@ -1,4 +1,4 @@
-//! Detection of loops, which distinguishes them from spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
+//! Detects loops, and distinguishes them from spirals: RFC 3261 §16.3 item 4, RFC 5393 §4.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::HeaderName;

@@ -1,4 +1,4 @@
-//! The next hop of a request, which committing a routing plan returns.
+//! The next hop of a request: the result of committing a routing plan.
 
 use std::net::SocketAddr;
 
@@ -135,8 +135,8 @@ impl NextHop {
 ///
 /// # Errors
 /// Returns [`Rejection::NO_ADDRESS`] if the name of the back end has never been resolved. Selection
-/// skips such a back end, but a call from one of its [`sources`](crate::PoolSettings::sources)
-/// belongs to it without selection.
+/// skips such a back end, but a call from one of its [`sources`](crate::PoolSettings::sources) is
+/// assigned to it without selection.
 pub(crate) fn toward(
     step: &Step<'_>,
     backend_ref: BackendRef,
@@ -156,7 +156,7 @@ pub(crate) fn toward(
     let address = target.ok_or(Rejection::NO_ADDRESS)?;
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
-    // The hop is large, so it is changed in place.
+    // `NextHop` is a large type, so the value is changed in place.
     let mut hop = NextHop::to(target, tier);
     (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
     Ok(hop)

@@ -96,13 +96,13 @@ pub(crate) fn plan<'a>(
     let Request { message, method, essentials, restored, .. } = request;
     let flow = &received.flow;
     let mut routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored)?;
-    // A strict router before us has returned the token in the Request-URI.
+    // A strict router before us may have moved the token into the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
         target_choice: TargetChoice::Reject(Rejection::NO_HOST),
         known: Known::default(),
         own_routes: routes.own,
-        // Only a token of ours shows that we wrote these Routes.
+        // Without a token of ours, another element may have written these Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
         has_token: false,
@@ -115,12 +115,12 @@ pub(crate) fn plan<'a>(
         state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some())
     };
     plan.known = look_up(origin);
-    // A token that is too old proves nothing without a call entry.
+    // Ignore a token that is too old, unless the call table has its call.
     let is_known = plan.known.call.is_some();
     let is_fresh = |token: &_| is_known || snapshot.is_fresh(now, *method, token);
     routes.token = routes.token.filter(is_fresh);
     if is_removed && routes.token.is_none() {
-        // Only the token has given the sender the rights of a removed back end.
+        // The ignored token had given the sender the rights of a removed back end.
         (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
         plan.known = look_up(origin);
     }
@@ -202,7 +202,7 @@ fn destination_of<'a>(
         return Ok(Destination::Target(snapshot.target_on(flow)?, false));
     }
     Ok(match (&routes.next, origin) {
-        // A name in this Route means the party with which the dialog was started.
+        // A host name in this Route means the other party of the dialog, so no query is needed.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
@@ -267,8 +267,8 @@ fn lead_to<'a>(
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
                 TargetChoice::Select { pool, demand }
             }
-            // A back end or a trusted source sends a request where the other party, such as a phone
-            // that has registered this Contact, wants it.
+            // The sender may be a back end or a trusted source, but another party may have chosen
+            // the address, such as a phone that has registered it as its Contact.
             (Destination::Target(target, _), _) if !may_be_sent_to(target.address) => {
                 return Err(Rejection::NO_SINGLE_HOST);
             }
@@ -402,8 +402,8 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
 }
 
 /// Returns whether a request must use the flow to the other party of its dialog, because the
-/// Contact in the Request-URI does not lead there. The Contact may be a name, an address that this
-/// network does not route, or the address of a phone behind address translation.
+/// Contact in the Request-URI does not lead to that party. The Contact may be a name, an address
+/// that this network does not route, or the address of a phone behind address translation.
 ///
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
@@ -415,7 +415,7 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     if peer.is_registered || contact.params.get("ob").is_some() {
         return true;
     }
-    // No one can open a connection to a browser, and its Contact is made up (RFC 7118 §8.1).
+    // A browser accepts no connections, and the host in its Contact is invented (RFC 7118 §8.1).
     if snapshot.addresses.transport(peer.listener.into()).is_websocket() {
         return true;
     }
@@ -528,7 +528,7 @@ pub(crate) fn pool_by_rules(
 /// connections are not handed off, because a stranger could make all shards work with each request.
 ///
 /// After the last shard, a CANCEL or ACK returns to the shard at which it arrived. If the request
-/// is a datagram, that shard of the previous process has sent the INVITE.
+/// is a datagram, the shard with this number in the previous process has sent the INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

@@ -1,5 +1,5 @@
-//! The Route header fields of a request: the values that name us, the tokens in them, and the first
-//! value after them.
+//! Reads the Route header fields of a request: the values that name this proxy, the tokens in these
+//! values, and the first value after them.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
@@ -28,8 +28,8 @@ pub(crate) struct RouteSet<'a> {
     /// phone and the phone is not the sender. The request leaves on this flow, and Route values
     /// after that Path are not read.
     pub(crate) flow: Option<RegisteredFlow>,
-    /// The index of the listener toward the next hop: the one that the last of several Route values
-    /// naming us names, or `None` if only one value names us.
+    /// The index of the listener toward the next hop: the listener in the last Route value that
+    /// names this proxy, or `None` if only one Route value names it.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }

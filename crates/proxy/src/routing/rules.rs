@@ -40,8 +40,8 @@ pub(crate) fn destination<'a>(
     let uri = &request.uri;
     // An maddr overrides the host (RFC 3261 §19.1.1).
     let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
-    // A request to a numeric address that is not ours asks us to relay it there. A name may be a
-    // domain that the pool serves.
+    // A numeric address that is not ours means that the request should be relayed to this address.
+    // A name does not mean this, because it may be a domain that the pool serves.
     let elsewhere = by_number && !ours;
     let may_leave = origin != Origin::Stranger;
     let matches = |rule: &&Rule| rule.matches(origin, received, request, elsewhere);

@@ -92,8 +92,7 @@ pub(crate) fn select(
     let Step { now, snapshot, .. } = *step;
     let mut again = || try_select(step, pool, new);
     match again() {
-        // If no back end is left, use one that was marked as down only because of failed requests,
-        // not probes.
+        // If no back end is left, use one that failed requests, and not probes, marked as down.
         Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
         selected => selected,
     }
@@ -114,8 +113,8 @@ fn try_select(
     let mut is_any_up = false;
     let category = request.category();
     for &pool in &pools {
-        // Skip the selection if no back end can be selected: it would still use a random number, or
-        // move a round robin on.
+        // Skip the selection if no back end can be selected, because a selection that fails would
+        // still draw a random number or advance the round robin.
         let backends = &snapshot.pool(pool).pool;
         if pools.len() > 1 && !may_have(backends) {
             is_any_up |= backends.is_up(now);
@@ -174,8 +173,7 @@ fn try_select(
 /// the admission. Returns `None` for a back end without an address, which restricts nothing.
 ///
 /// # Errors
-/// [`Rejection::Restricted`] if the back end has asked for fewer requests and does not admit this
-/// one.
+/// Returns [`Rejection::Restricted`] if the restriction does not admit the request.
 pub(crate) fn admit(
     now: Timestamp,
     snapshot: &Snapshot,

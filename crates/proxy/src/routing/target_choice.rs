@@ -1,4 +1,4 @@
-//! The planned choice of the target of a request.
+//! The decision of a routing plan about the target of a request.
 
 use std::net::SocketAddr;
 
@@ -56,7 +56,6 @@ pub(crate) enum TargetChoice {
         /// The back end that sent the request.
         from: Option<BackendRef>,
     },
-    /// Reject the request, after counting it against the rate limit of its call if that limit
-    /// applies.
+    /// Reject the request, after counting it against the rate limit of its call if there is one.
     Reject(Rejection),
 }

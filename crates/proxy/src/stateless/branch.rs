@@ -1,5 +1,5 @@
-//! The branch parameter of a request that is forwarded without state, and the Via parameter that
-//! follows it.
+//! Computes the branch parameter of a request that is forwarded without state, and the parameter
+//! that follows it in our Via.
 
 use arrayvec::ArrayVec;
 use tidegate_world::Received;
@@ -28,7 +28,7 @@ pub(crate) fn stateless_branch(
 ///
 /// RFC 3261 §16.11: "Therefore, the component of the branch parameter that makes it unique MUST be
 /// the same each time a retransmitted request is forwarded." A sender that has lost its connection
-/// repeats or cancels its request on another one, which another shard may have accepted.
+/// repeats or cancels its request on another connection, and another shard may have accepted that.
 pub(super) fn branch_of(
     snapshot: &Snapshot,
     received: &Received,

@@ -298,7 +298,7 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
     snapshot.shards > 1
         && received.flow.transport.is_reliable()
         && snapshot.pool(pool).mode == Mode::Stateless
-        // Between a stream and datagrams the INVITE had a transaction, and so has its ACK.
+        // An INVITE that goes from a stream to datagrams has a transaction.
         && snapshot.transport(pool).is_reliable()
 }
 
@@ -316,7 +316,7 @@ fn lost_backend_refs(
     }
     let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
-    // A back end that takes no new calls may still have this one.
+    // A back end that takes no new calls may still have the INVITE.
     let backends = step.routing.picker(pool).pool().backends().iter();
     let alive = backends.filter(|backend| backend.is_alive(now));
     let addresses = alive.filter_map(|backend| backend.address().map(canonical));
@@ -396,7 +396,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Returns how often there was no room for an INVITE of the previous process or for a CANCEL.
+    /// Counts the INVITEs of the previous process and the CANCELs for which there was no room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.heard.overflowed() + self.asked.overflowed()
     }
@@ -448,7 +448,7 @@ impl Lost {
             let has_refused = passage.status >= 300;
             match all.iter_mut().find(is_same) {
                 Some(heard) => heard.has_refused |= has_refused,
-                // Further branches are not recorded.
+                // If the list is full, the branch is not recorded.
                 None => {
                     let _ = all.try_push(Heard { target, text, has_refused });
                 }

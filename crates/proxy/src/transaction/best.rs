@@ -1,4 +1,4 @@
-//! The best of several final responses: RFC 3261 §16.7 item 6.
+//! Selects the best of several final responses: RFC 3261 §16.7 item 6.
 
 use tidegate_sip::{HeaderName, Message};
 

@@ -278,7 +278,7 @@ pub(super) fn start_again(
     let started = Message::parse(&bytes).ok().and_then(|message| {
         let mut request = read_again(step.snapshot, &message, context, live)?;
         request.retarget(live.contacts(), context.branches.len());
-        // The branch before may have no final response: see RFC 5393 §5.3.3 in
+        // The previous branch may have no final response: see RFC 5393 §5.3.3 in
         // docs/requirements/exceptions.toml.
         start(step, context, live, &request, hop, live.breadth).ok()
     });

@@ -109,7 +109,7 @@ pub(crate) struct Live {
     /// The pool in which the request may fail over, and the key by which the policy of the pool
     /// selects a back end.
     pub(crate) choice: Option<(u16, u64)>,
-    /// The targets to try next that are not single back ends of the pool in `choice`.
+    /// The further targets of the request that are known in advance.
     pub(crate) further: Option<Box<Further>>,
     pub(crate) has_priority: bool,
     /// The source of the request, if responses go to another address.
@@ -133,7 +133,8 @@ pub(crate) struct Live {
     pub(crate) reason: Option<Reason>,
 }
 
-/// The targets to try next for a request, except single back ends of its pool.
+/// The further targets of a request that are known in advance. A failover to a single back end of
+/// the pool does not need this list, because the policy selects the back end at the failover.
 #[derive(Default)]
 pub(crate) struct Further {
     /// The targets that were not tried yet, in the order of attempts: the addresses of the host in

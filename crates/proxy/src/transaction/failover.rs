@@ -83,7 +83,7 @@ const fn may_arrive_twice(method: Method) -> bool {
 /// Returns whether a request may go to one more back end of its pool.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
-    // A request that is sent again by UDP is still at the same back end.
+    // An attempt by UDP after TCP goes to the same back end, so both count as one.
     let tries = context.branches.iter().filter(|branch| !branch.is_sent_by_udp).count();
     matches!(settings.choice, Choice::One(_))
         && tries < usize::from(settings.tries_max)
@@ -131,8 +131,8 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    // A connection that exists but takes no new work is not refused: the request is too long for a
-    // datagram, and the back end has too much to do.
+    // A back end that reads its connection too slowly has not refused the connection. The back end
+    // is overloaded, so the proxy does not send it a long datagram either.
     let pending = &live.pending[index];
     let is_refused = pending.unreachable.is_some() && !pending.is_backed_up;
     if !branch.is_large || !is_refused || !context.server.is_pending() || live.is_cancelled {
@@ -222,7 +222,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         chosen.ok()
     });
     let Some(Selected { backend_ref, call: held, admission, .. }) = other else { return false };
-    // A copy of the call's INVITE does not move the call.
+    // A copy of the INVITE for which the call is counted does not move the call.
     let call = step.routing.calls.get(context.call);
     if !call.is_some_and(|call| call.is_counted_for_another(context.identity)) {
         move_call(step, context.call, context.identity, backend_ref);

@@ -22,7 +22,7 @@ pub(crate) fn record_hop(snapshot: &Snapshot, context: &mut Context, index: usiz
 /// Returns Request-URI and Route of the request that a branch sent.
 fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
     let bytes = write_again(snapshot, context, live, index)?;
-    // The sent request may have more lines than a received one.
+    // Use `parse_head`, because the sent request may have more lines than `parse` accepts.
     let message = Message::parse_head(&bytes).ok()?;
     let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
     // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had

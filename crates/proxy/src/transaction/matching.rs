@@ -66,8 +66,8 @@ fn acknowledge(
     }
 }
 
-/// Returns whether an ACK proves for the first time that its sender has received the final
-/// response: the ACK has the To-tag of that response, which only a receiver of the response knows.
+/// Returns whether an ACK newly proves that its sender receives messages at its address: it has the
+/// To-tag of the final response, which only a receiver of this response knows.
 fn is_evidence(
     step: &Step<'_>,
     context: &Context,

@@ -135,8 +135,7 @@ fn context_of(
     })
 }
 
-/// Returns the targets of a request that are not single back ends of its pool, or `None` if there
-/// are no such targets.
+/// Returns the further targets that are known in advance, or `None` if there are none.
 fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) -> Option<Further> {
     let (others, contacts) = (hop.others.iter().copied().collect(), request.contacts.clone());
     let is_any = !hop.others.is_empty() || contacts.is_some() || !groups.is_empty();

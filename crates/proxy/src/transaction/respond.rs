@@ -17,8 +17,8 @@ use crate::transaction::best::Best;
 use crate::transaction::branches::start_next_group;
 use crate::transaction::context::{Branch, Context, Live};
 
-/// Statuses that stand for any provisional and any final response in retransmissions, where only
-/// the class matters.
+/// Statuses with which retransmitted provisional and final responses are counted in the byte
+/// budget, whatever their own status is.
 const PROVISIONAL: u16 = 199;
 const FINAL: u16 = 200;
 
@@ -114,6 +114,7 @@ pub(crate) fn pass_success(
         == context.branches[index].backend_ref
     {
         // An element behind the target has forked the INVITE, and several callees have answered it.
+        // `None` clears the session timer, so that the timer of one session does not end the call.
         let answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
         record_answer(step, context, Answer { session: None, ..answer });
@@ -175,7 +176,7 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         }
     }
     match live.best.take().map(|best| *best) {
-        // The next request would get a 503 as well, until one of the back ends reads again.
+        // Send a 503, because the next request would get one too until a back end reads again.
         Some(Best { status: 503, .. }) if live.is_backed_up() => {
             respond_because(step, context, live, 503, ReplyReason::BackedUp);
         }

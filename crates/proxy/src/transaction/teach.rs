@@ -25,8 +25,7 @@ pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr)
             && branch.backend_ref == snapshot.addresses.backend_ref(remote)
 }
 
-/// Records that the target of a branch has rejected the request with a 503. `answer` is that
-/// response.
+/// Records that the target of a branch has rejected the request with a 503, the response `answer`.
 pub(super) fn record_refused(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -38,9 +37,9 @@ pub(super) fn record_refused(
     let Some(backend_ref) = target_of(snapshot, branch) else { return };
     let max = snapshot.pool(backend_ref.pool).health.retry_after_max;
     // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
-    // specified in the Retry-After header field, if present." The server that sends it may be any
-    // server behind this one, such as the phone of one callee. So Retry-After is obeyed once
-    // several callers are rejected for several callees.
+    // specified in the Retry-After header field, if present." The 503 may come from any server
+    // behind the back end, such as the phone of one callee. So Retry-After is obeyed once several
+    // callers are rejected for several callees.
     let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
     let wait = if max.is_zero() { None } else { asked() };
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));

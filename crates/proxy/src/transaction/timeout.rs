@@ -1,4 +1,4 @@
-//! Timers of contexts: RFC 3261 §16.8, §16.9, §17.
+//! Fires the timers of contexts: RFC 3261 §16.8, §16.9, §17.
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing};
@@ -43,7 +43,7 @@ pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
             None => {
                 for branch in &mut context.branches {
                     let timing = step.snapshot.timing(branch.target.transport);
-                    // The context only absorbs retransmissions. Nothing needs to be sent again.
+                    // The context only absorbs retransmissions, so no timer sends a message.
                     (branch.client, _) = branch.client.on_timer(step.now, &timing);
                 }
             }
@@ -134,7 +134,7 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
 /// RFC 7339 §5.9: "If a fatal transport error is reported by the transport layer ..., the condition
 /// MUST be treated as a 503 (Service Unavailable) status code."
 fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
-    // Another target has been tried already.
+    // Another target has the request already, or Timer C has fired.
     if live.pending[index].is_abandoned {
         return;
     }

@@ -138,9 +138,9 @@ impl Addresses {
         self.remember_removed(now, before, pools);
     }
 
-    /// Remembers for `removed_for` each address at which a back end was before and no configured
-    /// back end is now. An address is remembered longer while its removed back end has leases. It
-    /// is forgotten as soon as a back end is configured there.
+    /// Remembers each former address of a back end for the time `removed_for`, unless a configured
+    /// back end has this address now. An address is remembered longer while its removed back end
+    /// has leases. It is forgotten as soon as a back end is configured with it.
     fn remember_removed(
         &mut self,
         now: Timestamp,
@@ -222,9 +222,9 @@ impl Addresses {
         }
     }
 
-    /// Returns whether a request on `flow` needs a connection that we open to a peer that is neither
-    /// a back end, also a removed one, nor a trusted source. Such a peer may have chosen the address
-    /// itself, in a Contact.
+    /// Returns whether a request on `flow` uses a connection that this proxy opens to a stranger: a
+    /// peer that is neither a current or removed back end nor a trusted source. A stranger may have
+    /// chosen the address itself, in a Contact.
     pub(crate) fn leads_to_stranger(&self, flow: &Flow) -> bool {
         let address = canonical(flow.remote);
         flow.transport.is_reliable()
@@ -234,10 +234,10 @@ impl Addresses {
             && self.origin(flow) == Origin::Stranger
     }
 
-    /// Returns whether the remote address and port of `flow`, which are those of this back end,
-    /// identify the back end. If the other end has opened the connection, its port is arbitrary,
-    /// and may by chance be the UDP port of a back end at the same address. But it cannot be a port
-    /// at which the back end listens for connections, because that port is not free.
+    /// Returns whether a message on `flow` comes from this back end, whose address and port `flow`
+    /// has. If the other end has opened the connection, its port is arbitrary, and may by chance be
+    /// the UDP port of a back end at the same address. But the port cannot be one at which the back
+    /// end listens for connections, because that port is in use.
     fn may_be_port_of(&self, backend_ref: BackendRef, flow: &Flow, ip: IpAddr) -> bool {
         if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
             return true;
@@ -400,8 +400,8 @@ impl Addresses {
     /// 4. `ingress`;
     /// 5. any other listener.
     ///
-    /// If several instances share `ingress`, and the target is a back end, then from 2 on listeners
-    /// that are not shared take precedence. So the response reaches the instance that sent the
+    /// If several instances share `ingress`, and the target is a back end, then listeners that are
+    /// not shared take precedence in 2 to 5. So the response reaches the instance that sent the
     /// request.
     pub(crate) fn egress(
         &self,
@@ -444,7 +444,7 @@ impl Addresses {
     /// `ingress` has that address, `ingress` is returned.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
         let target = canonical(target).ip();
-        // The configured routes lead to other machines, not to this one.
+        // The routes apply to other machines only, and not to sockets at the wildcard address.
         if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
             return None;
         }

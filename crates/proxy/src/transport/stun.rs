@@ -94,7 +94,7 @@ fn unknown_in(mut attributes: &[u8]) -> Option<ArrayVec<u16, UNKNOWN_MAX>> {
             unknown.push(kind);
         }
     }
-    // RFC 5389 §15.9: an odd number is padded, here by a repetition as RFC 3489 had it.
+    // RFC 5389 §15.9: an odd number is padded, here by repeating the last one as in RFC 3489.
     if unknown.len() % 2 == 1
         && let Some(&last) = unknown.last()
     {
@@ -109,8 +109,8 @@ fn put_attribute(response: &mut Response, kind: u16, value: &[u8]) {
     response.extend(value.iter().copied());
 }
 
-/// Writes the address from which the request came, combined with the cookie and the transaction ID
-/// (RFC 5389 §15.2), so that no router on the way rewrites it.
+/// Writes the address from which the request came, XORed with the cookie and the transaction ID
+/// (RFC 5389 §15.2), so that no NAT on the way recognizes and rewrites it.
 fn put_address(response: &mut Response, remote: SocketAddr, mask: &[u8]) {
     let ip = remote.ip().to_canonical();
     let family = if ip.is_ipv4() { 1 } else { 2 };

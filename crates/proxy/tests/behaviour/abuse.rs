@@ -10,7 +10,7 @@ use tidegate_world::{Cause, Core, Failure, Flow};
 
 const CALLEE: &str = "203.0.113.9:5060";
 
-/// A callee outside has seen our branch and puts a Via of its own choice below it.
+/// A callee outside has seen our branch, and puts a Via of its own choice below our Via.
 #[test]
 fn a_branch_that_was_seen_sends_responses_to_nobody_else() {
     let mut script = Script::new();
@@ -57,7 +57,7 @@ fn a_token_and_an_entry_that_disagree_do_no_harm() {
     assert_eq!(info.to, address("10.0.0.1:5070"), "the token decides");
 }
 
-/// One request is answered. Then INVITEs claim to be part of its call.
+/// A request is answered. Then INVITEs with the same Call-ID claim to belong to its call.
 #[test]
 fn invites_with_the_call_id_of_an_answered_request_are_new_work() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 1);
@@ -76,8 +76,8 @@ fn invites_with_the_call_id_of_an_answered_request_are_new_work() {
     assert_eq!(counters.replied(503).get(), 5, "one place in the queue of new INVITEs");
 }
 
-/// Requests with the CSeq of a known call have new branches. Each is a transaction at the back end,
-/// so each is new work here.
+/// Requests repeat the CSeq of a known call with new branches. Each starts a transaction at the
+/// back end, so the proxy counts each as new work.
 #[test]
 fn another_branch_is_another_transaction() {
     let mut script = Script::new();
@@ -115,7 +115,7 @@ fn an_maddr_that_leads_elsewhere_is_refused() {
     assert_eq!(script.one(CALLER, &to("192.0.2.1")).to, address(BACKEND_A));
 }
 
-/// Forged error reports, and errors of our own, take no back end down.
+/// Forged ICMP errors and local errors of this machine do not take a back end down.
 ///
 /// RFC 3261 §18.4: "Source quench and TTL exceeded ICMP errors SHOULD be ignored."
 #[test]

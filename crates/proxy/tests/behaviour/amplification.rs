@@ -71,7 +71,7 @@ fn a_fork_of_eight_rings_once_to_a_source_that_never_acknowledges() {
     assert!(s.counters.responses_withheld.get() > 20);
 }
 
-/// RFC 3261 §21.1: 180, 181, 182 and 183 say different things. A phone gets each once.
+/// RFC 3261 §21.1: 180, 181, 182 and 183 have different meanings. So a phone gets each one once.
 #[test]
 fn each_kind_of_provisional_response_passes_once_however_long_it_is() {
     let mut s = Script::stateful();
@@ -112,7 +112,7 @@ fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
         let ack =
             at(VICTIM, &crate::script::request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
         s.send(VICTIM, &ack.replace("tag=callee", &format!("tag={tag}")));
-        // Responses to its next call are retransmitted as RFC 3261 §17.2.1 requires.
+        // Now responses to this address are retransmitted as RFC 3261 §17.2.1 requires.
         let mut sent = s.send(VICTIM, &short("c2"));
         let request = out(&sent).remove(0);
         sent.extend(s.send(&request.to.to_string(), &request.answer("486 Busy Here")));
@@ -149,8 +149,8 @@ fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
     }
 }
 
-/// The entry of a call may be left over from a request with the same Call-ID and a forged source.
-/// The attacker may also send a copy of a forged INVITE, whose responses it receives.
+/// The call entry may remain from a request with the same Call-ID and a forged source. The attacker
+/// may also send a copy of the forged INVITE from its own address, and receive the responses.
 #[test]
 fn an_address_that_only_began_before_the_caller_is_not_verified() {
     let copied = |text: &str| text.replacen("z9hG4bK-", "z9hG4bK-copy-", 1);
@@ -197,7 +197,7 @@ fn a_bye_to_the_forged_source_of_a_call_is_sent_twice_whoever_used_its_call_id_b
     assert_eq!((byes, s.counters.requests_withheld.get()), (2, 9));
 }
 
-/// A phone gets each response once, however long, and again for each retransmission of its request.
+/// A phone gets each response once, even a long one, and again for each copy of its request.
 #[test]
 fn long_responses_to_a_short_invite_pass() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -220,7 +220,7 @@ fn long_responses_to_a_short_invite_pass() {
     }
 }
 
-/// Stateless replies repeat the request's own lines and little else.
+/// A stateless reply contains little more than lines copied from the request.
 #[test]
 fn our_own_replies_are_hardly_longer_than_what_they_answer() {
     let mut s = Script::new();
@@ -284,7 +284,7 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
 }
 
 /// RFC 3261 §12.1.1: the Contact is the "remote target" of the dialog. A caller may write the address
-/// of a third party there, which has shown nothing.
+/// of a third party into it. The third party has not shown that it wants the BYE.
 #[test]
 fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
     for (is_stateful, is_verified, copies) in
@@ -323,7 +323,7 @@ fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
     }
 }
 
-/// RFC 3261 §17.1.2.2: Timer E fires at 0.5, 1.5, 3.5, ... s until Timer F does, after 32 s.
+/// RFC 3261 §17.1.2.2: Timer E fires at 0.5, 1.5, 3.5, ... s until Timer F fires after 32 s.
 #[test]
 fn a_peer_that_never_called_gets_all_repetitions() {
     let mut s = Script::stateful();
@@ -407,7 +407,7 @@ fn a_users_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
     }
 }
 
-/// The phone has the token too: its messages prove nothing about the caller.
+/// The phone of the user has the route token too. So its messages prove nothing about the caller.
 #[test]
 fn an_ack_from_a_users_phone_verifies_nobody() {
     let mut s = with_users(Mode::Transaction);
@@ -419,7 +419,7 @@ fn an_ack_from_a_users_phone_verifies_nobody() {
     assert_eq!(copies_of_bye(&mut s, &request, "c1"), 2);
 }
 
-/// Responses count like those of back ends.
+/// Responses of users are limited like responses of back ends.
 #[test]
 fn the_responses_of_a_user_are_repeated_little_to_a_source_that_never_acknowledges() {
     let mut s = with_users(Mode::Transaction);

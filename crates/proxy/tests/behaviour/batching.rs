@@ -33,7 +33,7 @@ fn messages_of_a_call_have_a_sequence_and_a_place_for_padding() {
         assert!(other.iter().all(|sent| sequence(sent) == sequence(&other[0])));
         assert_ne!(sequence(&one[0]), sequence(&other[0]));
         for Sent { text, batching, .. } in one.iter().chain(&other) {
-            // An INVITE is the same bytes each time it is sent: a server may shed it by their hash.
+            // An INVITE is not padded: a server may shed it by a hash of its bytes.
             if text.starts_with("INVITE") {
                 assert_eq!(batching.pad_at, 0);
                 continue;
@@ -45,7 +45,7 @@ fn messages_of_a_call_have_a_sequence_and_a_place_for_padding() {
     }
 }
 
-/// The receiver needs each rejection after the request that it rejects.
+/// A rejection has the sequence number of its call, so that it stays behind earlier packets.
 #[test]
 fn rejections_are_of_the_sequence_of_their_call() {
     let mut s = Script::new();

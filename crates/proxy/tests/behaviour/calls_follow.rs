@@ -1,4 +1,4 @@
-//! A call stays at its back end, counts there, and leaves a back end that is down.
+//! Tests that a call stays and is counted at its back end, and moves if the back end is down.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn a_call_counts_on_its_back_end_while_it_lasts() {
         held.push((call, sent.to));
     }
     assert_eq!(counts(&script), [(2, 0), (1, 0)]);
-    // a and c are at one back end. Both end, so it has the fewest.
+    // The calls a and c are at one back end. After both have ended, it has the fewest calls.
     for (call, to) in [held[0], held[2]] {
         let bye = script.one(CALLER, &bare("BYE", call, 2));
         assert_eq!(bye.to, to);
@@ -85,7 +85,7 @@ fn a_back_ends_bye_ends_the_call() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
-// RFC 3261 §12.2.1.1: the callee starts its own CSeq numbers anywhere.
+// RFC 3261 §12.2.1.1: the callee starts its own CSeq numbers at any value.
 #[test]
 fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
     let mut script = Script::new();
@@ -97,7 +97,7 @@ fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
         assert_eq!(counts(&script), [(1, 0), (0, 0)]);
     }
     assert_eq!(script.counters.retransmissions.get(), 0);
-    // The caller's numbers are unchanged.
+    // The CSeq numbers of the callee do not affect the record of the caller's numbers.
     script.one(CALLER, &bare("INFO", "a", 2));
     script.one(CALLER, &bare("INFO", "a", 2));
     assert_eq!(script.counters.retransmissions.get(), 1);
@@ -112,7 +112,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     let again = script.one(CALLER, &invite("a"));
     assert_eq!(again.to, address(BACKEND_B));
     assert_eq!(counts(&script), [(0, 0), (1, 175)]);
-    // The call stays at this back end, and so do all its messages.
+    // The call and all its messages stay at the new back end.
     script.pass(Duration::from_secs(10));
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_B));
     script.one(BACKEND_B, &again.answer("200 OK"));
@@ -122,8 +122,8 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
 /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
 /// destination each time it is processed."
 ///
-/// A back end that is a proxy sends its leg through us, with the address of the callee as
-/// Request-URI. Without transactions, the retransmission of the caller became another call.
+/// A back end that is a proxy sends its leg of the call through this proxy, with the address of the
+/// callee as Request-URI. Without transactions, a retransmission of the caller became another call.
 #[test]
 fn a_retransmission_follows_its_call_after_the_leg_of_the_back_end() {
     let leg = request("INVITE", "sip:bob@203.0.113.7:5060", "a", 1, "");
@@ -202,9 +202,9 @@ fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
     assert_eq!(script.proxy.poll_timeout(), None);
 }
 
-// A new start with an old Call-ID is not tied to a back end that is down. RFC 3261 §10.2: all
-// REGISTERs of a client share one Call-ID. §22.2: so do an INVITE and its second attempt with
-// credentials.
+// A new request with an old Call-ID moves away from a back end that is down. RFC 3261 §10.2: all
+// REGISTERs of a client share one Call-ID. §22.2: an INVITE and its second attempt with credentials
+// share one too.
 #[test]
 fn a_new_request_with_an_old_call_id_leaves_a_back_end_that_is_down() {
     let mut script = Script::new();
@@ -239,8 +239,8 @@ fn registers_with_one_call_id_stay_at_one_back_end() {
     assert_eq!(counts(&script)[1], (0, 0));
 }
 
-/// In an earlier process, another call had the slot that a call has here. The response to the
-/// earlier call is forwarded and does not change this call.
+/// The call `old` of an earlier process had the slot that the call `new` has in this process. A
+/// response to `old` is forwarded and does not change `new`.
 #[test]
 fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     let old = Script::new().one(CALLER, &invite("old"));
@@ -264,8 +264,8 @@ fn patient() -> Script {
     })
 }
 
-// Swarm seed 443: the call entry expired at the very time at which the transaction failed over, and
-// the call was counted nowhere.
+// Swarm seed 443: the call entry expired at the time at which the transaction failed over, so the
+// call was counted at no back end.
 #[test]
 fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
     let mut script = patient();
@@ -278,7 +278,7 @@ fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
     assert_eq!(counts(&script), [(0, 0), (1, 0)]);
 }
 
-// Swarm seed 82: the retransmission is rejected because no back end is left. So the call is over.
+// Swarm seed 82: if a retransmission is rejected because no back end is left, the call is over.
 #[test]
 fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
     let mut script = Script::new();

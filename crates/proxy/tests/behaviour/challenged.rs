@@ -1,4 +1,5 @@
-//! Requests that a back end challenges: the answer to the challenge belongs to an admitted request.
+//! Tests of requests that a back end challenges. The request that answers a challenge needs no
+//! second admission.
 
 use std::time::Duration;
 
@@ -47,8 +48,8 @@ fn challenge(script: &mut Script, from: &str, sent: &Sent) {
     }
 }
 
-/// Without this, a call that is challenged needs two admissions, and half of the work for rejected
-/// calls is lost.
+/// If a challenged call needed two admissions, the work for the first one would be lost whenever
+/// the second one failed.
 #[test]
 fn the_answer_to_a_challenge_needs_no_second_admission() {
     for scheme in SCHEMES {
@@ -63,11 +64,11 @@ fn the_answer_to_a_challenge_needs_no_second_admission() {
             let answer = with_credentials(method, "a", 2);
             let second = forwarded(&mut script, CALLER, &answer);
             let second = second.unwrap_or_else(|| panic!("{scheme:?} {mode:?} {method}"));
-            // A copy of it is no other request.
+            // A retransmission of the answer is not another request.
             script.pass(Duration::from_millis(500));
             let copies = script.send(CALLER, &answer);
             assert!(copies.iter().all(|sent| !sent.start().contains(" 503 ")), "{copies:?}");
-            // The second challenge is one too many.
+            // After a second challenge, the call needs another admission.
             challenge(&mut script, &second.to.to_string(), &second);
             let third = with_credentials(method, "a", 3);
             assert!(forwarded(&mut script, CALLER, &third).is_none(), "{scheme:?} {mode:?}");
@@ -103,8 +104,8 @@ fn only_the_challenged_caller_may_answer_with_credentials_and_in_time() {
     }
 }
 
-/// The gate does not decide on requests within a call. Their challenges would let as many new calls
-/// pass as a stranger likes.
+/// The gate does not decide on requests within a call. If their challenges counted, any number of
+/// new calls could pass the gate.
 ///
 /// RFC 3261 §12.2.1.1: "The tag in the To header field of the request MUST be set to the remote tag
 /// of the dialog ID."
@@ -134,7 +135,7 @@ fn no_other_response_lets_a_request_pass() {
         let first = forwarded(&mut script, CALLER, &asked("INVITE", "a", 1)).unwrap();
         script.send(STRANGER, &first.answer("407 No"));
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 2)).is_none());
-        // A back end that invents a branch.
+        // The back end invents a branch.
         let mut script = closed(SCHEMES[0], mode);
         let first = forwarded(&mut script, CALLER, &asked("INVITE", "a", 1)).unwrap();
         let invented = first.branch().replace(|c: char| c.is_ascii_digit(), "x");

@@ -89,7 +89,7 @@ fn other_shed_classes_are_disposed_of_like_new_work() {
     assert_eq!(script.counters.shed(Class::Bye).get(), 1);
 }
 
-// Paper 000 §2.3.2: REGISTER can be shed alone. So can purely informational messages.
+// Paper 000 §2.3.2: it is possible to shed only REGISTERs, or only informational messages.
 #[test]
 fn only_the_classes_in_order_are_shed() {
     for scheme in SCHEMES {
@@ -132,7 +132,7 @@ fn the_share_of_each_class_is_published() {
     assert_eq!((refusing(Class::Invite), refusing(Class::Bye)), (0.0, 0.0));
 }
 
-// The simplified scheme of paper 000 has every INVITE in its first class.
+// In the simplified scheme of paper 000, every INVITE is in the first class.
 #[test]
 fn invites_within_a_call_are_judged_if_asked_for() {
     for scheme in SCHEMES {
@@ -144,7 +144,7 @@ fn invites_within_a_call_are_judged_if_asked_for() {
             });
             call(&mut script, "a");
             script.send(CALLER, &own("BYE", "x", 1, "Totag\r\n"));
-            // A retransmission of the first INVITE is no re-INVITE, remembered or not.
+            // A copy of the first INVITE is not a re-INVITE, whether its call is remembered or not.
             assert!(!is_503(&script.send(CALLER, &invite("a"))), "{scheme:?}");
             let again = own("INVITE", "a", 2, "Totag\r\n");
             assert_eq!(is_503(&script.send(CALLER, &again)), reinvites, "{scheme:?}");
@@ -159,7 +159,7 @@ fn waits(script: &mut Script, text: &str) -> u32 {
     script.one(CALLER, text).header("Retry-After").parse().unwrap()
 }
 
-// RFC 3261 §20.33: delta-seconds.
+// RFC 3261 §20.33: the value of Retry-After is a number of seconds.
 #[test]
 fn a_retry_after_is_drawn_within_its_bounds_for_each_refusal() {
     for scheme in SCHEMES {
@@ -169,13 +169,13 @@ fn a_retry_after_is_drawn_within_its_bounds_for_each_refusal() {
         let drawn: BTreeSet<_> =
             (0..60).map(|i| waits(&mut script, &invite(&format!("c{i}")))).collect();
         assert_eq!(drawn, BTreeSet::from([5, 6, 7, 8, 9]), "{scheme:?}");
-        // RFC 3261 §8.2.7: the same for the same request.
+        // RFC 3261 §8.2.7: a retransmission gets the same response.
         let first = waits(&mut script, &invite("again"));
         for _ in 0..5 {
             script.pass(Duration::from_millis(500));
             assert_eq!(waits(&mut script, &invite("again")), first);
         }
-        // A message that has no outline is answered from a full parse.
+        // A message with a folded line has no `Outline`, so it is parsed in full.
         let long = invite("folded").replace("From: ", "From:\r\n ");
         assert!((5..=9).contains(&waits(&mut script, &long)));
     }

@@ -167,7 +167,7 @@ fn copies_of_an_invite_go_to_its_back_end_and_are_limited() {
             more += usize::from(forwarded(s.send(CALLER, &copy)).is_some());
         }
         assert_eq!(s.held().iter().sum::<u64>(), 4, "{mode:?}");
-        // Each further lease has its own copies.
+        // Each further lease allows further copies.
         assert!(more <= 3 + 3 * 3, "{more} of {mode:?}");
     }
 }
@@ -297,7 +297,7 @@ fn one_call_is_no_way_around_the_limits() {
     for (mode, forgets) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let (mut s, there) = with_call(mode, "a");
         if forgets {
-            // Another process knows only the token.
+            // A new process knows only the route token, and not the call.
             s = alone(mode, calls(5));
         }
         let more = format!("Totag\r\nRoute: {}\r\n", there.header("Record-Route"));
@@ -314,7 +314,7 @@ fn one_call_is_no_way_around_the_limits() {
         s.sent();
         let next = flood(2000, &mut s);
         assert!((9..=11).contains(&next), "{next} a second later: {mode:?}");
-        // Digits as a person dials them, each sent three times: no phone comes near this rate.
+        // Digits that a person dials, each sent three times, stay far below this rate.
         s.pass(Duration::from_secs(40));
         s.sent();
         let dropped = s.counters.dropped(DropReason::CallFlood).get();
@@ -332,7 +332,7 @@ fn one_call_is_no_way_around_the_limits() {
     }
 }
 
-// A token outlives its call.
+// A route token does not expire with its call, so an old token alone must prove nothing.
 #[test]
 fn a_token_of_yesterday_opens_nothing_by_itself() {
     const DAY: Duration = Duration::from_secs(24 * 3600);

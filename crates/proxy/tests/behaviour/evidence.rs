@@ -1,4 +1,5 @@
-//! The responses that a stranger or a single number can cause are no evidence about a back end.
+//! Tests that responses which a stranger or a single number can cause do not change the health of a
+//! back end.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,8 +25,8 @@ fn stateful() -> Script {
     Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
 }
 
-/// Makes a call from `from` to this number. Each back end that gets it sends the response that
-/// `answers` returns. Returns the number of back ends that got it.
+/// Makes a call from `from` to this number. Each back end that gets the call sends the response of
+/// `answers`. Returns the number of these back ends.
 fn call(s: &mut Script, from: &str, number: &str, answers: impl Fn(&Sent) -> String) -> usize {
     let name = format!("{number}-{}", s.now.as_nanos());
     let sent = s.send(from, &invite_to(number, &name));
@@ -74,7 +75,7 @@ fn one_number_that_asks_for_a_pause_pauses_no_back_end() {
     beside_others(&mut s, 20, |_| "own".to_owned());
     assert_eq!(states(&s), [State::Up; 2]);
     assert_eq!(s.counters.refused(Reason::PoolDown).get(), 0);
-    // The result is the same however often the stranger alone calls its number.
+    // Further calls of the same stranger to its number change nothing.
     for _ in 0..100 {
         call(&mut s, STRANGER, "own", refusal);
         s.pass(ms(100));
@@ -191,8 +192,8 @@ fn a_number_that_is_silent_teaches_no_rate() {
     assert!(s.backends.backends().iter().all(|b| b.learned_cps().is_none()));
 }
 
-/// A request fails over once. With more attempts allowed, the pool's budget is spent: a fifth of
-/// the requests, and 20 at the start.
+/// The first failover of a request is free. Further ones use the budget of the pool: a fifth of the
+/// requests, and 20 at the start.
 #[test]
 fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     let mut s = Script::with(Policy::Rr, |settings| {

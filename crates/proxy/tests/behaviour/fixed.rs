@@ -14,18 +14,18 @@ const fn param(name: &'static str, default: f64) -> Param {
     Param { name, doc: "", unit: "", default, range: Range::Real(0.0, 1e9) }
 }
 
-/// The number of messages before the law acts.
+/// The number of messages that are admitted before the law acts.
 static AFTER: Param = param("after", 0.0);
 /// The share of new work that is admitted from then on.
 static SHARE: Param = param("share", 1.0);
-/// Calls admitted per second, instead of the share. 0: the share applies.
+/// Calls admitted per second. 0 means that the share applies instead.
 static CPS: Param = param("cps", 0.0);
-/// Calls released per second. 0: not paced.
+/// Calls released per second. 0 means that calls are not paced.
 static RATE: Param = param("rate", 0.0);
 
-/// 1: the newest call is served first.
+/// 1 means that the newest call is served first.
 static LIFO: Param = param("lifo", 0.0);
-/// The wait in ms after which a call is rejected at its turn. 0: no limit.
+/// The wait in ms after which a call is rejected when its turn comes. 0 means no limit.
 static WAIT_MAX: Param = param("wait_max", 0.0);
 /// The rank below which calls are rejected.
 static FLOOR: Param = param("floor", 0.0);

@@ -103,7 +103,7 @@ fn a_probe_is_repeated_until_its_time_is_over() {
 fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
     let mut s = probing(probe());
     let only_b = |at: &str| (at != BACKEND_A).then_some("200 OK");
-    // The third probe is sent after 3 s at most, and times out half a second later.
+    // The third probe is sent after at most 3 s, and times out half a second later.
     pass(&mut s, ms(1600), only_b);
     assert!(matches!(state(&s, 0), State::Suspect | State::Up), "{:?}", state(&s, 0));
     pass(&mut s, ms(2000), only_b);
@@ -184,8 +184,8 @@ fn a_response_from_elsewhere_or_with_a_forged_branch_answers_no_probe() {
     while s.now < end {
         s.pass(ms(10));
         for sent in s.sent() {
-            // One response comes from an address that was not probed. The other has a branch that
-            // we did not make.
+            // The first response comes from an address that was not probed. The second has a
+            // branch that the proxy did not make.
             s.send(CALLER, &sent.answer("200 OK"));
             let forged = sent.answer("200 OK").replace("z9hG4bKM", "z9hG4bKN");
             s.send(&sent.to.to_string(), &forged);
@@ -211,7 +211,7 @@ fn a_probed_back_end_does_not_come_back_by_itself() {
     while s.backends.backends()[0].probes() == (0, 0) {
         pass(&mut s, ms(10), |_| Some("200 OK"));
     }
-    // The next probe is in one minute. The pause would be five seconds.
+    // The next probe is sent after one minute. Without probes, the pause is five seconds.
     s.refused(BACKEND_A);
     s.pass(ms(6_000));
     assert_eq!(state(&s, 0), State::Down);

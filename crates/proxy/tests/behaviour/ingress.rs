@@ -1,4 +1,5 @@
-//! The ingress: order of service, limits, messages that end there, and arbitrary bytes.
+//! Tests of the ingress: order of service, limits, messages that are not forwarded, and arbitrary
+//! bytes.
 
 use std::sync::Arc;
 
@@ -368,8 +369,8 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// For any input at most one packet is sent, no longer than the input plus our additions, to a
-    /// back end or to the sender. And every input is counted.
+    /// For any input, at most one packet is sent, to a back end or to the sender. The packet is not
+    /// longer than the input plus our additions. Every input is counted.
     #[test]
     fn any_bytes_are_forwarded_answered_or_dropped(
         bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..400)],

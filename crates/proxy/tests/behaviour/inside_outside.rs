@@ -1,8 +1,8 @@
-//! Listeners inside and outside: a request leaves by the one that reaches its target.
+//! Tests that a request leaves from the listener that reaches its target: inside or outside.
 //!
-//! A socket bound to the outside address sends from there, whatever the route: its packets do not
-//! reach the inside. RFC 5658 §4 recommends that a proxy between two networks record both of its
-//! addresses (double Record-Route).
+//! A socket bound to the outside address sends from this address, whatever the route is. So its
+//! packets do not reach the inside. RFC 5658 §4 recommends that a proxy between two networks record
+//! both of its addresses (double Record-Route).
 
 use crate::script::*;
 use tidegate_balance::{Policy, Pool};
@@ -77,7 +77,7 @@ fn a_call_that_a_back_end_makes_leaves_by_the_route_of_its_target() {
     let text = request("INVITE", "sip:carol@203.0.113.9", "c2", 1, "");
     let sent = forwarded(&mut script, INSIDE, BACKEND_A, &text);
     assert_eq!((sent.from, sent.to), (address(PROXY), address("203.0.113.9:5060")));
-    // Listeners at several ports of one address: the one that received the request is used.
+    // If several listeners have one address, the request leaves from the listener that received it.
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.listeners.push(Listener::new(address("192.0.2.1:5080")));
         settings.egress_routes = vec![route("0.0.0.0/0", 0)];

@@ -63,7 +63,7 @@ pub fn refused(s: &Script) -> u64 {
     s.counters.refused(Reason::PoolFull).get()
 }
 
-/// Gives priority to the caller's emergency calls, ten per second.
+/// Gives priority to the emergency calls of the caller, up to ten per second.
 pub fn believe_emergencies(settings: &mut Settings) {
     settings.overload.sources = Sources {
         priority: Some(Priority {

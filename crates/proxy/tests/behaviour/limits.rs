@@ -1,4 +1,5 @@
-//! Back ends at their limits: what is rejected, at which step, and that no state is left.
+//! Tests of back ends at their limits: which requests are rejected at which step, and that rejected
+//! requests leave no state.
 
 use crate::limited::*;
 use crate::script::{
@@ -24,8 +25,8 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
         assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
-        // A retransmission of the rejected INVITE gets the same response, whatever has ended
-        // meanwhile. Another call does not.
+        // A retransmission of the rejected INVITE gets the same response, even if a call has
+        // ended meanwhile. Another call is admitted.
         end(&mut s, "1");
         assert_eq!(s.held(), [1, 1]);
         assert_eq!(s.status(CALLER, &invite("4")), 503);
@@ -107,7 +108,7 @@ fn in_dialog_messages_pass_at_any_limit() {
     s.send(&there.to.to_string(), &there.answer("200 OK"));
     end(&mut s, "2");
     assert_eq!(s.held().iter().sum::<u64>(), 1);
-    // The retransmission of an admitted INVITE is no new call.
+    // The retransmission of an admitted INVITE is not a new call.
     let again = limited(Mode::Stateless, [calls(1), calls(1)]);
     let mut s = again;
     assert!(forwarded(s.send(CALLER, &invite("1"))).is_some());
@@ -218,7 +219,7 @@ fn a_call_that_begins_again_counts_again() {
 #[test]
 fn unforwarded_requests_hold_nothing() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
-    // Too long for a datagram after our headers are added.
+    // The INVITE is too long for a datagram after our headers are added.
     let spare = 65_500 - invite("1").len() - "Subject: \r\n".len();
     let long = format!("Subject: {}\r\n", "x".repeat(spare));
     let text = request("INVITE", "sip:bob@192.0.2.1", "1", 1, &long);
@@ -258,7 +259,7 @@ fn work_rejected_at_service_counts_as_rejected() {
     assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
 }
 
-/// Otherwise the kernel would drop no INVITE, whatever these rejections cost.
+/// If such rejections did not count, the kernel would drop no INVITE, however much they cost.
 #[test]
 fn calls_rejected_after_the_gate_count_for_the_cost_of_rejections() {
     let unknown = "Require: resource-priority\r\nResource-Priority: nobody.1\r\n";

@@ -1,4 +1,4 @@
-//! Limits for requests of known calls: which of them count as new.
+//! Tests which requests with the Call-ID of a known call count as new work for the limits.
 
 use crate::limited::*;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Sent, address, invite, request};
@@ -12,7 +12,7 @@ fn again(name: &str, cseq: u32, more: &str) -> String {
     request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
 }
 
-/// Makes a copy of the INVITE of `name` with this CSeq. It took another path, so it has another
+/// Makes a copy of the INVITE of `name` with this CSeq that took another path, and so has another
 /// branch.
 fn copy_of(name: &str, cseq: u32) -> String {
     again(name, cseq, "").replacen("z9hG4bK-", "z9hG4bK-copy-", 1)

@@ -18,8 +18,8 @@ fn invite_to(number: u64, call: &str) -> String {
 }
 
 /// Sends 200 calls per second for this time. Each back end rejects its calls above 50 per second.
-/// Returns three numbers for the last second: calls rejected here, rejected by the back ends, and
-/// accepted.
+/// Returns three numbers for the last second: calls rejected by the proxy, calls rejected by the
+/// back ends, and calls accepted.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
     let mut room = [0.0_f64; 2];
     let mut counts = [0; 3];
@@ -61,7 +61,7 @@ fn a_rate_is_learned_from_rejections() {
     }
 }
 
-// RFC 3261 §21.5.4; RFC 5390 §5.3.
+// A 503 with a Retry-After (RFC 3261 §21.5.4) is a rejection, even if the Retry-After is ignored.
 #[test]
 fn a_retry_after_that_is_ignored_teaches_too() {
     let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
@@ -78,7 +78,7 @@ fn a_retry_after_that_is_ignored_teaches_too() {
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
 }
 
-/// Makes a proxy with transactions whose only back end is `a`. It learns the rate of `a`.
+/// Makes a proxy with transactions that learns the rate of its only back end `a`.
 fn before_one() -> Script {
     let s = limited(Mode::Transaction, [learning(), learning()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
@@ -95,7 +95,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             if name < 20 - silent {
                 s.send(BACKEND_A, &there.answer("486 Busy Here"));
             }
-            // All pauses together are longer than the second after which silence counts.
+            // The pauses add up to more than a second, after which silence counts.
             s.pass(ms(100));
         }
         // Waits for `failover_after_ms` and for the end of Timer B. Then the back end is up again.

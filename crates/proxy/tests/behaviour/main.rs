@@ -1,6 +1,6 @@
 //! The behaviour of one shard of the proxy, as scripts of sent and received messages.
 //!
-//! One program, because linking one for each file takes longer than running all of them.
+//! All files are one program, because linking a program for each file takes longer than all tests.
 
 mod abuse;
 mod amplification;

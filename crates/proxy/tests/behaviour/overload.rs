@@ -1,4 +1,4 @@
-//! The gate in front of the proxy: which messages are rejected and how, and which never are.
+//! Tests of the gate: which messages it rejects and how, and which it never rejects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn a_rejection_has_the_configured_length() {
     for scheme in SCHEMES {
         let lengths = |pad| {
             let mut script = adjusted(scheme, &[("share", 0.0)], |s| s.overload.pad = pad);
-            // A message that has no outline is answered from a full parse.
+            // A message with a folded line has no `Outline`, so it is parsed in full.
             let long = invite("folded").replace("From: ", "From:\r\n ");
             [invite("a"), long].map(|text| script.one(CALLER, &text).text.len())
         };
@@ -53,8 +53,8 @@ fn a_rejection_has_the_configured_length() {
     }
 }
 
-/// Keeps the shard busy with 1,000 rejections for 100 ms. Until then its capacity is unknown, and nothing is
-/// dropped. Returns the busy time.
+/// Keeps the shard busy with 1,000 rejections for 100 ms. Before, its capacity is unknown, and the
+/// kernel drops nothing. Returns the busy time.
 pub fn saturate(script: &mut Script) -> Duration {
     script.proxy.on_load(script.now, load(Duration::ZERO));
     (0..1_000).for_each(|call| drop(script.send(CALLER, &invite(&format!("first-{call}")))));
@@ -145,7 +145,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
         expected += u64::from(is_dropped(&text));
     }
     let rejected = late(&script) - before;
-    // The first caller arrived while nobody else waited.
+    // The first caller arrived while no other call waited, so it was not rejected.
     assert!(
         expected > 10 && (expected - 3..=expected).contains(&rejected),
         "{rejected} {expected}"
@@ -156,8 +156,8 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
     assert_eq!(late(&script) - before, rejected, "the callers have given up");
 }
 
-// RFC 3261 §17.1.1.2: a retransmission is the same packet again. A stranger may send it without end, and the kernel
-// drops all copies or none.
+// RFC 3261 §17.1.1.2: a retransmission is an equal packet. A stranger may send it endlessly, and
+// the kernel drops all copies or none.
 #[test]
 fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_passes() {
     let share_beside = |copies: usize| {
@@ -190,14 +190,15 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
         shares
     };
     let (alone, beside) = (share_beside(0), share_beside(600));
-    // The share changes by steps, and only if it is off by a sixth.
+    // The share changes in steps, and only if it is wrong by more than a sixth.
     assert!(
         (0.5..0.95).contains(&alone) && 1.0 - beside >= 0.2 * (1.0 - alone),
         "{alone} {beside}"
     );
 }
 
-// A stranger can find an INVITE that the kernel does not drop, and vary only the bytes that the hash does not cover.
+// A stranger can find an INVITE that the kernel does not drop, and vary only the bytes that the
+// hash does not cover.
 #[test]
 fn invites_that_begin_alike_are_dropped_together() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -311,7 +312,7 @@ fn a_repetition_of_a_served_call_follows_it_whatever_the_law() {
     }
 }
 
-// A reply of ours leaves no call entry that would identify the retransmission.
+// A reply of the proxy leaves no call entry that would identify the retransmission.
 #[test]
 fn a_repetition_of_what_was_answered_is_answered_again() {
     for scheme in SCHEMES {
@@ -443,14 +444,14 @@ fn signals_and_decisions_of_the_gate_are_published() {
     assert_eq!(counts.map(|c| c.get()), [5, 4, 3, 1]);
     assert_eq!((sessions.repeated.get(), singles.arrived.get()), (1, 0));
     assert_eq!((overload.remembered.get(), overload.forgotten.get()), (4, 0));
-    // A window ends with the first message after it.
+    // The first message after a window ends the window.
     let new = &overload.sojourn_of_new;
     assert_eq!(new.count.get(), 3);
     let near = |counter: u64, ms: f64| (counter as f64 / 1e6 / ms - 1.0).abs() < 0.02;
     assert!(near(new.min.get(), 40.0) && near(new.p99.get(), 43.0), "{new:?}");
     assert!(near(new.mean.get(), 42.0), "{new:?}");
     assert_eq!(overload.sojourn_of_ongoing.count.get(), 1);
-    // The first took 3 ms and the next no time: 0.98·3.
+    // The first call took 3 ms, and the next took no time. So the average is 0.98·3 ms.
     let cost = overload.costs[Class::Invite as usize].get();
     assert!(near(cost, 3.0 * 0.98), "{cost}");
     assert_eq!(overload.costs[Class::Bye as usize].get(), 0);
@@ -502,7 +503,7 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
     sent
 }
 
-// Costs of paper 002 §3.1, and the bound on goodput, all from measurements at run time.
+// The costs of paper 002 §3.1 and the bound on goodput are measured at run time.
 #[test]
 fn costs_of_calls_and_rejections_are_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
@@ -592,8 +593,8 @@ fn waiting_work_is_published_in_calls() {
     }
 }
 
-/// A call that crosses from one shard to another was admitted where it arrived. If a second gate judged it, the
-/// probabilities of the two would multiply.
+/// A call that is handed off was admitted by the shard at which it arrived. If the gate of the next
+/// shard decided again, the probabilities of the two gates would multiply.
 #[test]
 fn a_message_from_another_shard_has_passed_a_gate_already() {
     for scheme in SCHEMES {

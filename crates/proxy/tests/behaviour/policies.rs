@@ -1,4 +1,4 @@
-//! The information that policies get from requests and responses, in both modes.
+//! Tests of the information that policies get from requests and responses, in both modes.
 
 use std::time::Duration;
 

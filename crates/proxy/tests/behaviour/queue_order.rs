@@ -1,4 +1,4 @@
-//! The order of the queue of new calls, and the limit on the wait there.
+//! The order of the queue of new calls, and the limit on the time that a call waits.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn a_cancel_is_kept_once_and_needs_no_room() {
     assert_eq!(sent(&script.serve()), ["INVITE a", "CANCEL a"]);
 }
 
-// Without a memory of decisions each retransmission is an INVITE of its own.
+// If decisions are not remembered, each retransmission counts as another INVITE.
 #[test]
 fn a_cancel_follows_the_first_of_several_copies() {
     let mut script = adjusted(SCHEMES[0], &[("lifo", 1.0)], |settings| {
@@ -105,12 +105,13 @@ fn a_cancel_follows_the_first_of_several_copies() {
     }
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["INVITE b", "INVITE a", "CANCEL a", "INVITE a"]);
-    // No state of the copies is left: the next one is handled like the first.
+    // The copies have left no state: the next CANCEL is handled like the first one.
     script.offer(CALLER, own("CANCEL", "b", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["CANCEL b"]);
 }
 
-// A stranger's CANCEL goes to the queue of in-dialog work, not to the queue that the law sees.
+// A CANCEL of a stranger goes to the queue of in-dialog requests, not to the queue that the law
+// sees.
 #[test]
 fn a_cancel_of_what_does_not_wait_is_answered_at_once() {
     let mut script = under(SCHEMES[0], &[("rate", 1.0)]);

@@ -63,7 +63,7 @@ fn the_cancel_of_a_call_that_is_held_back_stays_behind_it() {
         script.offer(CALLER, invite("b").as_bytes());
         let seen = watch(&mut script, Duration::from_secs(1));
         assert_eq!(starts(&seen), ["INVITE", "CANCEL", "INVITE"], "{scheme:?}");
-        // The CANCEL needs no release of its own.
+        // The CANCEL does not wait for another release.
         let at: Vec<_> = seen.iter().map(|(ms, _)| *ms).collect();
         assert_eq!(at, [100, 100, 200], "{scheme:?}");
     }
@@ -171,8 +171,8 @@ fn a_full_queue_rejects_messages_that_were_read_and_loses_others() {
     }
 }
 
-// An INVITE that cannot move to the queue of paced calls would be served unpaced, or block all
-// messages behind it.
+// If an INVITE could not move to the queue of paced calls, it would be served too early, or block
+// all messages behind it.
 #[test]
 fn no_more_calls_are_held_back_than_there_is_room_for() {
     for scheme in SCHEMES {
@@ -192,7 +192,7 @@ fn no_more_calls_are_held_back_than_there_is_room_for() {
     }
 }
 
-// Many are offered before the first is served, so that they meet in the single queue.
+// Many calls are offered before the first is served, so that all wait in the single queue.
 #[test]
 fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     let scheme = (Queueing::Fifo, Decide::Arrival);
@@ -272,7 +272,7 @@ proptest! {
         prop_assert_eq!(script.counters.queued.get(), 0);
         let refused: u64 = Reason::ALL.iter().map(|&why| script.counters.refused(why).get()).sum();
         prop_assert_eq!(script.counters.requests_forwarded.get() + refused, calls);
-        // Unanswered calls have timers of many seconds too.
+        // Unanswered calls have timers of many seconds, which must expire too.
         script.pass(Duration::from_secs(60));
         prop_assert_eq!(script.proxy.poll_timeout(), None);
     }

@@ -1,4 +1,4 @@
-//! The work that the proxy reports for models of its cost.
+//! Tests of the work that the proxy reports, for models of its cost.
 
 use std::sync::Arc;
 

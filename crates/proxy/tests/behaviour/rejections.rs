@@ -1,5 +1,4 @@
-//! Every final response that Tidegate itself generates is recorded, with its cause, caller and
-//! callee.
+//! Tests that each rejection by Tidegate itself is recorded, with its cause, caller and callee.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn each_status_is_kept_and_counted_with_its_reason() {
     let bob = "sip:bob@192.0.2.1";
-    // As long as a datagram may be on arrival, and longer when forwarded.
+    // A request of maximum length on arrival is too long when it is forwarded.
     let room = 65_507 - request("INVITE", bob, "c", 1, "X: \r\n").len();
     let cases = [
         (
@@ -73,7 +72,7 @@ fn each_status_is_kept_and_counted_with_its_reason() {
     }
 }
 
-/// An operator adds up what was admitted and what was rejected.
+/// Admitted and refused calls add up to the offered ones, so this call must not count as refused.
 #[test]
 fn a_call_rejected_after_it_was_admitted_is_counted_once() {
     let no_hops = invite("c").replace("Max-Forwards: 70", "Max-Forwards: 0");

@@ -1,4 +1,4 @@
-//! Reloads of pools during calls.
+//! Tests of reloads that change pools during calls.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_current_back_ends() {
             r.calls(),
             [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
         );
-        // Calls that were started there are finished there.
+        // A removed back end finishes its calls.
         r.s.send(BACKEND_A, &ringing.answer("200 OK"));
         assert_eq!(r.s.one(CALLER, &in_dialog("ACK", "3", 1)).to, address(BACKEND_A));
         for call in ["4", "5", "6", "7"] {
@@ -157,7 +157,7 @@ fn a_slot_is_reused_only_when_its_calls_are_forgotten() {
     assert_eq!(r.hang_up("1"), BACKEND_A, "no other back end has its slot yet");
     r.s.pass(Duration::from_secs(40));
     r.s.sent();
-    // No back end has taken the index of another.
+    // No back end has got the index of another one.
     r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
     let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
     seen.sort_unstable();
@@ -250,7 +250,7 @@ fn a_request_that_was_forwarded_without_a_transaction_is_repeated_without_one() 
     assert_eq!(r.s.live(), (1, 1));
 }
 
-/// Pool members may send requests anywhere, strangers may not.
+/// A back end may send requests to any address, but a stranger may not.
 #[test]
 fn the_sources_of_a_removed_pool_have_no_rights() {
     let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A]);
@@ -358,8 +358,8 @@ fn a_back_end_that_only_a_later_pool_would_probe_does_not_wait_for_a_probe() {
     assert_eq!(r.set_up("1"), BACKEND_A);
 }
 
-/// Slots say nothing about the order: a removed pool keeps its slot while it has a call, and a new
-/// one gets another slot then. Another shard may have no such call.
+/// The order of slots may differ from the order of the configuration: a removed pool keeps its slot
+/// while it has a call, so a new pool gets another slot. Another shard may have no such call.
 #[test]
 fn the_first_pool_of_a_server_is_the_first_one_in_the_configuration() {
     let is_probed = |has_call: bool, probes: [bool; 2]| {
@@ -407,7 +407,7 @@ fn a_server_that_leaves_one_of_its_pools_gets_new_calls_only_in_the_other() {
         assert_eq!(r.calls(), calls(2, 3), "{mode:?}");
         assert_eq!(r.hang_up("1"), BACKEND_A, "{mode:?}");
         assert_eq!(r.calls(), calls(1, 3), "{mode:?}");
-        // The same when a whole pool is removed while it still has a call.
+        // A whole pool is removed while it still has a call.
         r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
         assert_eq!(r.calls(), [(BACKEND_A.to_owned(), 1), (BACKEND_B.to_owned(), 3)], "{mode:?}");
         assert_eq!(r.hang_up("5"), BACKEND_A, "{mode:?}");

@@ -19,8 +19,8 @@ fn a_response_to_another_method_creates_no_dialog() {
     }
 }
 
-/// §12.1 requires a To-tag. Otherwise any INVITE of the caller would be in-dialog and not counted
-/// as a call.
+/// §12.1 requires a To-tag. If a response without one created a dialog, any INVITE of the caller
+/// would be in-dialog and not counted as a call.
 #[test]
 fn ringing_without_a_to_tag_creates_no_dialog() {
     for mode in MODES {
@@ -47,8 +47,8 @@ fn a_2xx_without_a_to_tag_creates_one() {
     }
 }
 
-/// RFC 3261 §8.2.2.2 is about requests without To-tag: a request with one makes no later INVITE a
-/// copy.
+/// RFC 3261 §8.2.2.2 applies to requests without To-tag. So an INVITE is not a copy of an earlier
+/// request with a To-tag.
 #[test]
 fn an_invite_with_an_invented_to_tag_has_no_copies() {
     for mode in MODES {
@@ -63,8 +63,8 @@ fn an_invite_with_an_invented_to_tag_has_no_copies() {
     }
 }
 
-/// No other request with an invented To-tag starts a call either, even if its token leads to the
-/// back end.
+/// A request other than INVITE with an invented To-tag starts no call, even if its token leads to
+/// the back end.
 #[test]
 fn a_request_with_an_invented_to_tag_that_is_no_invite_begins_no_call() {
     for mode in MODES {

@@ -28,7 +28,7 @@ fn our_cancel_matches_the_invite_that_we_sent() {
         assert_eq!(ours.header(name), out.header(name));
     }
     assert_eq!(ours.header("CSeq"), "1 CANCEL");
-    // Retransmitted at 500 ms, 1500 ms, … like any request, until it is answered.
+    // The CANCEL is retransmitted at 500 ms, 1500 ms, … like any request, until it is answered.
     s.pass(Duration::from_millis(1500));
     assert_eq!(s.sent(), [ours.clone(), ours.clone()]);
     s.send(BACKEND_A, &ours.answer("200 OK"));
@@ -68,7 +68,7 @@ fn a_callee_that_ignores_a_cancel_is_given_up() {
     assert_eq!(up.header("To"), ok.header("To"));
 }
 
-/// §16.10: waiting groups are no longer tried.
+/// §16.10: after a CANCEL, the waiting groups of a fork are not tried.
 ///
 /// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
 /// context when it receives a matching CANCEL request." "If a matching response context is found,
@@ -95,8 +95,8 @@ fn a_cancelled_fork_goes_no_further() {
 }
 
 /// §16.10: "If a response context is not found, the element does not have any knowledge of the
-/// request to apply the CANCEL to. It MUST statelessly forward the CANCEL request". Here this
-/// requires a known call.
+/// request to apply the CANCEL to. It MUST statelessly forward the CANCEL request". This proxy only
+/// forwards CANCELs of known calls.
 #[test]
 fn a_cancel_of_nothing_is_answered_481() {
     let mut s = Script::stateful();

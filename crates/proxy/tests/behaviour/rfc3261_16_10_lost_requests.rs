@@ -51,8 +51,8 @@ fn is_of(cancel: &Sent, invite: &Sent) -> bool {
 
 const MODES: [Mode; 3] = [Mode::Transaction, Mode::Stateless, Mode::Adaptive];
 
-/// §16.10: "It MUST statelessly forward the CANCEL request". §9.1: "the branch parameter" is that
-/// of the INVITE; otherwise the back end cannot match the CANCEL.
+/// §16.10: "It MUST statelessly forward the CANCEL request". By §9.1 it has the branch parameter of
+/// the INVITE, because the back end matches the CANCEL by this parameter.
 ///
 /// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request (it may have statelessly
 /// forwarded the associated request previously)."
@@ -68,7 +68,7 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         assert_eq!(ours[0].all("Via").len(), 2);
         let ok = after.one(BACKEND_A, &ours[0].answer("200 OK"));
         assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"));
-        // §16.11: if only one back end is asked, each response is forwarded.
+        // §16.11: if the CANCEL goes to only one back end, each response is forwarded.
         if mode != Mode::Adaptive {
             assert_eq!(after.one(BACKEND_A, &ours[0].answer("200 OK")), ok);
         }
@@ -81,7 +81,7 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
     }
 }
 
-/// If the policy selects by the request alone, only one back end may have it, even of many.
+/// If the selection depends on the request alone, only one back end of many may have the request.
 #[test]
 fn a_cancel_goes_where_the_hash_says() {
     let backends: Vec<_> = (1..=20).map(|i| format!("10.0.9.{i}:5070")).collect();
@@ -120,8 +120,8 @@ fn a_cancel_goes_to_two_back_ends_if_slow_start_changes_the_choice() {
     }
 }
 
-/// §16.10 again, when it is unknown which back end has the INVITE: all are asked, and the caller
-/// gets the best response.
+/// §16.10: if it is unknown which back end has the INVITE, all get the CANCEL, and the caller gets
+/// the best response.
 #[test]
 fn a_cancel_goes_to_all_back_ends_that_may_have_its_invite() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -154,8 +154,8 @@ fn a_cancel_that_nobody_knows_is_denied_once() {
     }
 }
 
-/// Responses to the previous process: each back end is cancelled once, however often it rings, and
-/// another back end may have the INVITE with the same branch.
+/// Back ends respond to INVITEs of the previous process. Each back end gets one CANCEL, however
+/// often it rings. Another back end may have the INVITE with the same branch.
 #[test]
 fn each_back_end_that_rings_is_cancelled_once() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless);
@@ -218,8 +218,8 @@ fn a_fork_is_cancelled_at_the_back_ends_that_have_responded() {
     assert!(is_of(&after.one(CALLER, &cancel("c1")), &out[1]));
 }
 
-/// A response to the previous process is sufficient, even if nothing else is known: for example
-/// when an address moves to another machine.
+/// A response to an INVITE of the previous process is sufficient, even if nothing else is known.
+/// For example, the address of the proxy may have moved to another machine.
 #[test]
 fn a_response_to_the_previous_process_shows_where_the_call_is() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -235,7 +235,7 @@ fn a_response_to_the_previous_process_shows_where_the_call_is() {
 }
 
 /// §17.1.1.3, §16.11: the ACK to a rejection has the branch of its INVITE. It goes only to a target
-/// that sent a rejection. By §17.1.1.3 a misrouted ACK gets no response.
+/// that sent a rejection, because a misrouted ACK would get no response.
 #[test]
 fn the_ack_to_a_refusal_goes_where_that_came_from() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -251,7 +251,7 @@ fn the_ack_to_a_refusal_goes_where_that_came_from() {
     assert_eq!(after.one(CALLER, &ack), sent, "and again the same");
 }
 
-/// §16.10 within a dialog, where the token names the back end.
+/// §16.10: within a dialog, the route token names the back end.
 #[test]
 fn a_cancel_within_a_dialog_finds_its_invite() {
     for (mode, later) in [(Mode::Transaction, 0), (Mode::Transaction, 301), (Mode::Stateless, 0)] {
@@ -332,7 +332,7 @@ fn a_cancel_goes_to_no_more_than_eight_back_ends() {
     }
 }
 
-/// CANCELs that get 481, because no back end could match them.
+/// Checks the CANCELs that get a 481, because no back end could match them.
 #[test]
 fn unmatched_cancels_are_denied() {
     // No previous process is known.
@@ -343,7 +343,7 @@ fn unmatched_cancels_are_denied() {
     let [_, mut late] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
     late.pass(Duration::from_secs(299));
     assert_eq!(late.status(CALLER, &cancel("c1")), 481);
-    // A Route to another element, at an address that is not ours.
+    // A Route or the Request-URI names another element.
     let [_, mut after] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
     let routed = cancel("c1").replacen("From:", "Route: <sip:203.0.113.9;lr>\r\nFrom:", 1);
     assert_eq!(after.status(CALLER, &routed), 481);
@@ -351,8 +351,8 @@ fn unmatched_cancels_are_denied() {
     assert_eq!(after.status(CALLER, &elsewhere), 481);
 }
 
-/// A flood of CANCELs is not multiplied without limit. §16.10: "It MUST statelessly forward the CANCEL
-/// request": each of them still goes to one back end.
+/// A flood of CANCELs is not multiplied without limit. By §16.10 each CANCEL still goes to one back
+/// end: "It MUST statelessly forward the CANCEL request".
 #[test]
 fn the_number_of_cancels_sent_to_several_back_ends_is_limited() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -369,8 +369,8 @@ fn the_number_of_cancels_sent_to_several_back_ends_is_limited() {
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);
 }
 
-/// With several shards the others are tried first. Then the CANCEL returns to its first shard,
-/// whose number is in the branch.
+/// If there are several shards, the CANCEL visits the others first. Then it returns to its first
+/// shard, whose number is in the branch of the INVITE.
 #[test]
 fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
     let of = |shard: u16| {
@@ -394,7 +394,7 @@ fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
     assert!(is_of(&sent[0], &out));
 }
 
-/// A CANCEL of a request that this process sent has the branch that this process gave it.
+/// A CANCEL has the branch of its INVITE, if this process sent the INVITE.
 #[test]
 fn a_cancel_of_a_known_request_is_handled_as_usual() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);

@@ -102,8 +102,8 @@ fn a_method_is_no_part_of_a_request_uri() {
     }
 }
 
-/// Retransmissions, and the ACK and CANCEL of a branch, have the URI that was sent (§9.1,
-/// §17.1.1.3).
+/// Retransmissions, the ACK and the CANCEL of a branch have the Request-URI of the forwarded INVITE
+/// (§9.1, §17.1.1.3).
 #[test]
 fn all_requests_of_a_branch_have_the_uri_of_the_first() {
     let mut s = Script::stateful();
@@ -119,7 +119,7 @@ fn all_requests_of_a_branch_have_the_uri_of_the_first() {
     assert!(ended.iter().any(|c| c.start() == "ACK sip:bob@example.com SIP/2.0"), "{ended:?}");
 }
 
-/// §16.12.1.2, §16.6 item 2: the URI that becomes the Request-URI before a strict router.
+/// §16.12.1.2, §16.6 item 2: the URI of a strict router in a Route becomes the Request-URI.
 #[test]
 fn a_uri_out_of_a_route_is_cleaned_as_well() {
     let mut s = Script::new();

@@ -40,7 +40,7 @@ fn changes_by_a_strict_router_are_undone() {
     assert_eq!(out.to.to_string(), BACKEND_A);
     assert_eq!(out.start(), "BYE sip:bob@10.0.0.1:5070 SIP/2.0");
     assert_eq!(out.all("Route"), [""; 0]);
-    // The retransmission is equal.
+    // The retransmission is the same packet.
     s.pass(std::time::Duration::from_millis(500));
     assert_eq!(s.sent(), std::slice::from_ref(&out));
     // Without the call entry, the token from the Request-URI leads to the same back end.
@@ -52,7 +52,7 @@ fn changes_by_a_strict_router_are_undone() {
     assert_eq!(out.all("Route"), ["<sip:next.example.com;lr>"]);
 }
 
-/// Only a value of ours is undone: any source may write our address.
+/// Only a Request-URI with our token is restored, because any source may write our address.
 #[test]
 fn a_request_uri_that_names_us_without_a_token_stays() {
     let mut s = Script::stateful();
@@ -80,7 +80,7 @@ fn a_strict_router_behind_us_gets_what_it_expects() {
     assert_eq!(out.to, address("203.0.113.5:5090"));
     assert_eq!(out.start(), "INVITE sip:203.0.113.5:5090 SIP/2.0");
     assert_eq!(out.all("Route"), ["<sip:far.example.com;lr>, <sip:bob@example.net>"]);
-    // §17.1.1.3: its ACK takes the same path.
+    // §17.1.1.3: the ACK takes the same path as its INVITE.
     let sent = s.send("203.0.113.5:5090", &out.answer("404 Not Found"));
     assert_eq!(sent[0].start(), "ACK sip:203.0.113.5:5090 SIP/2.0");
     assert_eq!(sent[0].all("Route"), out.all("Route"));
@@ -100,8 +100,8 @@ fn parameters_of_a_route_are_not_in_the_request_uri() {
 }
 
 /// RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to
-/// communicate with that proxy." A `sips` Route (§26.2.2) asks for the same. This proxy has no listener for TLS,
-/// so it must not send the request by any other transport.
+/// communicate with that proxy." A `sips` Route (§26.2.2) requires TLS too. This proxy has no
+/// listener for TLS, so it must not send the request at all.
 #[test]
 fn a_sips_route_gets_no_datagram() {
     let mut s = trusting();

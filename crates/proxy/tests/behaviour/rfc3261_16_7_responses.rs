@@ -1,4 +1,4 @@
-//! RFC 3261 §16.7: which responses are forwarded, and when.
+//! RFC 3261 §16.7: tests which responses are forwarded, and when.
 
 use std::time::Duration;
 
@@ -263,7 +263,7 @@ fn all_challenges_go_up_together() {
 #[test]
 fn a_503_goes_up_as_500() {
     let mut s = Script::forking(&THREE[..1]);
-    // Long enough that its responses are no amplification.
+    // The request is so long that its responses are not limited as amplification.
     let long = format!("Subject: {}\r\n", "x".repeat(400));
     let sent = s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, &long));
     let up = s.send(BACKEND_A, &sent[1].answer("503 Service Unavailable")).remove(1);
@@ -301,7 +301,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     assert_eq!(s.counters.responses_forwarded.get(), 1, "the 404");
 }
 
-/// A regression: a 486 with a line that is no header field was forwarded, but not acknowledged.
+/// A regression: a 486 with a line that is not a header field was forwarded, but not acknowledged.
 ///
 /// RFC 3261 §17.1.1.2: "The client transaction MUST pass the received response up to the TU, and the
 /// client transaction MUST generate an ACK request, even if the transport is reliable (guidelines

@@ -1,5 +1,5 @@
-//! RFC 3261 §16.6 item 11, §16.8, §16.9: how an unanswered branch ends. RFC 4320: the responses to
-//! requests other than INVITE in that case.
+//! Tests of the end of an unanswered branch (RFC 3261 §16.6 item 11, §16.8, §16.9), and of the
+//! responses to requests other than INVITE in that case (RFC 4320).
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ fn only_one() -> Script {
     Script::forking(&[(BACKEND_A, 1000)])
 }
 
-/// §17.1.1.2: Timer A doubles, Timer B ends it after 64·T1. §16.7 item 6: with no response at all
-/// the proxy answers 408.
+/// §17.1.1.2: Timer A doubles, and Timer B ends the transaction after 64·T1. §16.7 item 6: if there
+/// is no response at all, the proxy answers 408.
 ///
 /// RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a 408
 /// (Request Timeout) response to the server transaction."
@@ -105,7 +105,7 @@ fn if_nothing_listens_the_next_target_is_tried_until_none_is_left() {
     assert_eq!(starts(&s.sent()), [(CALLER, "SIP/2.0 500 Server Internal Error")]);
 }
 
-/// Silence is no transport error: the last target has until Timer B.
+/// Silence is not a transport error, so the proxy waits for the last target until Timer B.
 #[test]
 fn a_slow_back_end_is_not_a_dead_one() {
     let mut s = Script::stateful();
@@ -204,7 +204,7 @@ fn a_back_end_is_not_blamed_for_its_callees() {
     assert!(a.is_up(s.now) && a.failures() == 0);
 }
 
-/// A regression: an error report for an earlier message was applied to this one.
+/// A regression: an error report for an earlier message was applied to a later one.
 #[test]
 fn an_error_for_an_earlier_message_does_not_affect_later_ones() {
     let mut s = only_one();

@@ -1,4 +1,4 @@
-//! RFC 3261 §16: the changes to a request and to a response. All else is unchanged.
+//! RFC 3261 §16: tests of the changes to requests and responses, and that all else is unchanged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,8 +208,8 @@ fn an_ack_is_never_answered() {
     assert_eq!(reasons.map(dropped), [1, 1, 3]);
 }
 
-// §8.2.6.2: all Vias in their order, From, To, Call-ID and CSeq; a tag in the To.
-// §18.2.1 and RFC 3581 §4: received and rport.
+// §8.2.6.2: a reply copies all Vias in their order, From, To, Call-ID and CSeq, and adds a To-tag.
+// §18.2.1 and RFC 3581 §4: it has received and rport in the Via.
 // RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
 // and MUST behave as described in Section 8.2."
 #[test]
@@ -238,7 +238,7 @@ fn a_reply_is_made_of_the_requests_own_lines() {
     assert_eq!(script.one("198.51.100.7:40000", &text), reply);
 }
 
-// §18.2.2: without rport, to the port of the Via, and never to another address.
+// §18.2.2: without rport, a reply goes to the port of the Via, but never to another address.
 #[test]
 fn without_rport_a_reply_goes_to_the_vias_port_at_the_source_address() {
     let mut script = Script::new();
@@ -248,7 +248,7 @@ fn without_rport_a_reply_goes_to_the_vias_port_at_the_source_address() {
 
 // §16.11: "the component of the branch parameter that makes it unique MUST be the same each time a
 // retransmitted request is forwarded." It is computed from the received branch, so the CANCEL
-// (§9.1) and the ACK to a non-2xx (§17.1.1.3) have that of their INVITE.
+// (§9.1) and the ACK to a non-2xx (§17.1.1.3) have the branch of their INVITE.
 // RFC 3261 §16.6: "The request method MUST NOT be included in the calculation of the branch
 // parameter." "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the same
 // branch value as the corresponding request they cancel or acknowledge."
@@ -279,7 +279,7 @@ fn copies_of_a_request_get_one_branch() {
     let other = restarted.one(CALLER, &invite("c2"));
     assert_ne!(other.branch(), first.branch());
     assert_eq!(restarted.one(CALLER, &invite("c1")).branch(), first.branch());
-    // §8.1.1.7: "unique across space and time", also within one call.
+    // §8.1.1.7: the branch is "unique across space and time", even within one call.
     let next = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
     assert_ne!(next.branch(), first.branch());
 }
@@ -301,7 +301,7 @@ fn a_retransmission_in_the_next_minute_gets_the_same_record_route() {
     assert_ne!(next.header("Record-Route"), first.header("Record-Route"));
 }
 
-// §16.11 for clients of RFC 2543, whose branch is not unique.
+// §16.11: the branch of a client of RFC 2543 is not unique, so the whole request counts.
 // RFC 3261 §16.11: "However, the following procedure is RECOMMENDED."
 #[test]
 fn a_branch_without_the_cookie_is_not_trusted_to_be_unique() {
@@ -396,8 +396,8 @@ fn record_route_is_inserted_where_a_dialog_begins() {
     assert_eq!(again.all("Record-Route").len(), 1, "within the dialog too");
 }
 
-// §16.6 item 4 when the sides see us at different addresses: both stand in the route set, the
-// nearer one on top, so that each side's requests come to its own address.
+// §16.6 item 4: if the two sides know us by different addresses, both addresses are in the route
+// set, the one of the next hop on top. So the requests of each side come to its own address.
 // RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the proxy
 // MUST remove that value from the request."
 // RFC 3261 §16.6: "The URI placed in the Record-Route header field MUST resolve to the element
@@ -425,7 +425,7 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let ok = script.serve().remove(0);
     assert_eq!((ok.from, ok.to), (address(PROXY), address(CALLER)));
 
-    // §12.1.2: the caller's route set is the reverse. Both values are removed.
+    // §12.1.2: the route set of the caller has the reverse order. Both values are removed.
     let route = format!("Totag\r\nRoute: {}, {}\r\n", routes[1], routes[0]);
     let bye = script.one(CALLER, &request("BYE", "sip:bob@[fd00::2]:5070", "c1", 2, &route));
     assert_eq!(bye.to, address(INNER_BACKEND));
@@ -513,7 +513,7 @@ fn every_method_goes_to_the_pool_and_comes_back() {
     }
 }
 
-// §7.3.3, §7.3.1: compact names, comma lists, folds.
+// §7.3.3, §7.3.1: header fields may have compact names, comma-separated values and folded lines.
 #[test]
 fn other_spellings_are_understood() {
     let mut script = Script::new();

@@ -37,8 +37,8 @@ fn clients_of_rfc_2543_are_matched_by_all_else() {
     assert_eq!(s.send(CALLER, &old(invite("c2"))).len(), 2);
 }
 
-/// "the method of the request matches the one that created the transaction": one branch for
-/// requests of several methods.
+/// "the method of the request matches the one that created the transaction": requests of several
+/// methods may have one branch.
 #[test]
 fn one_branch_of_two_methods_is_two_transactions() {
     let mut s = Script::stateful();
@@ -55,8 +55,8 @@ fn of_process(seed: u64) -> Script {
     })
 }
 
-/// RFC 6026 §8.9: a proxy drops a response that matches no transaction. A response to a request of
-/// the previous process is forwarded, and affects no transaction of this one.
+/// RFC 6026 §8.9: a proxy drops a response that matches no transaction. But a response to a request
+/// of the previous process is forwarded, and affects no transaction of this process.
 #[test]
 fn responses_to_requests_from_before_a_restart_go_back() {
     let mut before = of_process(1);
@@ -92,7 +92,7 @@ fn a_full_table_rejects_new_requests_and_keeps_its_transactions() {
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"));
 }
 
-/// Peers choose the length of their messages, and must not control the memory that these use.
+/// The memory of transactions is limited too, because peers choose the length of their messages.
 #[test]
 fn a_table_full_of_long_messages_is_full() {
     let mut s = Script::with(Policy::Rr, |settings| {

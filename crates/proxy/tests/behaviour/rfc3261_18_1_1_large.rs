@@ -149,7 +149,7 @@ fn a_large_request_leaves_over_tcp_and_its_dialog_stays_on_udp() {
         let (to, sent) = only(sent, "INVITE");
         assert_eq!((to.transport, to.remote), (Transport::Tcp, address(BACKEND_A)));
         assert!(sent.header("Via").starts_with("SIP/2.0/TCP 192.0.2.1:5060;"), "{}", sent.text);
-        // The back end sends its own requests by UDP, as before.
+        // The Record-Route names the listener for UDP, so the back end's own requests come by UDP.
         assert_eq!(sent.all("Record-Route").len(), 1);
         assert!(sent.header("Record-Route").ends_with("@192.0.2.1:5060;lr>"), "{}", sent.text);
         assert!(scene.pass(Duration::from_secs(3)).is_empty(), "it is not repeated on a stream");
@@ -256,7 +256,7 @@ fn a_caller_at_an_address_of_tidegate_is_no_back_end_over_udp() {
     }
 }
 
-/// The request that leaves counts, with our Via and Record-Route.
+/// The length of the forwarded request decides, with our Via and Record-Route.
 #[test]
 fn the_length_as_sent_decides() {
     for (large_over_tcp, length) in [(true, 700), (false, 2000)] {
@@ -341,7 +341,7 @@ fn a_back_end_without_tcp_has_failed_in_nothing_else() {
     assert!(scene.backends.backends().iter().all(|backend| backend.failures() == 0));
 }
 
-/// The end of a connection says nothing about the next one.
+/// A connection that ended does not mean that another connection would fail.
 #[test]
 fn a_connection_that_ended_is_opened_again_at_once() {
     for cause in [CloseCause::Ended, CloseCause::Reset] {
@@ -372,7 +372,7 @@ fn a_request_whose_connection_ends_later_goes_to_another_back_end() {
     assert_eq!(scene.counters.large_by_udp.get(), 0);
 }
 
-/// The ended connections of strangers do not hide that of a back end over UDP.
+/// Many ended connections of strangers do not hide the ended connection of a back end over UDP.
 #[test]
 fn strangers_do_not_hide_the_end_of_a_connection() {
     let mut scene = Scene::with(pool_of_two());
@@ -393,7 +393,7 @@ fn strangers_do_not_hide_the_end_of_a_connection() {
     assert_ne!(scene.streams.poll_connect().expect("a failover").remote, first.remote);
 }
 
-/// A limit of our own says nothing about a back end.
+/// If this proxy has reached its own limit of connections, no back end has failed.
 #[test]
 fn a_limit_of_connections_is_no_failure_of_the_back_end() {
     let limits = ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() };
@@ -468,7 +468,7 @@ fn a_branch_of_a_fork_keeps_its_breadth_by_udp() {
     assert_eq!(sent.header("Max-Breadth"), "5");
 }
 
-/// A large request leaves by the same interface as the others, or by UDP.
+/// A large request leaves from the same IP address as other requests, or by UDP.
 #[test]
 fn the_interface_stays_the_same() {
     let udp = listener(Transport::Udp, PROXY);
@@ -491,7 +491,7 @@ fn the_interface_stays_the_same() {
     }
 }
 
-/// In a pool without transactions, only a request that is too long as it leaves gets one.
+/// In a pool without transactions, a request gets one only if it is too long when it leaves.
 #[test]
 fn a_request_that_fits_needs_no_transaction() {
     let mut scene = Scene::new(Mode::Stateless, true);
@@ -503,8 +503,8 @@ fn a_request_that_fits_needs_no_transaction() {
     assert!(scene.streams.poll_connect().is_some());
 }
 
-/// A request without room for a transaction leaves by UDP, and so do its copies when there is room
-/// again: another branch would make them another transaction.
+/// A large request without room for a transaction leaves by UDP. Its copies leave by UDP too, even
+/// if there is room again, because with another branch they would be another transaction.
 #[test]
 fn without_room_for_a_transaction_a_large_request_leaves_by_udp() {
     let pool = PoolSettings { mode: Mode::Stateless, ..pool_of(&[("a", address(BACKEND_A), 1)]) };
@@ -584,7 +584,7 @@ fn the_cancel_of_a_large_invite_leaves_over_tcp() {
     only(sent, "SIP/2.0 487");
 }
 
-/// A large request keeps state, also in a pool without transactions.
+/// A large request has a transaction, even in a pool without transactions.
 #[test]
 fn a_large_request_counts_as_one_with_state() {
     for (length, stateless) in [(900, true), (2000, false)] {
@@ -597,7 +597,7 @@ fn a_large_request_counts_as_one_with_state() {
     }
 }
 
-/// The second attempt by UDP is no failover: `tries_max` counts back ends.
+/// The second attempt by UDP is not a failover: `tries_max` counts back ends.
 #[test]
 fn a_large_request_fails_over_after_it_was_sent_by_udp() {
     let mut scene = Scene::with(pool_of_two());

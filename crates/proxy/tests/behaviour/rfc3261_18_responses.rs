@@ -1,4 +1,4 @@
-//! RFC 3261 §18: which responses are ours, and their targets.
+//! RFC 3261 §18: tests which responses belong to this proxy, and where they go.
 
 use crate::script::{BACKEND_A, CALLER, PROXY, Script, address, invite};
 use tidegate_balance::Policy;
@@ -65,9 +65,9 @@ fn the_sent_by_of_any_listener_is_ours() {
 }
 
 /// §18.2.2: "if the Via header field value contains a "maddr" parameter, the response MUST be
-/// forwarded to the address listed there". It is for clients that have sent to a multicast group
+/// forwarded to the address listed there". A `maddr` is for requests to a multicast group
 /// (§18.1.1), where Tidegate does not listen. In a unicast request it would let strangers direct
-/// our responses at others. So it is not obeyed for any source.
+/// our responses at others. So Tidegate ignores it for all sources.
 #[test]
 fn an_maddr_in_a_via_sends_no_response_elsewhere() {
     for mut s in [Script::new(), Script::stateful()] {

@@ -20,7 +20,7 @@ use tidegate_world::{
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "<sip:alice@192.168.1.2:5060;transport=tcp>";
 
-/// A proxy with connections.
+/// A proxy with its connections, and a clock.
 struct Scene {
     streams: Streams<Proxy>,
     counters: Arc<Counters>,
@@ -68,7 +68,7 @@ impl Scene {
         Self::new(Transport::Tcp, Mode::Transaction)
     }
 
-    /// Replaces the limits on connections, before there are any.
+    /// Replaces the limits on connections. The proxy must not have connections yet.
     fn limited(self, limits: ConnectionLimits) -> Self {
         let streams = Streams::new(self.streams.into_core(), limits, self.pool.clone());
         Self { streams, ..self }
@@ -135,7 +135,7 @@ fn only(sent: Vec<Carried>, start: &str) -> Carried {
     found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
-/// Lets a phone call on connection 2 until the first back end has the INVITE.
+/// Makes a call of a phone on connection 2, up to the INVITE at the first back end.
 fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
     let phone = scene.accept(2, PHONE);
     let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
@@ -293,8 +293,8 @@ fn a_request_to_any_other_party_without_its_connection_gets_430() {
 }
 
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
-/// response to the request." Without room for its transaction, a request within a call is forwarded
-/// without one.
+/// response to the request." If there is no room for a transaction, an in-dialog request is
+/// forwarded without one.
 #[test]
 fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     let no_room = |settings: &mut Settings| settings.transactions_max = 0;
@@ -422,7 +422,7 @@ fn a_response_to_port_0_whose_connection_is_gone_goes_to_the_default_port() {
     }
 }
 
-/// A back end that has refused its connection is not tried again and loses the call.
+/// After a back end has refused a connection, the call moves to another back end and stays there.
 #[test]
 fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call() {
     let mut scene = Scene::tcp();
@@ -463,7 +463,7 @@ fn requests_on_a_broken_connection_fail_over_soon() {
     let mut scene = Scene::tcp();
     let (_, backend, _) = called(&mut scene);
     scene.close(backend, CloseCause::Reset);
-    // Twice T1: the INVITE was sent before the connection broke.
+    // The INVITE was sent before the connection broke, so the proxy waits for T1 twice.
     scene.pass(Duration::from_secs(1));
     let opened: Vec<_> = std::iter::from_fn(|| scene.streams.poll_connect()).collect();
     assert!(opened.iter().any(|c| c.remote == address(BACKEND_B)), "{opened:?}");
@@ -488,7 +488,7 @@ fn a_proxy_between_transports_names_itself_twice() {
     assert_eq!((number, sent.to, sent.from), (0, address(CALLER), address(PROXY)));
 }
 
-/// RFC 3261 §16.11: a stateless proxy puts the connection into its Via.
+/// RFC 3261 §16.11: a stateless proxy writes the connection into its Via, so it needs no state.
 #[test]
 fn without_transactions_a_response_finds_its_connection() {
     let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
@@ -546,8 +546,8 @@ fn responses_from_a_stream_are_retransmitted_as_datagrams() {
     }
 }
 
-/// A request between a stream and datagrams keeps state, also in a pool without transactions. The
-/// tiers would learn its cost as that of a request without state.
+/// A request that passes between a stream and datagrams has a transaction, even in a pool without
+/// transactions. It must be counted so, because the tiers learn the costs of both kinds.
 #[test]
 fn a_request_between_transports_counts_as_one_with_state() {
     for (inside, stateless) in [(Transport::Udp, true), (Transport::Tcp, false)] {
@@ -580,7 +580,7 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
         let phone = scene.accept(2, PHONE);
         let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
-        // A line that is no header field does not matter.
+        // A line that is not a header field does not matter.
         let ok = without(forwarded.answer("200 OK")).replacen("CSeq", "odd line\r\nCSeq", 1);
         let (number, ok) = only(scene.offer(backend, &ok), "SIP/2.0 200");
         assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));
@@ -664,7 +664,7 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     assert_eq!(backend.remote, SocketAddr::new(here, 5070));
     let (_, invited) = only(sent, "INVITE");
     scene.offer(backend, &invited.answer("200 OK"));
-    // Its Via distinguishes the back end from the caller.
+    // The Via of a request distinguishes the back end from the caller.
     let own = scene.accept(4, &format!("{here}:41000"));
     let hangup = bye(invited.header("Record-Route"), "TCP");
     for (port, to) in [(5070, 2), (5071, 1)] {
@@ -673,13 +673,13 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     }
 }
 
-/// A back end over UDP and one over TCP on the machine of Tidegate. A caller there, for example behind
-/// a reverse proxy, has their address.
+/// A back end over UDP and one over TCP are on the machine of Tidegate. A caller behind a reverse
+/// proxy on this machine has the same address.
 #[test]
 fn a_back_end_over_udp_beside_one_over_tcp_is_not_recognised_on_a_connection() {
     let here = address(PROXY).ip();
     let [udp, tcp, free] = [5070, 5080, 40123].map(|port| format!("{here}:{port}"));
-    // The port of the caller is by chance the one of the back end over UDP.
+    // The port of the caller may by chance be the port of the back end over UDP.
     for (from, sent_by, uri, start) in [
         (&free, &udp, "sip:carol@203.0.113.9", "SIP/2.0 403"),
         (&free, &tcp, "sip:carol@203.0.113.9", "INVITE"),
@@ -705,7 +705,7 @@ fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
     let here = address(PROXY).ip();
     let [removed, other, third, stranger] =
         [5070, 5080, 5090, 5071].map(|port| format!("{here}:{port}"));
-    // A back end over UDP has no rights on a connection from there, as if it were configured.
+    // On this machine, a back end over UDP has no rights on a connection, removed or not.
     for (inside, sent_by, is_backend) in [
         (Transport::Tcp, &removed, true),
         (Transport::Tcp, &stranger, false),
@@ -734,7 +734,7 @@ fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
     }
 }
 
-/// A back end that opens a connection uses another port for it.
+/// A connection that a back end opens has another port than the back end.
 #[test]
 fn a_back_end_is_known_on_a_connection_that_it_opened() {
     let mut scene = Scene::tcp();
@@ -763,8 +763,8 @@ fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
 }
 
 /// RFC 3261 §16.11: "Response processing as described in Section 16.7 does not apply to a proxy
-/// behaving statelessly." So the caller gets the 503 of §16.9 itself, at once, whatever the reason
-/// why no connection could be opened.
+/// behaving statelessly." So the caller gets the 503 of §16.9 at once, whatever the reason why no
+/// connection could be opened.
 #[test]
 fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
     for cause in CloseCause::ALL {
@@ -782,7 +782,7 @@ fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
             let (_, again) = only(scene.offer(phone, &invite), "SIP/2.0 503");
             assert_eq!(again.header("To"), rejection.header("To"), "{cause:?}");
         }
-        // §17.1.1.3: the ACK ends here.
+        // §17.1.1.3: the proxy does not forward the ACK.
         let ack = invite.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK");
         let to = format!("To: {}", rejection.header("To"));
         let ack = ack.replace("To: <sip:bob@example.com>", &to);

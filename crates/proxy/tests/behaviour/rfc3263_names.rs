@@ -1,4 +1,4 @@
-//! Names in the Request-URI and in a Route, RFC 3263: a request waits until they are resolved.
+//! RFC 3263: tests that a request waits until names in its Request-URI or Route are resolved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
     assert_eq!(to(&sent), ["203.0.113.1:5071"]);
     assert_eq!(sent[0].start(), "INVITE sip:carol@example.org SIP/2.0", "the URI stays");
     assert_eq!(outcome(&s.counters.parked_all), 3, "for NAPTR, SRV, and the address");
-    // The name is known now: no request waits.
+    // The name is resolved now, so no request waits.
     let sent = s.send(BACKEND_A, &call("OPTIONS", "sip:carol@example.org"));
     assert_eq!(to(&sent), ["203.0.113.1:5071"]);
 }
@@ -237,9 +237,9 @@ fn no_more_requests_wait_than_there_may_be() {
     assert_eq!(sent.len(), 512, "all go on");
 }
 
-/// A back end calls from its `sources` before its own name has been resolved: it has no address to
-/// which anything in the call could go. RFC 3261 §21.5.4: "The server is temporarily unable to
-/// process the request".
+/// A back end calls from its `sources` before its own name has been resolved. So requests of the
+/// call cannot be sent to it. RFC 3261 §21.5.4: "The server is temporarily unable to process the
+/// request".
 #[test]
 fn a_call_from_the_sources_of_a_back_end_without_an_address_harms_nobody() {
     const PBX: &str = "10.0.0.5:5060";

@@ -1,4 +1,4 @@
-//! RFC 3325: whose asserted identity is trusted, and which elements receive it.
+//! RFC 3325: tests which sources may assert an identity, and which elements receive it.
 
 use crate::script::{BACKEND_A, CALLER, PROXY, Script, address, invite, request};
 use tidegate_balance::Policy;
@@ -44,8 +44,8 @@ fn identities_asserted_by_a_stranger_are_removed() {
         let sent = call(&mut s, &more);
         assert_eq!(sent.to, address(BACKEND_A));
         assert!(sent.all("P-Asserted-Identity").is_empty(), "{}", sent.text);
-        // A hint for the element that authenticates the caller, and the caller's own request: both
-        // are for the back end.
+        // The back end gets the hint for the element that authenticates the caller, and the
+        // caller's own wish for privacy.
         assert_eq!(sent.all("P-Preferred-Identity"), ["<sip:alice@example.com>"]);
         assert_eq!(sent.all("Privacy"), ["user; ID ;critical"]);
     }
@@ -102,7 +102,7 @@ fn identities_asserted_by_a_trusted_source_are_kept() {
     let mut s = believing();
     let sent = call(&mut s, &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(sent.all("P-Asserted-Identity"), ASSERTIONS);
-    // The identity is sent to it too. It may still not send to any address.
+    // The source receives identities too. But it may not send requests to any address.
     let answer = with(&sent.answer("200 OK"), &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(s.one(BACKEND_A, &answer).all("P-Asserted-Identity"), ASSERTIONS);
     let relayed = request("INVITE", "sip:bob@203.0.113.9", "c2", 1, "");

@@ -1,4 +1,4 @@
-//! RFC 3326: the reason of a CANCEL.
+//! RFC 3326: tests of the Reason in CANCELs.
 
 use crate::script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, invite, request};
 
@@ -41,7 +41,7 @@ fn a_reason_that_is_too_long_is_left_out() {
 
 /// §3.1: "A proxy forks an INVITE request and one of the branches returns a 200 (OK). The forking
 /// proxy includes this status code in a Reason header field in the CANCEL request that it sends to
-/// the rest of the branches." Otherwise phones log a missed call.
+/// the rest of the branches." Without this Reason, the other phones log a missed call.
 #[test]
 fn losers_of_a_fork_are_told_that_the_call_was_answered() {
     let mut s = Script::forking(&FORK);

@@ -205,8 +205,8 @@ fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
     }
 }
 
-/// The Contact of a phone may be another address of its host, or of a host that can be reached, and so may a
-/// Route behind ours. What the phone has registered is the flow.
+/// The Contact of a phone, or a Route behind ours, may be another address that can be reached. But
+/// the phone has registered the flow, so requests leave on the flow.
 #[test]
 fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
     for contact in ["sip:alice@203.0.113.9:5080", "sip:alice@198.51.100.1"] {
@@ -225,7 +225,7 @@ fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
     }
 }
 
-/// RFC 5626 §4.3: a caller asks by `ob` in its Contact for requests on its flow.
+/// RFC 5626 §4.3: by `ob` in its Contact, a caller asks for requests on its flow.
 ///
 /// RFC 5626 §5.3.2: "the edge proxy can use the presence of the "ob" URI parameter in the UAC's Contact URI
 /// (or topmost Route header field) to determine if the edge proxy needs to assist in mid-dialog request
@@ -315,7 +315,7 @@ fn a_request_for_a_flow_that_has_ended_gets_430() {
                 next.streams.poll_connect().is_none() && scene.streams.poll_connect().is_none()
             );
         }
-        // A datagram leaves from the next process as well.
+        // The next process can reach a phone over UDP.
         let mut scene = Scene::new(mode);
         let phone = scene.phone(Transport::Udp);
         let registered = scene.register(phone, SUPPORTED);
@@ -342,8 +342,8 @@ fn a_phone_over_udp_gets_430_if_its_place_has_no_udp_listener_after_a_restart() 
     };
     only(after(|settings| settings.listeners.swap(1, 2)), "SIP/2.0 430 ");
     only(after(|settings| settings.listeners.truncate(1)), "SIP/2.0 430 ");
-    // Nothing shows that another UDP listener at that place is the wrong one. A NAT that knows only
-    // the flow drops the request.
+    // The proxy cannot detect that another UDP listener has the index of the old one. A NAT that
+    // knows only the old flow drops the request.
     let sent = after(|settings| {
         settings.listeners.swap(0, 1);
         settings.pools[0].listener = Some(1);
@@ -444,7 +444,7 @@ fn only_the_registrar_uses_a_token_and_nobody_changes_it() {
     let (to, sent) = only(scene.offer(phone, &outgoing), "OPTIONS");
     assert_eq!(to.remote, address(BACKEND_A));
     assert!(sent.all("Route").is_empty());
-    // A phone is not a relay's client because it has a token.
+    // A flow token does not allow a phone to use this proxy as a relay.
     let further = "<sip:203.0.113.99;lr>";
     let relayed = inward("OPTIONS", &[&path, further], "").replace(CONTACT, "sip:bob@192.0.2.1");
     let relayed = relayed.replace("z9hG4bK-c", "z9hG4bK-d").replace("Call-ID: c", "Call-ID: d");

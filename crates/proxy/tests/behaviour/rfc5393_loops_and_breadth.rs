@@ -1,5 +1,5 @@
-//! RFC 5393: loops are distinguished from spirals, and forks are limited. RFC 3261 §16.6: the order
-//! of a fork.
+//! Tests of the detection of loops and the limits of forks (RFC 5393), and of the order of a fork
+//! (RFC 3261 §16.6).
 
 use crate::script::{
     BACKEND_A, BACKEND_B, BACKEND_C, CALLER, PROXY, Script, Sent, address, invite, request, starts,
@@ -111,7 +111,7 @@ fn looping() -> Script {
     })
 }
 
-/// Returns `sent` as its receiver forwards it: with one more Via and one hop less.
+/// Returns `sent` as its receiver forwards it: with one more Via, and a lower Max-Forwards.
 fn forwarded_request(sent: &Sent, by: &str) -> String {
     let branch = format!("z9hG4bK-{}", &sent.branch()[20..]);
     let via = format!("Via: SIP/2.0/UDP {by};branch={branch}\r\nVia: ");
@@ -149,7 +149,7 @@ fn forwarded_request(sent: &Sent, by: &str) -> String {
 fn a_loop_is_refused_and_a_spiral_is_not() {
     let mut s = looping();
     let first = s.send(CALLER, &invite("c1")).remove(1);
-    // A back end sends it back: its routing differs from that of the stranger's request.
+    // A back end sends the request back. It is routed differently than the request of the stranger.
     let second = s.send(BACKEND_A, &forwarded_request(&first, BACKEND_A)).remove(1);
     assert_eq!((second.to.to_string().as_str(), second.all("Via").len()), (BACKEND_B, 4));
     // The other back end also sends the request back, and then the first one again. Nothing has

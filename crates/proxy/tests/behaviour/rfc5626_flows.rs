@@ -49,7 +49,7 @@ fn goes_to(from: &str, via: &str, contact: &str, target: &str) {
 #[test]
 fn a_caller_known_by_name_is_reached_on_its_flow() {
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@pc33.atlanta.example", CALLER);
-    // RFC 3581 §4: its responses go there too.
+    // RFC 3581 §4: the responses to the caller go to this address too.
     goes_to(
         "198.51.100.7:1027",
         "pc33.atlanta.example;rport",
@@ -151,8 +151,7 @@ fn a_contact_that_can_be_reached_is_followed() {
     goes_to("10.7.7.7:5060", "10.7.7.7:5060", "sip:alice@10.7.7.8:5060", "10.7.7.8:5060");
 }
 
-/// A call between two back ends has a back end on either side. Requests of the called one are not
-/// for itself.
+/// In a call between two back ends, a request of the called back end must not return to itself.
 #[test]
 fn a_request_does_not_return_to_its_own_sender() {
     let mut s = Script::stateful();
@@ -193,8 +192,8 @@ fn routed_to(from: &str, via: &str, record_route: &str, target: &str) {
     assert!(s.proxy.poll_query().is_none());
 }
 
-/// A stranger names itself in a Record-Route: the in-dialog request goes to the flow, without a DNS
-/// query.
+/// If a stranger writes a host name into its Record-Route, an in-dialog request goes to the flow of
+/// the stranger, without a DNS query.
 #[test]
 fn a_named_route_of_the_other_party_leads_to_its_flow() {
     routed_to(CALLER, "198.51.100.7:5060", "<sip:x1.evil.example;lr>", CALLER);

@@ -1,4 +1,4 @@
-//! RFC 7118: callers in browsers, which are reached on their own connection or not at all.
+//! RFC 7118: tests of callers in browsers, which can be reached only on their own connections.
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ fn a_call_of_a_browser_returns_on_its_connection() {
 }
 
 /// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket
-/// connection", none is opened for them, and none for requests.
+/// connection", the proxy opens no connection to a browser for responses or requests.
 ///
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response
 /// to the request." This also applies to a pool without transactions.

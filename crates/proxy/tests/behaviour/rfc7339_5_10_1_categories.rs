@@ -1,4 +1,4 @@
-//! RFC 7339 §5.10.1: which requests a client holds back first.
+//! RFC 7339 §5.10.1: tests which requests a client holds back first.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn an_ack_and_a_cancel_are_never_held_back() {
     assert!(script.one(CALLER, &cancel).start().starts_with("CANCEL"));
 }
 
-/// Without transactions each retransmission is forwarded: a 503 to one would end a call that rings.
+/// Without transactions, each retransmission is forwarded, because a 503 would end a ringing call.
 #[test]
 fn a_repetition_of_a_request_that_was_sent_is_sent() {
     let mut script = obeying(Mode::Stateless);
@@ -53,7 +53,7 @@ fn a_repetition_of_a_request_that_was_sent_is_sent() {
 }
 
 /// A caller may invent a To-tag and use the token of its own call. The INVITE begins a call (RFC 3261
-/// §12.2.2), so it is not a request of a call. Otherwise it would pass while other calls do not.
+/// §12.2.2), so it has no higher category than other new calls.
 #[test]
 fn an_invite_with_an_invented_to_tag_is_held_back_as_a_new_call() {
     for mode in [Mode::Stateless, Mode::Transaction] {

@@ -1,4 +1,4 @@
-//! RFC 7339, the client: offers overload control to back ends, and obeys what they ask for.
+//! RFC 7339, the client: tests that the proxy offers overload control to back ends and obeys them.
 
 use std::time::Duration;
 
@@ -410,7 +410,7 @@ fn a_back_end_is_obeyed_once_its_answer_to_a_probe_has_shown_that_it_gives_feedb
         let probe = Probe { interval: Duration::from_secs(1), jitter: 0.0, ..Probe::default() };
         settings.pools[0].health.probe = Some(probe);
     });
-    // A party behind the back end has seen our Via, and adds what it likes.
+    // A party behind the back end has seen our Via, and adds parameters to it.
     let invite = script.one(CALLER, &invite("a"));
     assert!(!invite.text.contains(";oc"), "nothing is offered yet");
     let branch = invite.branch();
@@ -490,13 +490,13 @@ fn feedback_from_elsewhere_is_ignored() {
     let invites = script.send(CALLER, &invite("a"));
     let invite = invites.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().clone();
     let told = telling(&invite, "180 Ringing", &value("loss", 100, 1));
-    // A stranger who knows the branch, and the other back end.
+    // The feedback comes from a stranger who knows the branch, or from the other back end.
     let other = if invite.to == address(BACKEND_A) { BACKEND_B } else { BACKEND_A };
     for from in ["203.0.113.66:5060", other] {
         script.send(from, &told);
         assert_eq!(sent(&calls(&mut script, from, 10)), 10, "{from}");
     }
-    // A response whose branch is not ours.
+    // The branch of the response is not ours.
     let forged = told.replacen(invite.branch(), "z9hG4bKforged", 1);
     script.send(&invite.to.to_string(), &forged);
     assert_eq!(sent(&calls(&mut script, "b", 10)), 10);

@@ -1,4 +1,4 @@
-//! RFC 7339, the client: a server in two pools, one of which does not obey feedback.
+//! RFC 7339, the client: tests of a server in two pools of which only one obeys feedback.
 
 use std::time::Duration;
 

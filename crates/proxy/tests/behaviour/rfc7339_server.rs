@@ -1,4 +1,4 @@
-//! RFC 7339, the server: peers that offer overload control are told how much they may send.
+//! RFC 7339, the server: tests that peers which offer overload control get feedback.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const NONE: &str = "oc=0;oc-algo=\"rate\";oc-validity=0;oc-seq=";
 
 pub fn trusting(settings: &mut Settings) {
     settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
-    // A rate is known from the law alone, a share also from the load.
+    // A rate follows from the law alone. A share would depend on the load too.
     settings.overload.feedback.upstream.preferred = Algorithm::Rate;
 }
 
@@ -187,8 +187,8 @@ fn a_stranger_gets_nothing_and_learns_nothing() {
     assert!(script.counters.upstream.get().iter().all(|view| view.address == address(PEER)));
 }
 
-/// A peer in a configured network takes part as a trusted source does. Without algorithms nobody
-/// does.
+/// A peer in a configured network gets feedback like a trusted source. If no algorithm is
+/// configured, no peer gets feedback.
 #[test]
 fn peers_are_configured() {
     let told = |adjust: fn(&mut Settings)| {
@@ -372,7 +372,8 @@ fn the_ports_of_a_host_have_a_share_each_or_one_together() {
     assert!((host / by_host[3] - 1.0).abs() < 0.1, "{by_host:?}");
 }
 
-/// Timers fire thousands of times a second under load, and there may be thousands of peers.
+/// Publishing at each timer would cost too much: under load, timers fire thousands of times a
+/// second, and there may be thousands of peers.
 #[test]
 fn the_peers_are_published_at_each_measurement_and_not_at_each_timer() {
     let mut script = admitting(0.4);
@@ -408,7 +409,7 @@ fn a_stranger_is_not_believed_and_not_asked() {
     assert!(script.counters.upstream.get().is_empty());
 }
 
-/// An early 503, which is written from slices of the request, tells the value too.
+/// An early 503, which is written from an `Outline` of the request, has a value too.
 #[test]
 fn an_early_rejection_has_the_value() {
     let mut script = admitting(0.2);
@@ -417,7 +418,7 @@ fn an_early_rejection_has_the_value() {
     assert_eq!(reply.all("Via").len(), 1);
 }
 
-/// The value of the back end is for this proxy. The client gets the proxy's own.
+/// The value in a back end's response is for this proxy. The client gets a value of the proxy.
 #[test]
 fn the_feedback_of_a_back_end_does_not_go_upstream() {
     let mut script = admitting(1.0);
@@ -430,7 +431,7 @@ fn the_feedback_of_a_back_end_does_not_go_upstream() {
     assert_eq!(answer.text.matches(";oc=").count(), 1);
 }
 
-/// An OPTIONS of a peer, which is how a client asks whether this server gives feedback.
+/// A client may send an OPTIONS to find out whether this server gives feedback.
 #[test]
 fn an_options_to_this_server_is_answered_with_a_value() {
     let mut script = admitting(1.0);

@@ -1,4 +1,4 @@
-//! RFC 7339, the server: senders that may not take part cannot take the shares of those that do.
+//! RFC 7339, the server: tests that senders without feedback cannot take the shares of peers.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ fn responses_that_are_not_ours_do_not_make_a_peer_disobey() {
         script.send(OTHER, &call.replace("198.51.100.7", "198.51.100.8"));
         if number % 10 == 0 {
             let sent = script.send(PEER, &offering(&invite(&format!("p{number}"))));
-            // The peer hears a value in each response.
+            // The peer gets a value in each response.
             for call in sent.iter().filter(|sent| sent.start().starts_with("INVITE")) {
                 script.send(&call.to.to_string(), &call.answer("180 Ringing"));
             }

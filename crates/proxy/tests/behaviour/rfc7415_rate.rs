@@ -56,8 +56,8 @@ fn the_acks_of_failed_calls_count_in_the_rate() {
     }
 }
 
-/// The server counts the same requests. Otherwise a client that obeys would seem to send too much, or
-/// would hold back more calls than it has to.
+/// The server must count the same requests as the client. If it did not, an obedient client would
+/// seem to send too much, or would hold back too many calls.
 #[test]
 fn the_acks_of_our_503s_count_in_the_rate_that_a_peer_is_told() {
     let told = |acknowledges: bool| {
@@ -67,7 +67,7 @@ fn the_acks_of_our_503s_count_in_the_rate_that_a_peer_is_told() {
             script.pass(Duration::from_millis(20));
             let call = format!("a{call}");
             let sent = script.send(PEER, &offering(&invite(&call)));
-            // The peer hears a value in each response.
+            // The peer gets a value in each response.
             for call in sent.iter().filter(|sent| sent.start().starts_with("INVITE")) {
                 script.send(&call.to.to_string(), &call.answer("180 Ringing"));
             }

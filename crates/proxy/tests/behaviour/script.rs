@@ -1,4 +1,4 @@
-//! Send/recv scripts: a proxy without sockets, packets as text.
+//! Scripts of sent and received packets, for a proxy without sockets. Packets are texts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -101,12 +101,13 @@ pub struct Script {
     carried: Vec<Sent>,
     /// The last packet sent to each address.
     last: BTreeMap<String, String>,
-    /// Probes ahead of schedule. They appear among the sent packets only if pools are probed.
+    /// Probes that were sent ahead of schedule. The sent packets contain them only if the pools are
+    /// probed.
     pub questions: Vec<Sent>,
     hides_probes: bool,
 }
 
-/// Returns whether a packet is a probe of ours.
+/// Returns whether a packet is a probe of the proxy.
 pub fn is_probe(sent: &Sent) -> bool {
     sent.start().starts_with("OPTIONS ") && sent.text.contains("\r\nUser-Agent: Tidegate")
 }
@@ -259,14 +260,14 @@ impl Script {
         sent.remove(0)
     }
 
-    /// Marks the back end at this index as down for five seconds after failed probes.
+    /// Marks the back end at this index as down for five seconds, as after failed probes.
     pub fn gone(&self, backend: usize) {
         let backend = &self.backends.backends()[backend];
         backend.on_question_unanswered(self.now, Duration::from_secs(5), true);
     }
 
-    /// Reports that nothing listens at `backend`: neither the last packet to it nor the probe that
-    /// follows arrives. Returns whether the proxy then counts a failure of the back end.
+    /// Reports that no socket listens at `backend`, for the last packet to it and for the next
+    /// probe. Returns whether the proxy then counts a failure of a back end.
     pub fn refused(&mut self, backend: &str) -> bool {
         let quote = self.last.get(backend).cloned().unwrap_or_default();
         self.refused_with_its_probe(backend, &quote)
@@ -290,7 +291,7 @@ impl Script {
         failures(self) > before
     }
 
-    /// Reports that nothing listens at `backend`, with this quote.
+    /// Reports that no socket listens at `backend`, with a quote of the undelivered packet.
     pub fn refused_quoting(&mut self, backend: &str, quote: &[u8]) {
         let flow = Flow::udp(address(PROXY), address(backend));
         self.proxy.on_failed(self.now, Failure::new(flow, Cause::Refused, quote));

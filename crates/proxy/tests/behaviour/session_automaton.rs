@@ -1,4 +1,4 @@
-//! The session automaton of paper 003, fig. 4, and the five cases that it miscounts as printed.
+//! Tests of five cases that the session automaton of paper 003, fig. 4, miscounts as printed.
 //!
 //! ```text
 //! 03: if not found                          14: if 200 response for INVITE
@@ -14,8 +14,8 @@
 //! 30:   forward to d
 //! ```
 //!
-//! Here every count is a lease of one transaction, so each test checks that the counts are right,
-//! with and without transactions.
+//! In this proxy, every count is a lease of one transaction. So each test checks that the counts
+//! are right, with and without transactions.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn within(method: &str, cseq: u32) -> String {
     request(method, "sip:service@192.0.2.1:5060", "a", cseq, "Totag\r\n")
 }
 
-// Lines 23 to 26 do not recognise a repeated 200.
+// Lines 23 to 26 of the automaton do not recognise a repeated 200.
 #[test]
 fn miscount_1_a_retransmitted_200_to_a_bye_decrements_again() {
     for mut balancer in MODES.map(Balancer::with_call) {
@@ -87,7 +87,7 @@ fn miscount_1_a_retransmitted_200_to_a_bye_decrements_again() {
     }
 }
 
-// Lines 14 to 17 decrement at the 200 to any INVITE, and line 11 increments only at the first.
+// Lines 14 to 17 decrement at the 200 to any INVITE. Line 11 increments only at the first INVITE.
 #[test]
 fn miscount_2_the_200_to_a_re_invite_decrements_what_was_not_incremented() {
     for mut balancer in MODES.map(Balancer::with_call) {
@@ -110,7 +110,7 @@ fn miscount_2_the_200_to_a_re_invite_decrements_what_was_not_incremented() {
     }
 }
 
-// Lines 20 to 22 do not recognise a repeated BYE.
+// Lines 20 to 22 of the automaton do not recognise a repeated BYE.
 #[test]
 fn miscount_3_a_retransmitted_bye_increments_again() {
     for mut balancer in MODES.map(Balancer::with_call) {
@@ -126,7 +126,7 @@ fn miscount_3_a_retransmitted_bye_increments_again() {
     }
 }
 
-// Line 23 waits only for a 200.
+// Line 23 of the automaton waits only for a 200.
 #[test]
 fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
     for status in ["481 Call/Transaction Does Not Exist", "202 X"] {
@@ -153,7 +153,7 @@ fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
     }
 }
 
-// Line 12 omits requests other than INVITE "for clarity": line 30 then has no d.
+// Line 12 omits requests other than INVITE "for clarity". So line 30 has no d for such a request.
 #[test]
 fn miscount_5_a_request_of_no_known_session_that_is_no_invite_goes_nowhere() {
     for mode in MODES {

@@ -45,12 +45,13 @@ impl Mesh {
         Self::started(inside, mode, Seed(0), None)
     }
 
-    /// Makes such a process with this seed. `before` is the seed of the previous process.
+    /// Does the same as [`new`](Self::new) with this seed. `before` is the seed of the previous
+    /// process.
     fn started(inside: Transport, mode: Mode, seed: Seed, before: Option<Seed>) -> Self {
         Self::with_backends(&[BACKEND_A], inside, mode, seed, before)
     }
 
-    /// Makes such a process with these back ends.
+    /// Does the same as [`started`](Self::started) with these back ends.
     fn with_backends(
         backends: &[&str],
         inside: Transport,
@@ -64,7 +65,7 @@ impl Mesh {
         Self::adjusted(backends, inside, mode, adjust)
     }
 
-    /// Makes such a process with the adjusted settings of each shard.
+    /// Does the same as [`with_backends`](Self::with_backends), and adjusts the settings of shards.
     fn adjusted(
         backends: &[&str],
         inside: Transport,
@@ -248,9 +249,9 @@ fn a_flow_of_another_shard_that_has_ended_is_reported_to_the_shard_of_the_reques
     }
 }
 
-/// A registrar that has sent a BYE to a phone. The connection of the phone belongs to shard 1. The BYE
-/// stays at shard 0, where another shard has handed it off, and shard 0 has no room for a
-/// transaction.
+/// A process whose shard 0 has a BYE of a registrar to a phone, but no room for a transaction. The
+/// connection of the phone belongs to shard 1. Shard 0 does not hand the BYE off, because it was
+/// handed off before.
 struct Unsent {
     mesh: Mesh,
     phone: Flow,
@@ -298,7 +299,7 @@ fn a_request_without_a_transaction_that_another_shard_cannot_send_is_rejected() 
     }
 }
 
-/// A driver returns a message that it could not hand off as this failure.
+/// If the driver cannot hand a message off, it reports a failure of this message.
 #[test]
 fn a_request_without_a_transaction_that_cannot_be_handed_off_gets_503() {
     for inside in [Transport::Udp, Transport::Tcp] {
@@ -392,10 +393,10 @@ fn a_response_on_a_connection_of_another_shard_reaches_its_transaction() {
     }
 }
 
-/// RFC 3261 §9.1: the CANCEL follows its INVITE. RFC 3261 §17.1.1.3: so does the ACK of a rejection.
+/// RFC 3261 §9.1, §17.1.1.3: a CANCEL and the ACK to a rejection go to the target of their INVITE.
 ///
-/// A registrar calls two phones of a user at once. Both legs of the call have the same Call-ID. One
-/// of them is at the shard at which the requests of the registrar arrive.
+/// A registrar calls two phones of a user at once. Both legs of the call have the same Call-ID. The
+/// phone of one leg is at the shard at which the requests of the registrar arrive.
 #[test]
 fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone() {
     for mode in [Mode::Transaction, Mode::Stateless, Mode::Adaptive] {
@@ -442,8 +443,8 @@ fn the_cancel_and_the_ack_of_a_leg_follow_its_invite_to_the_shard_of_the_phone()
     }
 }
 
-/// A trunk may have several connections to us, and the kernel may give them to different shards. The
-/// shards look for the INVITE of a trusted sender. A stranger could make all of them work.
+/// The connections of a trunk to this proxy may belong to different shards. All shards look for the
+/// INVITE of a trusted sender, but not of a stranger, who could make all shards work.
 #[test]
 fn a_cancel_of_a_trunk_on_another_connection_finds_its_invite() {
     for (source, is_trusted) in [("203.0.113.9", true), ("198.51.100.66", false)] {
@@ -492,8 +493,8 @@ fn cancel_and_ack_on_a_connection_of_another_shard_have_the_branch_of_their_invi
     }
 }
 
-/// RFC 3261 §17.1.1.3: with a transaction, the proxy itself acknowledges the rejection. Between a
-/// stream and datagrams a request always has one.
+/// RFC 3261 §17.1.1.3: with a transaction, the proxy itself acknowledges the rejection. A request
+/// that passes between a stream and datagrams always has a transaction.
 #[test]
 fn an_ack_on_a_connection_of_another_shard_is_dropped_if_its_invite_has_a_transaction() {
     for (inside, mode) in [(Transport::Tcp, Mode::Transaction), (Transport::Udp, Mode::Stateless)] {
@@ -554,8 +555,8 @@ fn after_a_restart_a_cancel_at_any_shard_has_the_branch_of_its_invite() {
 }
 
 /// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request". One CANCEL causes at most
-/// eight copies. Each back end gets one, with the branch of the shard where the CANCEL has arrived,
-/// or of a request without transaction.
+/// eight copies. Each back end gets one copy, with the branch of the shard at which the CANCEL has
+/// arrived, or with the branch of a request without transaction.
 #[test]
 fn after_a_restart_a_cancel_goes_to_all_back_ends_even_if_it_has_too_many_branches() {
     const BACKENDS: [&str; 5] =

@@ -1,4 +1,4 @@
-//! Instances that share only an address and a secret.
+//! Tests of instances that share an address and a secret, but no state.
 
 use crate::script::*;
 use tidegate_balance::Policy;
@@ -58,7 +58,7 @@ fn responses_reach_the_instance_of_their_request_and_the_dialog_belongs_to_all()
     }
 }
 
-// The caller knows no other address of ours, and its NAT admits no other.
+// The caller knows only the shared address, and its NAT lets only this address through.
 #[test]
 fn requests_of_the_callee_leave_from_the_shared_address() {
     for mode in [Mode::Stateless, Mode::Transaction] {

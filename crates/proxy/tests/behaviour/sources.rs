@@ -1,4 +1,4 @@
-//! Sources: priority, fair shares, limits and bans.
+//! Tests of sources: priority, fair shares, limits and bans.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn priority_calls_overtake_waiting_ones_and_are_not_paced() {
     assert_eq!(calls, ["c", "d", "o"], "INVITEs wait for their release");
 }
 
-// RFC 3261 §9.1.
+// RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing.
 #[test]
 fn the_cancel_of_a_call_with_priority_comes_behind_it() {
     let adjust = |settings: &mut Settings| believes(settings, 10.0);
@@ -138,7 +138,7 @@ fn the_cancel_of_a_call_with_priority_comes_behind_it() {
     assert_eq!(order, [("INVITE", "a"), ("CANCEL", "a"), ("INVITE", "b")]);
 }
 
-// RFC 4412 §4.6.2, for a source whose priority is trusted. From others the header has no effect.
+// RFC 4412 §4.6.2. The header of a source whose priority is not trusted has no effect.
 #[test]
 fn an_unknown_mandatory_feature_gets_a_417() {
     for scheme in SCHEMES {
@@ -163,7 +163,7 @@ fn a_flood_leaves_others_their_share() {
         let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
         let mut script = adjusted(scheme, &[("share", 0.1)], adjust);
         let mut admitted = [0; 2];
-        // One source sends 1000/s and the other 50/s. 105/s of these are admitted.
+        // One source sends 1000/s and the other 50/s. The gate admits 105/s in total.
         for i in 0..3000 {
             script.pass(Duration::from_millis(1));
             let mut send = |from, name: &str| {
@@ -191,7 +191,7 @@ fn a_limit_rejects_or_drops_the_excess() {
             assert_eq!(script.counters.refused(Reason::SourceLimit).get(), 1);
             assert_eq!(script.one(OTHER, &invite("d")).to, address(BACKEND_A));
             script.pass(Duration::from_secs(1));
-            // A rejected request is rejected again. A dropped one is not remembered.
+            // The proxy remembers that it rejected a request, but not that it dropped one.
             let again = script.one(CALLER, &invite("c"));
             assert_eq!(again.start().contains(" 503 "), then == Excess::Refuse);
         }
@@ -226,7 +226,7 @@ fn exceed(script: &mut Script) {
     }
 }
 
-// A dozen packets, which anyone could have sent with a forged source, ban no source.
+// A dozen packets ban no source, because anyone could send them with a forged source address.
 #[test]
 fn harmless_messages_cause_no_ban() {
     let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));

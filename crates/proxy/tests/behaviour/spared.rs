@@ -1,4 +1,4 @@
-//! The sources whose INVITEs the kernel does not drop under overload.
+//! Tests which sources' INVITEs the kernel does not drop under overload.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -144,8 +144,8 @@ fn heavy_beside(
     shedding_beside(10, known, share, adjust, flood).into_iter().map(addresses).collect()
 }
 
-/// Returns the shedding after each period of 100 ms. In each of them CALLER sends the messages
-/// `known`, and a stranger the messages that `flood` returns. For each of these that the kernel
+/// Returns the shedding after each period of 100 ms. In each period, CALLER sends the messages of
+/// `known`, and a stranger sends those of `flood`. For each message of the stranger that the kernel
 /// does not drop, ten others overflow the buffer.
 fn shedding_beside(
     periods: u32,
@@ -247,7 +247,7 @@ fn a_flood_of_emergency_calls_is_dropped_and_those_of_others_are_not() {
     assert!(spared.unspared.is_empty(), "a spared network stays spared");
 }
 
-/// Callers for help are not dropped because others behind their address flood.
+/// The kernel does not drop emergency calls because of a flood from the same address.
 #[test]
 fn emergency_calls_behind_the_address_of_another_flood_are_spared() {
     let flood = |period: u32| {
@@ -272,8 +272,8 @@ fn invites_above_a_limit_make_their_source_heavy() {
 }
 
 // RFC 3261 §17.1.1.2: a correct caller sends at most seven copies of an INVITE. None of these
-// INVITEs has a mark with so many packets that the mark is hot. In the second case each of them has
-// been served.
+// INVITEs has a mark with so many packets that the mark is hot. In the second case the law admits
+// all of them.
 #[test]
 fn many_invites_that_are_sent_again_and_again_make_their_source_heavy() {
     for share in [0.0, 1.0] {
@@ -300,7 +300,7 @@ fn in_a_flood_of_registers_only_the_stranger_is_heavy() {
         move |period: u32| (0..count).map(|n| register(format!("{name}-{period}-{n}"))).collect()
     };
     let heavy = heavy_beside(of(15, "known"), 0.1, |_| {}, of(400, "flood"));
-    // Later the flood is dropped, and this law rejects nine tenths of what the other source sends.
+    // Later the flood is dropped, and this law rejects nine tenths of the other source's REGISTERs.
     assert_eq!(heavy[..2], [[address(STRANGER).ip()], [address(STRANGER).ip()]]);
 }
 
@@ -331,7 +331,7 @@ fn an_address_that_others_share_is_not_spared() {
     assert_eq!([BACKEND_A, BACKEND_B].map(drops), [true, false]);
 }
 
-/// Neighbours take one place together.
+/// Adjacent networks are joined, so they take only one place.
 #[test]
 fn as_many_networks_are_spared_as_the_kernel_has_room_for() {
     let spared = |step: usize| {

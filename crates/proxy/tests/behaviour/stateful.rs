@@ -125,7 +125,7 @@ fn a_refusing_back_end_leads_to_the_next() {
     let second = sent[1].clone();
     assert_eq!(second.to.to_string(), BACKEND_B);
     assert_ne!(second.branch(), first.branch());
-    // The next one is saturated too: no back end is left.
+    // The second back end is saturated too, so no back end is left.
     let sent = s.send(BACKEND_B, &second.answer("503 Service Unavailable"));
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 500 Server Internal Error"));
 }
@@ -150,8 +150,8 @@ fn a_silent_back_end_leads_to_the_next() {
 /// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
 /// received any response, provisional or final".
 ///
-/// A back end may be slow because a phone sleeps. Unless the request may arrive twice, no other back
-/// end gets it.
+/// A back end may be slow because a phone sleeps. Another back end gets the request only if the
+/// request may arrive twice.
 #[test]
 fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
     for method in ["MESSAGE", "SUBSCRIBE", "PUBLISH", "INFO", "X-NEW"] {
@@ -175,7 +175,7 @@ fn a_slow_request_goes_to_one_back_end_unless_it_may_arrive_twice() {
     }
 }
 
-/// A back end that does not answer its probes either is not slow.
+/// A back end that does not answer its probes is not only slow, but down.
 #[test]
 fn a_message_to_a_back_end_that_fails_its_probes_goes_to_the_next() {
     let mut s = patient();

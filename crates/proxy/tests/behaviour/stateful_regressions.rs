@@ -1,4 +1,4 @@
-//! Regressions of the stateful proxy, each named after the fault.
+//! Tests of former faults of the stateful proxy. A comment in the past tense describes the fault.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ fn a_request_other_than_invite_is_not_cancelled() {
     assert_eq!(s.live(), (0, 0));
 }
 
-/// A reply has a Server header, and the forwarded request has none. With a long name, a long request
-/// could be forwarded but not answered: its context was never removed.
+/// A reply has a Server header, and the forwarded request has none. If this header was long, a long
+/// request could be forwarded but not answered, and its context was never removed.
 #[test]
 fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -57,8 +57,8 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     assert!(s.proxy.is_drained());
 }
 
-/// RFC 3261 §21.5.7. The request got a 100 and no further response. Later it got a 100 before the 513,
-/// and a 513 that was lost was not sent again.
+/// RFC 3261 §21.5.7. First, the request got a 100 and no further response. Later it got a 100 and
+/// a 513, and the 513 was not sent again if it was lost.
 #[test]
 fn a_sender_of_too_long_messages_is_told_so() {
     let mut s = Script::stateful();
@@ -70,7 +70,7 @@ fn a_sender_of_too_long_messages_is_told_so() {
     assert_eq!((s.live(), s.counters.replied(100).get()), ((0, 0), 0));
 }
 
-/// An INVITE that was dropped because of overload got a 100 first, so its caller waited without end.
+/// An INVITE that was dropped because of overload got a 100 before, so its caller waited endlessly.
 ///
 /// RFC 3261 §17.1.1.2: "In the "Proceeding" state, the client transaction SHOULD NOT retransmit the
 /// request any longer."
@@ -163,7 +163,7 @@ fn a_cancel_does_not_overtake_its_invite() {
     }
 }
 
-/// RFC 5393 §5.3.3. A request that is not forwarded takes no lease and no turn of the policy.
+/// RFC 5393 §5.3.3. A request that is not forwarded takes no lease and does not advance the policy.
 #[test]
 fn a_request_without_breadth_chooses_no_back_end() {
     let mut s = Script::stateful();
@@ -213,8 +213,8 @@ fn a_long_request_uri_takes_its_room_after_the_answer_too() {
     assert_eq!(last(s.send(CALLER, &invite("c4"))).to, address(BACKEND_A));
 }
 
-/// A slot's generation has 16 bits. A response for the slot's transaction 65,536 generations ago
-/// was matched to the present one.
+/// A slot's generation has 16 bits. A response to the transaction of 65,536 generations ago matched
+/// the current transaction of the slot.
 #[test]
 fn an_old_branch_does_not_answer_a_new_request() {
     let mut s = Script::stateful();
@@ -244,7 +244,7 @@ fn a_via_that_cannot_be_read_hides_no_loop() {
         out.text.replacen("Via: ", &by, 1)
     };
     assert_eq!(s.status(CALLER, &looped("Via: SIP/2.0/X odd;branch=\"?,;\"\r\n")), 482);
-    // A Via that no server could read is not forwarded.
+    // A malformed Via that no server could parse is rejected.
     assert_eq!(s.status(CALLER, &looped("Via: ?\r\n")), 400);
 }
 
@@ -275,7 +275,7 @@ fn a_408_of_one_branch_does_not_silence_another() {
 
 /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
 /// always result in the same response if the requests are identical." A call without room got a
-/// 503; if the 503 was lost, or a copy was under way, the retransmission was set up.
+/// 503. If a back end came up before the retransmission, the retransmission was forwarded.
 #[test]
 fn retransmissions_of_work_rejected_without_room_are_rejected() {
     for mode in [Mode::Transaction, Mode::Stateless] {

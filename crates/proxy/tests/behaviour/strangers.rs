@@ -1,5 +1,5 @@
-//! Unverified messages from strangers: they wait behind all others, count against their source, and
-//! do not affect established calls.
+//! Tests of unverified messages from strangers. They wait behind all others, count against their
+//! source, and do not affect established calls.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ fn a_cancel_whose_invite_still_waits_is_no_stray() {
 
 #[test]
 fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
-    // Ten thousand BYEs that take a millisecond each: the processor is never idle.
+    // The proxy gets ten thousand BYEs of a millisecond each, so the processor is never idle.
     let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
     let mut script = Script::with(Policy::Rr, |settings| {
         let law = tidegate_control::registry::find("occ").expect("a law");
@@ -244,7 +244,7 @@ fn a_banned_source_can_still_answer_requests() {
     // An element that has our branch may send a response with a forged source.
     ban(&list, &script, CALLER);
     assert_eq!(script.send(CALLER, &asked.answer("200 OK")).len(), 1);
-    // A source that has responded receives what is sent to it.
+    // A source that has responded has proved that it receives messages at its address.
     let proven: Vec<_> = list.each(script.now).iter().map(|ban| ban.is_proven).collect();
     assert_eq!(proven.iter().filter(|is| **is).count(), 1, "{proven:?}");
 }
@@ -308,7 +308,7 @@ fn an_ack_proves_only_the_address_that_got_the_responses() {
         let call = script.send(CALLER, &invite("a")).pop().unwrap();
         let ok = script.one(&call.to.to_string(), &call.answer("200 OK"));
         let route = format!("Route: {}\r\nTotag\r\n", ok.header("Record-Route"));
-        // The ACKs have only the Call-ID, then the tags of the dialog, and then the route token.
+        // The first ACK has only the Call-ID, the second has the tags, and the third the token.
         for (cseq, more) in [(9, ""), (1, "Totag\r\n"), (1, &*route)] {
             let strays = script.counters.strays.get();
             let ack = request("ACK", BOB, "a", cseq, more);

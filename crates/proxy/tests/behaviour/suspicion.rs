@@ -1,5 +1,5 @@
-//! A stranger can cause a silence or an ICMP error, so neither alone marks a back end as down: an
-//! immediate probe decides. Proof that a datagram of ours was refused marks it as down at once.
+//! A stranger can cause silence or an ICMP error. So neither marks a back end as down: an immediate
+//! probe decides. Proof that a datagram of ours was refused marks the back end as down at once.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ fn falls(s: &Script) -> u64 {
     s.backends.backends().iter().map(|b: &std::sync::Arc<Backend>| b.transitions().0).sum()
 }
 
-/// Passes time and lets each back end answer with this status the probes that come ahead of
-/// schedule. Returns the number of these probes.
+/// Passes time, and answers the probes that are sent ahead of schedule with this status. Returns
+/// the number of these probes.
 fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     let end = s.now + by;
     let mut asked = 0;
@@ -83,7 +83,7 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     assert!(s.backends.backends()[0].is_up(s.now));
 }
 
-/// Such a server has one health, whichever of its pools the request selects.
+/// A back end of several pools has one health, whichever of the pools a request selects.
 #[test]
 fn a_dead_back_end_of_several_pools_is_down_a_second_after_the_first_silence() {
     for pool in [0, 1] {
@@ -166,7 +166,7 @@ fn forged() -> Vec<String> {
 fn a_forged_icmp_takes_no_back_end_down() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
-        // A datagram of ours that has been answered: its quote is no longer proof.
+        // After a response to a datagram, a quote of this datagram is no longer proof.
         let sent = s.send(CALLER, &invite("own"));
         let own = sent.into_iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
         s.send(BACKEND_A, &own.answer("100 Trying"));
@@ -217,7 +217,8 @@ fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
     }
 }
 
-// An element behind the back end can read our Via too, if the back end has forwarded without a 100.
+// If the back end has forwarded the request without a 100, an element behind it could forge the
+// proof, because it can read our Via.
 #[test]
 fn an_answered_probe_outweighs_the_proof() {
     let mut s = impatient();
@@ -243,7 +244,7 @@ fn a_probe_that_is_quoted_proves_it_in_stateless_mode_too() {
     assert_eq!(state(&s, 0), State::Down);
 }
 
-// §16.9, for a request to a target that is no back end: only the quoted request has failed.
+// RFC 3261 §16.9. If the target is not a back end, only the quoted request has failed.
 #[test]
 fn an_icmp_of_a_phone_concerns_the_request_that_it_quotes() {
     let mut s = Script::stateful();

@@ -1,4 +1,4 @@
-//! Switches of laws while calls are in every phase: no call is lost.
+//! Tests that a switch of the law loses no call, whatever its phase is.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn pacing() -> Values {
     law(&[("rate", 0.001)])
 }
 
-/// Returns the laws of successive steps: every second one holds back new calls.
+/// Returns the laws of successive steps. Every second law holds back new calls.
 fn laws() -> [Values; 12] {
     let [none, pi] = ["none", "pi"].map(|name| registry::find(name).unwrap().defaults());
     let closed = law(&[("share", 0.0)]);
@@ -161,7 +161,7 @@ fn laws_in_force_are_published_at_once() {
     assert_eq!((in_force.law.get(), in_force.shadow.get()), (place("ohta"), 0));
 }
 
-/// The shadow's decision for each call is counted beside the real one.
+/// The decision of the shadow law for each call is counted beside the real decision.
 #[test]
 fn a_shadow_is_compared_with_the_law_in_force() {
     for scheme in SCHEMES {
@@ -171,7 +171,7 @@ fn a_shadow_is_compared_with_the_law_in_force() {
         for call in 0..10 {
             assert_eq!(script.send(CALLER, &invite(&format!("c{call}"))).len(), 1);
         }
-        // A retransmission is no new work.
+        // A retransmission is not new work.
         script.send(CALLER, &invite("c0"));
         script.proxy.on_load(script.now, tidegate_world::Load::default());
         let compared = script.counters.in_force.compared[0].get();

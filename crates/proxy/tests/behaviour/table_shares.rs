@@ -1,4 +1,4 @@
-//! No single source can fill the transaction table, the call table or the queues.
+//! Tests that no single source can fill the transaction table, the call table or the queues.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn one_source_with_long_requests_leaves_room_for_others() {
         let sent = s.send(CALLER, &invite(&format!("other{call}")));
         assert!(is_forwarded(&sent), "{call}: {sent:#?}");
     }
-    // Share and bytes of the flood are released when it is over.
+    // After the flood, its share and its bytes are free again.
     s.pass(Duration::from_secs(600));
     s.sent();
     assert_eq!((s.live(), s.counters.transaction_bytes.get()), ((0, 0), 0));
@@ -83,7 +83,7 @@ fn ten_sources_with_many_requests_leave_each_other_and_a_caller_room() {
     }
 }
 
-/// A source that represents many users has no limit to its share.
+/// Back ends and trusted sources act for many users, so their shares are not limited.
 #[test]
 fn trusted_sources_and_back_ends_have_no_share() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -98,7 +98,7 @@ fn trusted_sources_and_back_ends_have_no_share() {
     }
 }
 
-/// The last eighth is for calls in progress.
+/// The last eighth of the table is reserved for calls in progress.
 #[test]
 fn a_bye_finds_room_when_new_work_has_filled_its_part() {
     let mut s = stateful(16, 1 << 30);
@@ -117,7 +117,7 @@ fn a_bye_finds_room_when_new_work_has_filled_its_part() {
     assert_eq!(s.one(CALLER, &bye), ok, "there is a transaction that has the response");
 }
 
-/// All calls of one source ring: other sources can still call.
+/// Even if all calls of one source ring for a long time, other sources can still call.
 #[test]
 fn one_source_does_not_fill_the_call_table() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -137,7 +137,7 @@ fn one_source_does_not_fill_the_call_table() {
         assert_eq!(s.counters.calls_over_share.get(), refused, "{mode:?}");
         assert!(is_forwarded(&s.send(CALLER, &invite("c1"))), "{mode:?}");
 
-        // Calls that are over do not count in a share: the next ones have as much room.
+        // Calls that are over do not count in a share. So the next calls have as much room.
         for out in &rings {
             s.send(&out.to.to_string(), &out.answer("486 Busy Here"));
         }
@@ -148,7 +148,7 @@ fn one_source_does_not_fill_the_call_table() {
     }
 }
 
-/// Ordinary messages use none of the bytes for long ones.
+/// The limit on the bytes of long messages does not apply to ordinary messages.
 #[test]
 fn ordinary_messages_wait_whatever_room_long_ones_have() {
     let mut s = Script::with(Policy::Rr, |settings| settings.queue_bytes_max = 0);
@@ -159,7 +159,7 @@ fn ordinary_messages_wait_whatever_room_long_ones_have() {
     assert!(!is_forwarded(&s.serve()));
 }
 
-/// Long messages in the queue have their own bytes, so that they displace no others.
+/// Long messages in the queue have a limit of their own, so that they displace no other messages.
 #[test]
 fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {
     let mut s = Script::with(Policy::Rr, |settings| settings.queue_bytes_max = 1 << 20);

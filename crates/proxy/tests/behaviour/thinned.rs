@@ -1,4 +1,4 @@
-//! INVITEs in streams, which the kernel cannot drop one by one.
+//! Tests of INVITEs in streams. The proxy itself drops them, because the kernel cannot.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ fn a_flood_of_emergency_datagrams_does_not_drop_emergency_calls_in_streams() {
     assert!(scene.thinned() > before);
 }
 
-/// If these calls counted, the emergency calls of a trunk over UDP would be dropped because of them.
+/// If these calls counted, they would cause drops of a trunk's emergency calls over UDP.
 #[test]
 fn emergency_calls_in_streams_are_no_flood() {
     let fair = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
@@ -146,7 +146,7 @@ fn the_source_of_a_flood_in_a_stream_is_banned_although_most_invites_are_dropped
         scene.flood();
         let banned = |scene: &Scene| scene.script.counters.dropped(DropReason::Banned).get();
         assert_eq!(banned(&scene), 0);
-        // Now 2,000 arrive, and fewer than half of them are not dropped.
+        // Now 2,000 INVITEs a second arrive, and more than half of them are dropped.
         let before = scene.thinned();
         for period in 20..40 {
             for call in 0..200 {
@@ -169,7 +169,7 @@ fn invites_within_a_call_are_not_dropped_from_streams() {
     let before = scene.thinned();
     (2..52).for_each(|cseq| _ = scene.send(&within("established", cseq)));
     assert_eq!(scene.thinned(), before);
-    // Anybody can write a To-tag.
+    // An INVITE with an invented To-tag is dropped like others.
     (2..52).for_each(|cseq| _ = scene.send(&within("invented", cseq)));
     assert!(scene.thinned() > before + 20);
 }

@@ -1,5 +1,4 @@
-//! Pools with the mode `adaptive`, which selects the calls that keep transactions: a call stays in
-//! its tier.
+//! Tests of pools with the mode `adaptive`: a call keeps its tier, with or without transactions.
 
 use std::time::Duration;
 
@@ -102,7 +101,7 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
     let ok = s.one(&backend, &out.answer("200 OK"));
     assert_eq!(ok.to, address(CALLER));
     assert_eq!(s.one(CALLER, &own("ACK", "a", 1, "Totag\r\n")).to, out.to);
-    // We retransmit lost messages within the call.
+    // An in-dialog request has a transaction too, so the proxy retransmits it if it is lost.
     s.pass(SECOND * 40);
     s.sent();
     let info = s.one(CALLER, &own("INFO", "a", 2, "Totag\r\n"));
@@ -122,7 +121,7 @@ fn a_call_that_began_without_transactions_stays_without_when_others_get_them_aga
     loaded.rest();
     let s = &mut loaded.script;
     assert_eq!(s.sent(), [], "nothing is repeated for it");
-    // RFC 3261 §16.11: the same branch, and the same destination.
+    // RFC 3261 §16.11: a retransmission has the same branch and the same destination.
     assert_eq!(s.one(CALLER, &invite("a")), out);
     for _ in 0..2 {
         // RFC 3261 §16.11: "They do, however, forward all retransmissions they receive".
@@ -159,7 +158,7 @@ fn a_cancel_follows_its_invite_in_either_tier() {
     s.one(&backend, &out.answer("180 Ringing"));
     loaded.full(4);
     let s = &mut loaded.script;
-    // RFC 3261 §16.10: it is answered here, and we send our own CANCEL.
+    // RFC 3261 §16.10: the proxy answers the CANCEL, and sends its own CANCEL.
     let sent = s.send(CALLER, &own("CANCEL", "b", 1, ""));
     let own_cancel = ("CANCEL sip:bob@192.0.2.1 SIP/2.0", out.to);
     assert!(sent.iter().any(|sent| (sent.start(), sent.to) == own_cancel), "{sent:#?}");
@@ -175,7 +174,7 @@ fn a_share_of_the_new_calls_gets_transactions() {
         (0..10).map(|n| loaded.script.send(CALLER, &invite(&format!("c{n}"))).len()).collect();
     assert_eq!(packets.iter().sum::<usize>(), 15, "{packets:?}");
     assert_eq!(loaded.served(), [5, 5]);
-    // A retransmission is no new call.
+    // A retransmission is not a new call.
     for n in 0..10 {
         loaded.script.send(CALLER, &invite(&format!("c{n}")));
     }
@@ -227,7 +226,7 @@ fn a_full_table_of_transactions_refuses_nobody() {
     assert_eq!(always.script.status(CALLER, &invite("b")), 503);
 }
 
-/// A model of the proxy's cost must know the tier of each piece of work.
+/// A model of the proxy's cost needs the tier of each piece of work.
 #[test]
 fn the_work_says_whether_it_was_stateless() {
     fn work(s: &mut Script, from: &str, text: &str) -> Work {

@@ -93,7 +93,7 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
     let mut script = edge(mode);
     let mut sent = offer(&mut script, from, &entry.bytes);
     let context = format!("{} ({}), {mode:?}, from {from}", entry.name, entry.section);
-    // RFC 3261 §16.2 item 3: a 100 is sent at once and is no verdict.
+    // RFC 3261 §16.2 item 3: a 100 is sent at once and does not decide about the request.
     if sent.len() == 2 && sent[0].bytes.starts_with(b"SIP/2.0 100 ") {
         assert_eq!(mode, Mode::Transaction, "{context}");
         sent.remove(0);

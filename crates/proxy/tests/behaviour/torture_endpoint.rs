@@ -4,14 +4,14 @@
 use crate::drive;
 use proptest::prelude::*;
 
-/// The torture messages from every source, under each setup that changes their handling.
+/// Delivers the torture messages from every source, in each setup that changes their handling.
 #[test]
 fn the_invariants_hold_for_the_torture_messages() {
     for entry in crate::verdicts::entries() {
         for setup in [0, 1, 2, 4, 8, 16, 32] {
             for source in 0..drive::SOURCES as u8 {
                 let [high, low] = (entry.bytes.len() as u16).to_be_bytes();
-                // 0: an unchanged datagram.
+                // The operation 0 delivers a datagram unchanged.
                 let operation = [setup, 0, source, high, low];
                 drive::run(&[&operation[..], &entry.bytes].concat());
             }

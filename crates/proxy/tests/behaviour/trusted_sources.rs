@@ -1,5 +1,5 @@
-//! Routing permissions: strangers reach only pools. Back ends and trusted sources also reach
-//! addresses. Only authenticated requests belong to a dialog.
+//! Tests of routing permissions. Strangers reach only pools. Back ends and trusted sources also
+//! reach addresses. A request belongs to a dialog only if its token or its tags prove this.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn a_dialog_finds_its_back_end_after_a_restart() {
     }
     assert_eq!(after.counters.received(Class::InDialog).get(), 2, "the re-INVITEs");
 
-    // The back end's response finds its way without any table.
+    // The branch alone routes the back end's response, because the new process has no state.
     let more = format!("Totag\r\nRoute: {route_a}\r\n");
     let bye = after.one(CALLER, &request("BYE", "sip:bob@10.0.0.9", "a", 3, &more));
     assert_eq!(after.one(&bye.to.to_string(), &bye.answer("200 OK")).to, address(CALLER));
@@ -126,7 +126,7 @@ fn a_token_is_good_for_its_own_call_its_own_key_and_configured_back_ends() {
     assert_eq!(gone.status(CALLER, &request("BYE", "sip:bob@10.0.0.1", "a", 2, &more)), 481);
 }
 
-// RFC 3261 §12.2.1.1: the callee's requests carry the same Route. They lead outward.
+// RFC 3261 §12.2.1.1: the callee's requests have the same Route, and go to the caller.
 #[test]
 fn the_callees_requests_reach_the_caller() {
     let mut script = Script::new();
@@ -161,7 +161,7 @@ fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
     let more = format!("Totag\r\nRoute: {route}\r\n");
     let bye = request("BYE", "sip:x@10.0.0.2:5070", "out", 4, &more);
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
-    // Only a request that starts a dialog is remembered.
+    // Only a request that starts a dialog gets a call entry.
     assert_eq!(script.counters.calls.get(), 1);
     script.one(BACKEND_B, &request("MESSAGE", "sip:carol@203.0.113.9", "note", 1, ""));
     assert_eq!(script.counters.calls.get(), 1);
@@ -222,7 +222,7 @@ fn a_target_that_is_no_single_host_gets_404() {
         "[ff02::1]",
         "[2001:db8::7]:0",
         "[::ffff:224.0.1.75]",
-        // This address leads back to us.
+        // This is our own address.
         "[::ffff:192.0.2.1]",
     ];
     for (i, host) in hosts.into_iter().enumerate() {
@@ -306,7 +306,7 @@ fn a_peer_cannot_make_us_cut_without_end() {
         let routes = "Route: <sip:192.0.2.1;lr>\r\n".repeat(count);
         request("INVITE", "sip:bob@192.0.2.1", &format!("m{count}"), 1, &routes)
     };
-    // Two passes through two listeners of ours are the reasonable maximum.
+    // Two passes through two listeners of the proxy are the reasonable maximum.
     let sent = script.one(CALLER, &routed(4));
     assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
     for count in [5, 40] {
@@ -392,7 +392,7 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     let text = request("INVITE", "sip:bob@example.com", "a", 1, here);
     let sent = script.one(CALLER, &text);
     assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
-    // A back end that calls us, by rule or by Route, causes no loop.
+    // A request of a back end to our address, by rule or by Route, causes no loop.
     for (uri, call, more) in [
         ("sip:x@192.0.2.1", "b", ""),
         ("sip:x@192.0.2.1", "c", here),
@@ -420,7 +420,7 @@ fn messages_of_another_shard_are_handed_off() {
     let (sent_on, to) = cross(&mut first, &bye, 1);
     assert_eq!((sent_on[0].to, to), (sent.to, None));
 
-    // A response that arrives at the wrong shard.
+    // A response that arrives at another shard than its request is handed off.
     second.offer(BACKEND_A, sent.answer("180 Ringing").as_bytes());
     assert!(second.serve().is_empty());
     assert_eq!(second.handoff(), Some(0));
@@ -435,7 +435,7 @@ fn messages_of_another_shard_are_handed_off() {
     assert!(reply[0].start().starts_with("SIP/2.0 481") && to.is_none());
 }
 
-// A token or a branch outlives the shard that wrote it.
+// A token or a branch may contain the number of a shard that no longer exists.
 #[test]
 fn messages_of_a_removed_shard_are_served_where_they_arrive() {
     let mut last = Script::with(Policy::Rr, |s| (s.shard, s.shards) = (2, 3));
@@ -447,7 +447,7 @@ fn messages_of_a_removed_shard_are_served_where_they_arrive() {
     assert_eq!(left.handoff(), None);
 }
 
-// A back end's requests arrive at the shard of its own address, wherever the call is.
+// The kernel selects the shard by the back end's address, but the call may be at another shard.
 #[test]
 fn a_back_ends_request_is_handed_off_to_the_shard_of_its_call() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 2));
@@ -483,7 +483,7 @@ fn requests_of_a_back_end_to_a_pool_stay_at_one_back_end() {
     });
     let caller = script.one(CALLER, &invite("a"));
     assert_eq!(caller.to, address(BACKEND_A));
-    // The request continues to the media servers with the same Call-ID, as any proxy would send it.
+    // The back end forwards the request to the media servers with the same Call-ID, like any proxy.
     let forwarded_request = |method: &str| {
         request(method, "sip:conf@192.0.2.1", "a", 1, "").replace("198.51.100.7:5060", BACKEND_A)
     };
@@ -509,7 +509,7 @@ fn a_back_end_that_sends_from_another_port_may_reach_the_same_targets() {
         assert_eq!(strict.status(from, &outward(i)), 403, "{from}");
         let sent = script.one(from, &outward(i));
         assert_eq!(sent.to, address("203.0.113.9:5060"), "{from}");
-        // The call belongs to that back end: a BYE with the token goes outside again.
+        // The call belongs to that back end, so a BYE with the route token goes outside again.
         let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
         let bye = request("BYE", "sip:carol@203.0.113.9", &format!("s{i}"), 2, &more);
         assert_eq!(script.one(from, &bye).to, address("203.0.113.9:5060"), "{from}");

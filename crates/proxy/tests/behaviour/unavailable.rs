@@ -1,4 +1,4 @@
-//! Requests without an available back end: the rejection to the caller, and the counters.
+//! Tests of requests without an available back end: the rejection and the counters.
 
 use std::time::Duration;
 
@@ -93,8 +93,8 @@ fn no_retry_after_is_sent_for_states_without_a_known_end() {
     assert_eq!(refused(&s), 3);
 }
 
-/// A request from one back end to another: its sender is excluded, and the other has sent
-/// Retry-After.
+/// A back end sends a request to its own pool. So the sender itself is excluded, and the only other
+/// back end has sent Retry-After.
 #[test]
 fn the_warning_names_the_pause_of_the_only_other_back_end() {
     let mut s = Script::with(Policy::Rr, |settings| {

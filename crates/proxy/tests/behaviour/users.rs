@@ -1,4 +1,4 @@
-//! Users in a store: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
+//! Tests of users in a store: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -249,8 +249,8 @@ fn a_contact_that_is_silent_is_followed_by_the_next_at_the_same_address() {
     assert_ne!(last.branch(), sent[0].branch());
 }
 
-/// RFC 3263 §4.3: silence is a failure only if "the transaction layer times out". So the text does
-/// not arrive twice, at a slow phone and at the next one.
+/// RFC 3263 §4.3: silence is a failure only if "the transaction layer times out". So a text message
+/// does not arrive twice, at a slow phone and at the next phone.
 #[test]
 fn a_message_to_a_silent_contact_is_not_sent_to_the_next() {
     // A back end that sends a message may itself have failed its probes.
@@ -282,7 +282,7 @@ fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
 }
 
 /// RFC 3261 §9.2: "the UAS SHOULD immediately respond to the INVITE with a 487 (Request
-/// Terminated)." So nothing is left that could need a place until a timer fires.
+/// Terminated)." So a cancelled request frees its place at once, without waiting for a timer.
 #[test]
 fn cancelled_requests_leave_room_for_others() {
     let mut s = script();
@@ -306,7 +306,7 @@ fn cancelled_requests_leave_room_for_others() {
     assert_eq!(forwarded(sent).header("Call-ID"), "good");
 }
 
-/// Both parties reach each other by our Record-Route, without a look-up.
+/// Both parties reach each other by the token in our Record-Route, without a look-up.
 #[test]
 fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
     let mut s = script();
@@ -427,7 +427,8 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
     }
     assert_eq!(s.counters.parked.get(), 512);
     assert_eq!(seen, vec!["503"; 1500 - 512]);
-    // The other half is for sources that may send to any address.
+    // Strangers fill at most half of the places. The other half is for sources that may send to any
+    // address.
     assert!(call_from(&mut s, TRUSTED, "sip:carol@carrier.example", "t").is_empty());
     assert_eq!(s.counters.parked.get(), 513);
     assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
@@ -447,7 +448,7 @@ fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
     let counters = s.counters.lookups.clone();
     let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
     assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
-    // This also applies to a user for whose look-up the request of a stranger waits.
+    // The query is sent at once, even if a request of a stranger waits already for the same user.
     for uri in [ALICE, "sip:user-500@example.com"] {
         assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());
         assert_eq!(asked(&mut s).expect("it is asked at once").1, uri);

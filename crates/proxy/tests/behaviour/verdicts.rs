@@ -1,4 +1,4 @@
-//! The table of verdicts, and its messages.
+//! Reads `verdicts.toml`: the torture messages and their expected outcomes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 const TABLE: &str = include_str!("verdicts.toml");
 
-/// The outcome for a message.
+/// The treatment of a message by the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Forwarded,

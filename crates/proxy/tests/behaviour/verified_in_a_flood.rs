@@ -1,4 +1,5 @@
-//! Messages verified by the transaction table alone do not wait behind a flood of unverified ones.
+//! Tests that messages which only the transaction table verifies do not wait behind a flood of
+//! unverified messages.
 
 use crate::script::*;
 use tidegate_balance::Policy;
@@ -17,8 +18,8 @@ fn flood(s: &mut Script) {
     }
 }
 
-/// Serves the messages that arrived before the proxy verified each on arrival, and one more.
-/// Returns the packets sent, except those to the stranger.
+/// Serves the messages that arrived before early verification began, and one more. Returns the
+/// packets sent, except those to the stranger.
 fn next(s: &mut Script) -> Vec<Sent> {
     for _ in 0..64 + 1 {
         assert!(s.proxy.serve(s.now));

@@ -16,7 +16,7 @@ pub fn best(responses: &[Message]) -> Option<Message> {
         let class = if status >= 600 { 0 } else { status / 100 };
         (class, class == 4 && !PREFERRED.contains(&status))
     };
-    // The first of equals wins.
+    // The first of equally good responses wins.
     let mut best = responses.iter().min_by_key(rank)?.clone();
     if matches!(best.status(), Some(401 | 407)) {
         add_challenges(&mut best, responses);

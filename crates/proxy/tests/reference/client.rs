@@ -27,7 +27,7 @@ pub enum Passed {
     UpAcknowledged(Message),
     /// A retransmission: this ACK is sent.
     Acknowledged(Message),
-    /// A retransmission.
+    /// A retransmission, which has no effect.
     Absorbed,
 }
 
@@ -116,7 +116,7 @@ impl Client {
     /// Returns whether timer A or E retransmits the request now.
     pub fn repeats(&mut self, now: Timestamp) -> bool {
         let Some(due) = self.repeat.filter(|r| r.at <= now) else { return false };
-        // Timers B and F win over A and E at the same moment.
+        // If both expire at the same time, B precedes A, and F precedes E.
         if self.end.is_some_and(|end| end <= due.at) {
             return false;
         }

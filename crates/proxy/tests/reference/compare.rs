@@ -1,4 +1,4 @@
-//! Compares the packets of two implementations, except for names that each chooses.
+//! Compares the packets of two implementations, except for the names that each one chooses freely.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -146,7 +146,7 @@ impl Context {
             branch.timer_c = branch.timer_c.map(|_| around.now + TIMER_C);
         }
         if branch.abandoned {
-            // The response to an abandoned branch is not wanted.
+            // Cancel an abandoned branch as soon as it responds.
             branch.ask_to_cancel(around, &self.reasons);
         }
         branch.cancel_if_heard(around, &self.reasons);
@@ -180,7 +180,7 @@ impl Context {
     fn on_final(&mut self, around: &mut Surroundings, index: usize, response: Message) {
         let status = response.status();
         let branch = &mut self.branches[index];
-        // §16.7 item 5: "Any 2xx response", of an abandoned attempt, too.
+        // §16.7 item 5: "Any 2xx response", even of an abandoned attempt.
         let is_success = status.is_some_and(|status| status < 300);
         if branch.ended || (branch.abandoned && !is_success) {
             return;
@@ -221,8 +221,8 @@ impl Context {
         self.settle(around);
     }
 
-    /// Ends a branch without a final response from downstream. `status` is that of our own response
-    /// instead, or `None` for no response.
+    /// Ends a branch without a final response from downstream. `status` is the status of the reply
+    /// that we generate instead, or `None` for no reply.
     pub fn give_up(&mut self, around: &mut Surroundings, index: usize, status: Option<&str>) {
         if !self.branches[index].is_pending() {
             return;
@@ -286,7 +286,7 @@ impl Context {
     /// the context".
     pub fn on_cancel(&mut self, around: &mut Surroundings, cancel: &Message) {
         // §9.2: "A CANCEL request has no impact on the processing of transactions with any other
-        // method defined in this specification." Nor has it any after a final response.
+        // method defined in this specification." It has no effect after a final response either.
         if self.server.is_invite() && self.server.is_open() {
             self.cancelled = true;
             let reasons: Vec<_> = cancel.all("Reason").into_iter().map(str::to_owned).collect();

@@ -32,7 +32,7 @@ const MOMENTS_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 struct Asked {
     from: SocketAddr,
-    /// True if the sender is a proxy that forwarded a received request: it is no party of a dialog.
+    /// True if the sender is a proxy that forwarded a received request, so not a party of a dialog.
     passes_on: bool,
     core: Message,
     reference: Message,
@@ -217,7 +217,7 @@ impl Driver {
             Step::Refused { request } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
                 let at = pair.core.to;
-                // A failure at a target that is no back end affects only one request.
+                // A failure at a target that is not a back end affects only one request.
                 if !self.reference.around.is_backend(at) {
                     return Ok(());
                 }

@@ -22,7 +22,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns where a request that a listener accepts goes, or `None` if it goes nowhere.
+    /// Returns the destination of a request, or `None` if it has none.
     pub fn of(around: &Surroundings, request: &Message, source: SocketAddr) -> Option<Self> {
         let token = request.get("Route").and_then(|route| token_target(around, route));
         let from_backend = around.backend(source).is_some();
@@ -65,7 +65,7 @@ impl Way {
         }
     }
 
-    /// Returns whether a back end sends to another: such requests are no evidence of health.
+    /// Returns whether a back end sends to another one. Such requests do not show its health.
     pub fn is_between_backends(&self) -> bool {
         matches!(self, Self::Pool { sender: Some(_), .. })
     }
@@ -128,7 +128,7 @@ pub fn copy(
     copy.set("Max-Forwards", &left.to_string());
     // §16.4: "If the first value in the Route header field indicates this proxy, the proxy MUST
     // remove that value from the request."
-    // A spiral has left several Routes that would only lead here again.
+    // After a spiral, several Routes would only lead back to this proxy.
     while copy.get("Route").is_some_and(|route| is_own(around, route)) {
         copy.remove_first("Route");
     }
@@ -165,7 +165,7 @@ pub fn incoming_breadth(request: &Message) -> u32 {
     given.unwrap_or(BREADTH_MAX).min(BREADTH_MAX)
 }
 
-/// Shares out the Max-Breadth. §5.3.3: "A SIP proxy MAY distribute Max-Breadth in an arbitrary
+/// Divides the Max-Breadth. §5.3.3: "A SIP proxy MAY distribute Max-Breadth in an arbitrary
 /// fashion between active branches." The shares are equal, and the first branches get the
 /// remainder.
 pub fn shares_of_breadth(request: &Message, branches: usize) -> Vec<u32> {
@@ -193,7 +193,7 @@ pub fn identity(request: &Message) -> String {
     parts.join("-")
 }
 
-/// Returns the back end that a token of ours names.
+/// Returns the back end that a token of the proxy names.
 fn token_target(around: &Surroundings, route: &str) -> Option<SocketAddr> {
     let inside = route.strip_prefix("<sip:token_")?;
     let (user, _) = inside.split_once('@').filter(|_| is_own(around, route))?;

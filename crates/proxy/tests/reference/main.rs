@@ -1,4 +1,4 @@
-//! Compares the core with a reference: a slow and obvious proxy of RFC 3261 §16 with the
+//! Compares the core with a reference: a slow and simple proxy of RFC 3261 §16 with the
 //! transactions of §17, RFC 6026, RFC 4320 and RFC 5393. The reference keeps whole messages in
 //! lists and finds everything by searching. It is written from the RFCs, with each rule above its
 //! code, independently of the core. In points that the RFCs leave open (when another back end is

@@ -47,7 +47,7 @@ impl Proxy {
         self.forget();
     }
 
-    /// Reports that nothing listens at `at`.
+    /// Reports that no socket listens at `at`.
     pub fn on_failed(&mut self, now: Timestamp, at: SocketAddr) {
         self.around.now = now;
         self.around.on_failed(at);
@@ -148,7 +148,7 @@ impl Proxy {
         self.contexts.push(Context::new(&mut self.around, request, source, way));
     }
 
-    /// Handles an ACK that no server transaction absorbs: to a stateless reply of ours, or to a
+    /// Handles an ACK that no server transaction absorbs: to our stateless reply, or to a
     /// 2xx, in which case it is a request of its own (§13.2.2.4).
     fn on_ack(&mut self, source: SocketAddr, request: &Message) {
         if request.tag("To") != Some(&forward::stateless_tag(request)) {
@@ -167,7 +167,7 @@ impl Proxy {
                 self.around.chosen_of(&call, &self.around.up(pool))
             }
             _ => self.placed(&call).or_else(|| match way {
-                // Only a request that starts something is placed.
+                // A back end is selected only for a new request outside a dialog.
                 Some(Way::Pool { pool, .. }) if begins(request) => {
                     self.around.choose(&call, &self.around.up(pool))
                 }
@@ -227,7 +227,7 @@ impl Proxy {
     }
 
     fn on_response(&mut self, source: SocketAddr, response: &Message) {
-        // Anyone who has seen the Via could answer.
+        // Check the source, because any element that has seen the Via could answer.
         let is_own = response.branch().is_some_and(|branch| self.around.has_asked(branch, source));
         if is_own && response.method() != "CANCEL" {
             self.around.on_heard(source);

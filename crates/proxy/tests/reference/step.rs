@@ -1,7 +1,7 @@
 //! The steps of a random script.
 //!
 //! A step refers to an item by a number, taken modulo the number of items and counted from the
-//! newest: 0 is the newest. So any part of a script is a script, and failures shrink.
+//! newest: 0 is the newest. So any part of a script is a valid script, and can be shrunk.
 
 use proptest::prelude::*;
 
@@ -40,9 +40,9 @@ pub enum Domain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oddity {
     None,
-    /// Sent through address translation, RFC 3581.
+    /// The request has passed an address translation (RFC 3581).
     Translated,
-    /// A branch of RFC 2543.
+    /// The branch has no magic cookie (RFC 2543).
     OldBranch,
     Body,
     WithoutMaxForwards,
@@ -56,7 +56,7 @@ pub enum Oddity {
 pub enum Ack {
     /// The ACK that the RFC defines for the response.
     Right,
-    /// For another transaction.
+    /// An ACK for another transaction.
     WrongBranch,
 }
 
@@ -68,7 +68,7 @@ pub enum Step {
     CallOut { backend: u8, method: Method },
     /// The sender of a request retransmits it.
     Repeat { request: u8 },
-    /// The sender of a request cancels it. `stray`: the CANCEL has another branch.
+    /// The sender of a request cancels it. If `stray` is true, the CANCEL has another branch.
     Cancel { request: u8, stray: bool },
     /// The receiver of a final response to an INVITE acknowledges it.
     Acknowledge { response: u8, ack: Ack },
@@ -81,7 +81,7 @@ pub enum Step {
     Loop { request: u8, spiral: bool, turns: u8 },
     /// The receiver of a request answers it. Several `callee`s may be behind one back end.
     Answer { request: u8, status: u16, callee: u8, stray: bool },
-    /// Nothing listens at the target of a request.
+    /// No socket listens at the target of a request.
     Refused { request: u8 },
     /// Time passes until the next timer.
     Wait,

@@ -65,8 +65,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// Lets requests mark no more than half of the back ends as down. Beyond that, those that
-    /// failed first are used.
+    /// Spares back ends so that failed requests mark at most half of them as down. The back ends
+    /// that failed first are spared.
     fn spare(&mut self, now: Timestamp) {
         let is_up = |backend: &Backend| backend.down_until <= now;
         let up = self.backends.iter().filter(|backend| is_up(backend)).count();
@@ -94,10 +94,10 @@ pub struct Surroundings {
     pub chosen: Vec<(String, SocketAddr)>,
     /// All targets of each call's requests so far.
     pub had: Vec<(String, SocketAddr)>,
-    /// The parts of the received request that determine its way, for each branch of ours.
+    /// The parts of the received request that determine its target, for each branch of the proxy.
     passed: Vec<(String, Vec<String>)>,
     failures: Vec<(SocketAddr, Timestamp)>,
-    /// The target of each branch of ours.
+    /// The target of each branch of the proxy.
     went: Vec<(String, SocketAddr)>,
     branches: BTreeSet<String>,
 }
@@ -129,7 +129,7 @@ impl Surroundings {
         name
     }
 
-    /// Returns whether a branch of ours was ever sent to `at`.
+    /// Returns whether a branch of the proxy was ever sent to `at`.
     pub fn has_asked(&self, branch: &str, at: SocketAddr) -> bool {
         self.went.iter().any(|(known, to)| known == branch && *to == at)
     }
@@ -143,14 +143,13 @@ impl Surroundings {
         self.pools.iter().flat_map(|pool| &pool.backends).find(|b| b.address == at)
     }
 
-    /// Records the parts of a received request that determine its way, for the branch `branch` of
-    /// ours.
+    /// Records the parts of a received request that determine its target, for the branch `branch`
+    /// of the proxy.
     pub fn record_branch(&mut self, branch: &str, received: &Message, source: SocketAddr) {
         self.passed.push((branch.to_owned(), Self::decisive(received, source)));
     }
 
-    /// Returns whether a request was here before, and the parts that determine its way are the
-    /// same.
+    /// Returns whether a request was here before with the same parts that determine its target.
     pub fn has_looped(&self, request: &Message, source: SocketAddr) -> bool {
         let now = Self::decisive(request, source);
         request.all("Via").into_iter().any(|via| {
@@ -233,12 +232,12 @@ impl Surroundings {
         self.failures.iter().any(|&(to, failed)| to == at && failed >= then)
     }
 
-    /// Returns whether the address is a back end of ours.
+    /// Returns whether the address is a back end of the proxy.
     pub fn is_backend(&self, at: SocketAddr) -> bool {
         self.backend(at).is_some()
     }
 
-    /// Records a sign of life.
+    /// Records that a back end has responded.
     pub fn on_heard(&mut self, at: SocketAddr) {
         let now = self.now;
         if let Some(backend) = self.backend_mut(at) {

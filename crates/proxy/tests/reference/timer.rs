@@ -8,7 +8,7 @@ pub const T1: Duration = Duration::from_millis(500);
 pub const T2: Duration = Duration::from_secs(4);
 pub const T4: Duration = Duration::from_secs(5);
 
-/// Timers B, F, H, J, L and M; timer D, too, which is "at least 32 seconds".
+/// The duration of timers B, F, H, J, L and M, and of timer D, which is "at least 32 seconds".
 pub const T1_64: Duration = Duration::from_secs(32);
 
 /// RFC 3261 §16.6 item 11: "The timer MUST be larger than 3 minutes."

@@ -1,4 +1,4 @@
-//! Properties of all four machines, for any events at any times, and for any calls of `on_timer`.
+//! Properties of all four state machines, for any events and calls of `on_timer` at any times.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tidegate_world::Timestamp;
 const MACHINES: [fn(&Timing) -> Machine; 4] =
     [INVITE_CLIENT, OTHER_CLIENT, INVITE_SERVER, OTHER_SERVER];
 
-/// An action of the holder.
+/// An action of the owner of the machine.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Lets time pass without an event and without a call of `on_timer`.
     Pass(Duration),
     /// Calls `on_timer` at the deadline of the machine, or now if the deadline has passed.
     Due,
-    /// Calls `on_timer`, needed or not.
+    /// Calls `on_timer`, even if no timer has expired.
     Timer,
     Event(Event),
 }
@@ -51,7 +51,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// The effects of a machine, each with the state before it.
 type Seen = Vec<(State, Effect)>;
 
-/// Drives a machine, and checks at every step the properties of any machine.
+/// Drives a machine, and checks after every step the properties that all machines have.
 fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen {
     let mut now = Timestamp::ZERO;
     let mut machine = start(timing);

@@ -12,8 +12,8 @@ use tidegate_world::Timestamp;
 
 /// §17.1.1.2: "This process MUST continue so that the request is retransmitted with intervals that
 /// double after each transmission." "The value of 64*T1 is equal to the amount of time required to
-/// send seven requests in the case of an unreliable transport." The first is the one that started
-/// the transaction.
+/// send seven requests in the case of an unreliable transport." The first of the seven started the
+/// transaction.
 ///
 /// RFC 3261 §17.1.1.2: "The initial state, "calling", MUST be entered when the TU initiates a new
 /// client transaction with an INVITE request." "When timer A fires, the client transaction MUST
@@ -75,7 +75,7 @@ fn if_a_and_b_have_both_expired_b_counts() {
 /// §17.1.1.2: "In the "Proceeding" state, the client transaction SHOULD NOT retransmit the
 /// request any longer. Furthermore, the provisional response MUST be passed to the TU. Any
 /// further provisional responses MUST be passed up to the TU while in the "Proceeding" state."
-/// No timer runs there: a call may ring for hours.
+/// No timer runs in this state, because a call may ring for hours.
 #[test]
 fn a_provisional_response_ends_retransmission_and_timeout() {
     let script = [(600, Response(100)), (900, Response(180)), (7_200_000, Response(199))];
@@ -159,8 +159,8 @@ fn over_a_reliable_transport_a_refusal_ends_it_at_once() {
 
 /// RFC 6026 §8.4: "Any retransmissions of a response with status code 300-699 that are received
 /// while in the "Completed" state MUST cause the ACK to be re-passed to the transport layer for
-/// retransmission, but the newly received response MUST NOT be passed up to the TU." They do not
-/// restart Timer D, and a 2xx or a 1xx is no such response.
+/// retransmission, but the newly received response MUST NOT be passed up to the TU." Such responses
+/// do not restart Timer D. A 2xx or a 1xx in this state causes no ACK.
 #[test]
 fn a_repeated_refusal_is_acknowledged_and_goes_no_further() {
     let script = [
@@ -184,8 +184,8 @@ fn a_repeated_refusal_is_acknowledged_and_goes_no_further() {
 }
 
 /// §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has occurred, and
-/// the client transaction SHOULD transition directly to the "Terminated" state." The holder learns
-/// of the failure.
+/// the client transaction SHOULD transition directly to the "Terminated" state." The machine itself
+/// reports nothing, because its owner already knows of the failure.
 #[test]
 fn a_transport_error_ends_it() {
     let seen = play(INVITE_CLIENT, &unreliable(), &[(10, TransportError), (20, Response(200))]);

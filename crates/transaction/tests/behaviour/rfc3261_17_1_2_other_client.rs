@@ -62,8 +62,8 @@ fn a_t2_below_t1_caps_the_second_interval() {
 /// §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be passed to the
 /// transport layer for retransmission, and Timer E MUST be reset with a value of T2 seconds." "If
 /// timer F fires while in the "Proceeding" state, the TU MUST be informed of a timeout, and the
-/// client transaction MUST transition to the terminated state." The response does not change the
-/// running Timer E.
+/// client transaction MUST transition to the terminated state." The provisional response does not
+/// change the running Timer E.
 ///
 /// RFC 3261 §17.1.2.2: "If a provisional response is received while in the "Trying" state, the
 /// response MUST be passed to the TU, and then the client transaction SHOULD move to the

@@ -39,7 +39,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the key of a received request. An ACK is for an INVITE outside a dialog.
+/// Returns the key of a received request. An ACK acknowledges an INVITE outside a dialog.
 fn key(request: &Request) -> Key {
     key_of(request, request.method == "ACK")
 }
@@ -66,7 +66,7 @@ fn cancelled(request: &Request) -> Key {
 
 /// §17.2.3: "The request matches a transaction if: 1. the branch parameter in the request is equal
 /// to the one in the top Via header field of the request that created the transaction". With the
-/// cookie, other parts of the message do not matter.
+/// cookie, only the sent-by and the method are compared too.
 #[test]
 fn a_branch_with_the_cookie_is_all_there_is_to_compare() {
     let changed = Request {
@@ -157,8 +157,8 @@ fn without_the_cookie_all_of_the_request_is_compared() {
 fn without_the_cookie_an_ack_matches_although_its_invite_had_no_to_tag() {
     let ack = Request { method: "ACK", to: "<sip:bob@example.com>;tag=314159", ..OLD_INVITE };
     assert_eq!(key(&ack), key(&OLD_INVITE));
-    // Within a dialog the INVITE has the To tag too, and a different To tag means a different
-    // INVITE.
+    // Within a dialog the INVITE has a To tag too. So an INVITE with another To tag is another
+    // transaction.
     let within = Request { to: ack.to, ..OLD_INVITE };
     assert_ne!(key(&within), key(&OLD_INVITE));
     assert_eq!(key_of(&ack, false), key(&within));
@@ -187,8 +187,8 @@ fn the_branch_alone_gives_the_same_identity() {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
     }
-    // The method in the key only shows that the method is an extension. The identity includes its
-    // name.
+    // The key has the same `Method::Other` for all extension methods. So the identity must include
+    // the name of the method.
     let extensions = ["FOO", "BAR"].map(|method| {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));

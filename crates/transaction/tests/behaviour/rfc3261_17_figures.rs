@@ -3,7 +3,8 @@
 //!
 //! Each machine is explored from its start with all sequences of a few events, and the observed
 //! edges are compared with the figure. An event without an edge must change nothing. A server has
-//! no edge for a transport error: it keeps its state (RFC 6026 §8.8), and is not informed.
+//! no edge for a transport error: it keeps its state (RFC 6026 §8.8), so the error is not passed to
+//! it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -200,7 +201,7 @@ fn explore(
         explore(next, soon, timing, depth, edges);
     }
     let Some(due) = machine.deadline() else { return };
-    // Each timer is fired as soon as it is due, and so late that all timers are due.
+    // Call `on_timer` when the first timer is due, and again so late that all timers are due.
     for at in [due, now + timing.patience()] {
         let mut next = machine;
         let effects = next.on_timer(at, timing);
@@ -209,8 +210,8 @@ fn explore(
     }
 }
 
-/// Returns whether the machine sends in this state, and so can learn of a transport error: a client
-/// that sends its request or an ACK.
+/// Returns whether the machine can get a transport error in this state. Only a client that sends
+/// its request or an ACK can.
 fn sends(machine: &Machine) -> bool {
     match machine {
         Machine::Client(Client::Invite(_)) => {

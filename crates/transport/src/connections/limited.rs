@@ -1,4 +1,4 @@
-//! The opened connections whose number peers can raise: those for responses and those to strangers.
+//! The opened connections that peers can cause: those for responses and those to strangers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,9 +25,9 @@ const OPENING_PART: usize = 32;
 ///
 /// Their number is limited, so that the table always has room for connections to back ends. At most
 /// half of them are for responses, so that these cannot keep out all requests to strangers. Each
-/// stranger, and each site of strangers, has a share: at most as many connections as strangers may
-/// still open. So the first of n strangers has at most half of the connections, and each further one
-/// at most half of the rest.
+/// stranger, and each site of strangers, has a share: at most as many connections as are still free
+/// for strangers. So the first of n strangers has at most half of the connections, and each further
+/// stranger at most half of the rest.
 #[derive(Debug, Default)]
 pub(super) struct LimitedConnections {
     /// The connections that carry only responses, to requests whose own connections have ended.
@@ -95,11 +95,11 @@ impl LimitedConnections {
         }
     }
 
-    /// Returns the connection to close first if there is no room for a message `by` this use: the
+    /// Returns the connection to close when there is no room for a message of the kind `by`: the
     /// least recently used connection for responses, unless it was used within
-    /// [`RESPONSES_YIELD_AFTER`], or the least recently used connection to a stranger, unless it was
-    /// used within `yields_after` or the message is a response. `last_use` returns the time of a
-    /// connection's last use.
+    /// [`RESPONSES_YIELD_AFTER`]. If there is none, and the message is not a response, returns the
+    /// least recently used connection to a stranger, unless it was used within `yields_after`.
+    /// `last_use` returns the time of a connection's last use.
     pub(super) fn oldest(
         &mut self,
         now: Timestamp,
@@ -119,7 +119,7 @@ impl LimitedConnections {
         self.opening_for_responses.forget(remote);
     }
 
-    /// Removes a connection to `remote`, if it is one of these.
+    /// Removes a connection to `remote`, if its number is limited.
     pub(super) fn remove(&mut self, id: ConnectionId, remote: SocketAddr) {
         self.for_responses.remove(id);
         if self.to_strangers.remove(id) {

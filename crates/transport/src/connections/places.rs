@@ -1,4 +1,4 @@
-//! The opening, acceptance and eviction of connections, within the limits of a table.
+//! Opens, accepts and evicts connections, within the limits of a table.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl ConnectionTable {
             return Ok(id);
         }
         // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".
-        // The same is true of requests.
+        // The table does not open WebSocket connections for requests either.
         if target.transport.is_websocket() {
             return Err(WhyUnsent::Gone);
         }
@@ -121,9 +121,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes an unused connection for responses, or one to a stranger, to make room for a message
-    /// `by` this use. Makes no room for a response at the expense of a stranger. Returns whether it
-    /// closed one.
+    /// Closes an unused connection for responses or to a stranger, to make room for a message of
+    /// the kind `by`. For a response, never closes a connection to a stranger. Returns whether a
+    /// connection was closed.
     fn evict_limited(&mut self, now: Timestamp, by: Use) -> bool {
         let Self { limits, connections, limited, .. } = self;
         let last_use = |id| last_use(connections, now, id);
@@ -131,7 +131,7 @@ impl ConnectionTable {
         self.evict(oldest)
     }
 
-    /// Closes the given connection, if any, to make room. Returns whether it closed one.
+    /// Closes the connection `id`, if there is one, to make room. Returns whether there was one.
     fn evict(&mut self, id: Option<ConnectionId>) -> bool {
         if let Some(id) = id {
             self.counters.evicted.add(1);
@@ -140,8 +140,8 @@ impl ConnectionTable {
         id.is_some()
     }
 
-    /// Adds a connection that the driver has accepted. If there are too many accepted connections,
-    /// tells the driver to close this one.
+    /// Adds a connection that the driver has accepted, or tells the driver to close it if there are
+    /// too many accepted connections.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         let free = self.limits.accepted_max.saturating_sub(accepted);

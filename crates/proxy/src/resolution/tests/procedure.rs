@@ -149,8 +149,8 @@ fn the_domain_chooses_among_the_transports_of_the_client() {
 }
 
 // RFC 3263 §4.1: "A client resolving a SIP URI SHOULD retain records with "SIPS" as the protocol,
-// if the client supports TLS." The proxy opens connections over TLS to back ends only, so its
-// listener for TLS does not let it reach the servers of a carrier.
+// if the client supports TLS." The proxy opens connections over TLS to back ends only, so it cannot
+// reach the servers of a carrier over TLS, even if it has a listener for TLS.
 #[test]
 fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
     let tls = naptr(50, "s", "SIPS+D2T", "_sips._tcp.a.example.");
@@ -166,7 +166,7 @@ fn a_domain_that_prefers_tls_is_reached_without_tls_if_it_can_be() {
     assert_eq!(both.locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
     assert_eq!(both.locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
     assert_eq!(both.locate("sip:a.example;transport=tls"), at(&[(Tls, "192.0.2.1:5061")]));
-    // A Route may name a back end by such a domain.
+    // A domain that offers only TLS is used, because a Route may name a back end by it.
     assert_eq!(scene(&[tls]).locate("sip:a.example"), at(&[(Tls, "192.0.2.1:5061")]));
 }
 

@@ -260,7 +260,7 @@ fn a_late_failure_is_not_a_second_one() {
     scene.pass(8_000);
     scene.resolution.handle_timeout(scene.now);
     assert_eq!(scene.resolution.on_answer(scene.now, query.id, &QueryAnswer::NoAnswer), None);
-    // The pause is that of a first failure.
+    // The pause is as long as after a first failure.
     scene.pass(1000);
     scene.try_locate("sip:a.example:5060", 0);
     assert!(scene.resolution.poll_query().is_some());

@@ -9,7 +9,7 @@ use crate::resolution::default_port;
 use crate::settings::Listener;
 use crate::target::Target;
 
-/// A listener, with the texts and values that each message needs, computed once.
+/// A listener of this proxy, with values that are computed once because each message needs them.
 pub(crate) struct Own {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,

@@ -1,4 +1,4 @@
-//! The fragments of messages, chosen by the bytes of an input.
+//! Makes messages of fragments that the bytes of an input select.
 
 use tidegate_sip::{HeaderName, Message};
 
@@ -47,7 +47,7 @@ const ROUTES: [&str; 11] = [
     "Route: <sip:203.0.113.9>\r\n",
     "Route: <sip:example.net;lr>\r\n",
     "Route: <sip:192.0.2.1;lr>,\r\n <sip:192.0.2.1;lr>\r\nRoute: <sip:10.0.0.1:5070;lr>\r\n",
-    // As many values that name the proxy as it accepts, each on its own line.
+    // The maximum number of values that name the proxy, each on its own line.
     "Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n\
      Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n",
     "Route: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\nRoute: <sip:192.0.2.1;lr>\r\n\
@@ -95,7 +95,7 @@ const MAX_FORWARDS: [&str; 8] = [
     "",
 ];
 const LENGTHS: [&str; 2] = ["Content-Length: 0\r\n", ""];
-/// Texts to insert, separators among them.
+/// Texts to insert into a message. Some are separators.
 const SPLICES: [&str; 16] = [
     "\r\n",
     "\n",
@@ -144,8 +144,8 @@ impl<'a> Input<'a> {
         usize::from(self.byte()) % n
     }
 
-    /// Returns `true` for one in `n` byte values, but, for `n` above 1, never after the last byte
-    /// of the input.
+    /// Returns `true` for one in `n` byte values. After the end of the input, returns `true` only
+    /// if `n` is 1.
     pub fn one_in(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }
@@ -168,7 +168,7 @@ impl<'a> Input<'a> {
         field
     }
 
-    /// Returns the bytes with little or no damage.
+    /// Returns the bytes with at most three changes.
     pub fn mutated(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         for _ in 0..self.below(4) {
             if bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! A record of the packets that the proxy received and sent, and the invariants between them.
+//! A record of the packets that the proxy received and sent, with the invariants that they obey.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use tidegate_world::Timestamp;
 
 use super::{BACKENDS, LISTENERS, TRUSTED, address};
 
-/// The action before packets were taken from the proxy.
+/// The last action before the test took packets from the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// One message was offered, or served.
@@ -43,7 +43,7 @@ struct Asked {
     answered_at: Timestamp,
 }
 
-/// The record (see the module).
+/// The record of received and sent packets, which checks each sent packet.
 pub struct Ledger {
     /// True if each request has a transaction.
     has_transactions: bool,
@@ -122,7 +122,7 @@ impl Ledger {
         let listener = LISTENERS.iter().any(|listener| listener.as_bytes() == own.sent_by);
         assert!(listener && own.has_magic_cookie(), "its Via stands on top");
         assert!(request.max_forwards().is_ok_and(|hops| hops.is_some_and(|n| n < 255)));
-        // IPv6 addresses have too many spellings to search for.
+        // Accept any IPv6 address, because it has too many spellings to search for.
         let is_allowed = to.is_ipv6() && !self.allowed.is_empty() || {
             let ip = to.ip().to_string();
             self.allowed.windows(ip.len()).any(|part| part == ip.as_bytes())

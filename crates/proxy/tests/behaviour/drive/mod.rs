@@ -4,7 +4,7 @@
 //! event, followed by the bytes that it needs. Events are a datagram from one of a few sources
 //! (made from fragments or raw), a repetition, a packet of the proxy (answered or sent back to it),
 //! time, a failed delivery, and a drain. Back ends are reached by datagrams, or over TCP. Missing
-//! bytes count as zero, so that any input can be cut or joined. A fuzzer in `fuzz/` and proptest in
+//! bytes count as zero, so that any bytes are a valid input. A fuzzer in `fuzz/` and proptest in
 //! `torture_endpoint.rs` call [`run`]. With `NARRATE` in the environment, each run prints the
 //! packets received and sent.
 
@@ -45,8 +45,8 @@ const REMEMBERED_MAX: usize = 24;
 /// shorter periods.
 const STEPS_MS: [u64; 12] =
     [0, 1, 30, 500, 1_000, 3_999, 4_000, 5_000, 32_000, 64_000, 190_000, 300_000];
-/// Longer than any wait: Timer C for each of two groups of a fork, then 64·T1 for its CANCEL, 64·T1
-/// for the ACK, and T4. It is also longer than the call table keeps an idle call.
+/// A time that is longer than any state lasts: Timer C for each of two groups of a fork, then 64·T1
+/// for its CANCEL, 64·T1 for the ACK, and T4. The call table keeps an idle call for a shorter time.
 const SILENCE: Duration = Duration::from_secs(2 * 190 + 2 * 32 + 5 + 60 + 64);
 
 /// Runs one input.
@@ -283,7 +283,7 @@ impl World {
             last = Some(at);
             self.proxy.handle_timeout(self.now);
             self.drain(Step::Timers);
-            // Messages held back by a law are released at its time.
+            // Serve messages whose release by a law is due.
             self.serve();
         }
         self.now = end;

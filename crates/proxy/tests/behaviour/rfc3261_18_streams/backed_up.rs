@@ -25,7 +25,7 @@ fn new_call(call: &str) -> String {
 }
 
 /// Sends both back ends more than the windows of their connections. From then on, they read
-/// nothing. Returns when this no longer looks like a burst.
+/// nothing. Returns when the proxy no longer takes this for a burst.
 fn stall(scene: &mut Scene, phone: Flow) {
     let body = "x".repeat(40_000);
     for number in 0..4 {
@@ -66,15 +66,15 @@ fn a_new_call_goes_to_a_back_end_that_reads() {
         assert_eq!(connection_of(&mut scene, phone, &call), B, "{call}");
     }
     assert!(scene.streams.connections().counters().backed_up.get() >= 1);
-    // The other back end does not count as failed. It gets calls again after a second.
+    // Back end A does not count as failed. It gets calls again after a second.
     assert!(read_on(&mut scene, A).is_empty());
     scene.pass(AVOIDED_FOR);
     let calls = (4..8).map(|number| connection_of(&mut scene, phone, &format!("call-{number}")));
     assert_eq!(calls.collect::<BTreeSet<_>>(), BTreeSet::from([A, B]));
 }
 
-/// A call that the connection of its back end does not take ends at once. So the back end seems to
-/// be idle, and most policies would select it for every new call.
+/// A call ends at once if the connection of its back end does not take it. So this back end seems
+/// to be idle, and most policies would select it for every new call.
 #[test]
 fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -163,7 +163,7 @@ fn a_call_is_rejected_if_no_back_end_reads() {
         // A retransmission gets the same answer, and does not wait for a back end.
         let (_, again) = only(scene.offer(phone, &new_call("late")), "SIP/2.0 503");
         assert_eq!(again.header("To"), rejection.header("To"), "{mode:?}");
-        // It is no other rejection, and counts as a retransmission.
+        // The copy counts as a retransmission, and not as another rejection.
         let replied = |reason| scene.counters.replied_for(503, reason).get();
         let rejections = [ReplyReason::BackedUp, ReplyReason::Failed].map(replied);
         assert_eq!(rejections, [1, 0], "{mode:?}");
