@@ -701,7 +701,7 @@ fn the_share_stays_below_one_with_any_readings() {
 }
 
 #[test]
-fn what_may_pass_is_divided_max_min_fairly_between_the_methods() {
+fn the_methods_divide_the_passing_requests_max_min_fairly() {
     for (left, rates, passing) in [
         // Everything fits.
         (100.0, [60.0, 40.0], [1.0, 1.0]),
