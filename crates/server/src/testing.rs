@@ -31,7 +31,7 @@ pub(crate) fn load(dir: &Path, text: &str) -> Config {
 
 /// Creates the shared state of a process with this configuration, and with keys that are always the
 /// same.
-pub(crate) fn assemble(config: &Config) -> Assembly<'_> {
+pub(crate) fn assemble(config: &Config) -> Assembly<'static> {
     static KEYS: LazyLock<Secret> = LazyLock::new(|| Secret::of([1; 32]));
     let locals = config.listen.iter().map(|listen| listen.address).collect();
     Assembly::new(config, &KEYS, locals, Seed(1))
