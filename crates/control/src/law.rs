@@ -27,6 +27,7 @@ pub(crate) mod pi;
 pub(crate) mod rate_abs;
 pub(crate) mod rate_occ;
 pub(crate) mod sired;
+mod target_ratio;
 pub(crate) mod tide;
 pub(crate) mod vegas;
 pub(crate) mod win_auto;

@@ -28,9 +28,8 @@ use crate::status::Instruments;
 
 /// The state that all shards of a process share, from which their cores are built.
 pub struct Assembly<'a> {
-    config: &'a Config,
     /// A copy of the configuration, which the cores and the runtime control share.
-    kept: Arc<Config>,
+    config: Arc<Config>,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
     environment: Environment,
@@ -48,7 +47,7 @@ pub struct Assembly<'a> {
 impl<'a> Assembly<'a> {
     /// Creates the shared state of a process with the configuration `config`. `locals` are the
     /// addresses of the listeners, in the order of the configuration.
-    pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
+    pub fn new(config: &Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
         let registry = BackendRegistry::new(&pool_specs(config));
@@ -57,8 +56,7 @@ impl<'a> Assembly<'a> {
         let next_hops = proxy::NextHops::new(config.overload.feedback.upstream.accepted, seed);
         let (environment, prepared) = (Environment::default(), Prepared::default());
         Self {
-            config,
-            kept: Arc::new(config.clone()),
+            config: Arc::new(config.clone()),
             keys,
             locals,
             environment,
@@ -115,10 +113,9 @@ impl<'a> Assembly<'a> {
     /// Returns the [`RuntimeControl`] of the process, which sends operators' commands to the shards
     /// through `commands`.
     pub fn runtime_control(&self, commands: CommandSender) -> RuntimeControl {
-        let (config, registry) = (Arc::clone(&self.kept), self.registry.clone());
         RuntimeControl::new(
-            config,
-            registry,
+            Arc::clone(&self.config),
+            self.registry.clone(),
             commands,
             self.counters.clone(),
             self.prepared.clone(),
@@ -134,10 +131,10 @@ impl<'a> Assembly<'a> {
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
-            config: Arc::clone(&self.kept),
+            config: Arc::clone(&self.config),
             registry: self.registry.clone(),
             prepared: self.prepared.clone(),
-            host: host(self.config, self.seed, shard),
+            host: host(&self.config, self.seed, shard),
             counters: self.counters[usize::from(shard)].clone(),
         }
     }

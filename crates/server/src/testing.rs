@@ -2,7 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use tidegate_proxy::Secret;
+use tidegate_world::Seed;
+
+use crate::assembly::Assembly;
 use crate::config::Config;
 
 /// A configuration with one listener and one back end.
@@ -22,4 +27,12 @@ pub(crate) fn load(dir: &Path, text: &str) -> Config {
     fs::write(&file, text).unwrap();
     let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     config
+}
+
+/// Creates the shared state of a process with this configuration, and with keys that are always the
+/// same.
+pub(crate) fn assemble(config: &Config) -> Assembly<'static> {
+    static KEYS: LazyLock<Secret> = LazyLock::new(|| Secret::of([1; 32]));
+    let locals = config.listen.iter().map(|listen| listen.address).collect();
+    Assembly::new(config, &KEYS, locals, Seed(1))
 }

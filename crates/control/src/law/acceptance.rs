@@ -30,10 +30,11 @@
 
 use tidegate_world::Timestamp;
 
-use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
+use super::cadence::{ACCEPT, MEASURE, NOTICE};
 use super::occupancy::{FLOOR, K};
+use super::target_ratio::TargetRatio;
 use crate::trail::Trail;
-use crate::{Allowance, Bucket, Control, Entry, Param, Range, Signals, Values};
+use crate::{Bucket, Entry, Param, Range, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",
@@ -65,44 +66,8 @@ pub(crate) static ENTRY: Entry = Entry {
           not overloaded.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
     check: |_| Ok(()),
-    build: |values: &Values| {
-        Box::new(Acceptance {
-            cadence: Cadence::new(values, values.of(&TARGET), 1.0),
-            estimate: Estimate::new(values),
-            floor: values.of(&FLOOR),
-            fraction: 1.0,
-        })
-    },
+    build: |values: &Values| Box::new(TargetRatio::new(values, Some(Estimate::new(values)), None)),
 };
-
-#[derive(Debug)]
-struct Acceptance {
-    cadence: Cadence,
-    estimate: Estimate,
-    floor: f64,
-    fraction: f64,
-}
-
-impl Measuring for Acceptance {
-    fn cadence(&mut self) -> &mut Cadence {
-        &mut self.cadence
-    }
-
-    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals) {
-            return;
-        }
-        let arrived = self.cadence.on_taken(now, signals, control);
-        if let Some(factor) = self.estimate.factor(now, arrived, signals) {
-            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
-            control.admit_of_all(Allowance::Fraction(self.fraction));
-        }
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.fraction >= 1.0
-    }
-}
 
 /// An estimate of the acceptance over the last k measurements.
 #[derive(Debug)]

@@ -21,11 +21,10 @@
 //!
 //! Source: paper 000 §3.2, equations 4 and 5.
 
-use tidegate_world::Timestamp;
-
-use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
+use super::cadence::{ACCEPT, MEASURE, NOTICE};
+use super::target_ratio::TargetRatio;
 use super::{acceptance, occupancy};
-use crate::{Allowance, Control, Entry, Signals, Values};
+use crate::{Entry, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "aro",
@@ -49,57 +48,11 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     check: |_| Ok(()),
     build: |values: &Values| {
-        Box::new(Aro {
-            cadence: Cadence::new(
-                values,
-                values.of(&occupancy::TARGET),
-                values.of(&occupancy::WEIGHT),
-            ),
-            occupancy: occupancy::Estimate::new(values),
-            acceptance: acceptance::Estimate::new(values),
-            floor: values.of(&occupancy::FLOOR),
-            fraction: 1.0,
-        })
+        let acceptance = acceptance::Estimate::new(values);
+        let occupancy = occupancy::Estimate::new(values);
+        Box::new(TargetRatio::new(values, Some(acceptance), Some(occupancy)))
     },
 };
-
-#[derive(Debug)]
-struct Aro {
-    cadence: Cadence,
-    occupancy: occupancy::Estimate,
-    acceptance: acceptance::Estimate,
-    floor: f64,
-    fraction: f64,
-}
-
-impl Measuring for Aro {
-    fn cadence(&mut self) -> &mut Cadence {
-        &mut self.cadence
-    }
-
-    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals) || !self.occupancy.is_news(signals.processor) {
-            return;
-        }
-        let arrived = self.cadence.on_taken(now, signals, control);
-        let factors = [
-            self.occupancy.factor(signals.processor),
-            self.acceptance.factor(now, arrived, signals),
-        ];
-        if let Some(factor) = factors.into_iter().flatten().reduce(f64::min) {
-            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
-            control.admit_of_all(Allowance::Fraction(self.fraction));
-        }
-    }
-
-    fn occupancy_aimed_at(&self) -> Option<f64> {
-        Some(self.occupancy.target())
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.fraction >= 1.0
-    }
-}
 
 #[cfg(test)]
 mod tests {

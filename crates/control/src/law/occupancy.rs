@@ -22,13 +22,12 @@
 
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
-
-use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE, PATIENCE};
+use super::cadence::{ACCEPT, MEASURE, NOTICE, PATIENCE};
+use super::target_ratio::TargetRatio;
 use crate::ewma::Ewma;
 use crate::signals::Reading;
 use crate::trail::Trail;
-use crate::{Allowance, Control, Entry, Param, Range, Signals, Values};
+use crate::{Entry, Param, Range, Values};
 
 pub(super) static K: Param = Param {
     name: "k",
@@ -71,48 +70,8 @@ pub(crate) static ENTRY: Entry = Entry {
           (`rho_targ`/ρ)·f, 1).",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
     check: |_| Ok(()),
-    build: |values: &Values| {
-        Box::new(Occupancy {
-            cadence: Cadence::new(values, values.of(&TARGET), values.of(&WEIGHT)),
-            estimate: Estimate::new(values),
-            floor: values.of(&FLOOR),
-            fraction: 1.0,
-        })
-    },
+    build: |values: &Values| Box::new(TargetRatio::new(values, None, Some(Estimate::new(values)))),
 };
-
-#[derive(Debug)]
-struct Occupancy {
-    cadence: Cadence,
-    estimate: Estimate,
-    floor: f64,
-    fraction: f64,
-}
-
-impl Measuring for Occupancy {
-    fn cadence(&mut self) -> &mut Cadence {
-        &mut self.cadence
-    }
-
-    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        if !self.cadence.is_due(now, signals) || !self.estimate.is_news(signals.processor) {
-            return;
-        }
-        self.cadence.on_taken(now, signals, control);
-        if let Some(factor) = self.estimate.factor(signals.processor) {
-            self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
-            control.admit_of_all(Allowance::Fraction(self.fraction));
-        }
-    }
-
-    fn occupancy_aimed_at(&self) -> Option<f64> {
-        Some(self.estimate.target())
-    }
-
-    fn is_at_rest(&self) -> bool {
-        self.fraction >= 1.0
-    }
-}
 
 /// Time without a measurement after which the estimate starts cold. While messages arrive or a part
 /// of the new work is rejected, a measurement is taken at least every [`PATIENCE`].
@@ -163,6 +122,8 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_world::Timestamp;
+
     use super::super::bench::Bench;
     use super::*;
 

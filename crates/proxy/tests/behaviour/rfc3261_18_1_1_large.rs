@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
@@ -66,12 +66,7 @@ impl Scene {
 
     fn sent(&mut self) -> Vec<(Flow, Sent)> {
         let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        let sent = sent.map(|t| {
-            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let (from, to) = (t.flow.local, t.flow.remote);
-            (t.flow, Sent { from, to, text, batching: t.batching })
-        });
-        sent.collect()
+        sent.map(|t| (t.flow, Sent::of(&t))).collect()
     }
 
     fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Flow, Sent)> {
@@ -131,11 +126,6 @@ fn invite(call: &str, length: usize) -> String {
     let text = request("INVITE", "sip:bob@192.0.2.1", call, 1, "Subject: \r\n");
     let missing = length - text.len();
     text.replace("Subject: ", &format!("Subject: {}", "x".repeat(missing)))
-}
-
-fn only(sent: Vec<(Flow, Sent)>, start: &str) -> (Flow, Sent) {
-    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
-    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
 /// RFC 3261 §18.1.1: "If this causes a change in the transport protocol from the one indicated in

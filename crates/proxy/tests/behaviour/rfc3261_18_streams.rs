@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
@@ -76,12 +76,8 @@ impl Scene {
 
     fn sent(&mut self) -> Vec<Carried> {
         let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
-        let carried = transmits.map(|t| {
-            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let number = t.flow.connection.map_or(0, ConnectionId::get);
-            (number, Sent { from: t.flow.local, to: t.flow.remote, text, batching: t.batching })
-        });
-        carried.collect()
+        let number = |flow: Flow| flow.connection.map_or(0, ConnectionId::get);
+        transmits.map(|t| (number(t.flow), Sent::of(&t))).collect()
     }
 
     fn offer(&mut self, flow: Flow, text: &str) -> Vec<Carried> {
@@ -128,11 +124,6 @@ fn invite(transport: &str, via: &str) -> String {
     let contact = format!("Contact: {CONTACT}\r\n");
     let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, &contact);
     invite.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/{transport} {via}"))
-}
-
-fn only(sent: Vec<Carried>, start: &str) -> Carried {
-    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
-    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
 /// Makes a call of a phone on connection 2, up to the INVITE at the first back end.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::script::{BACKEND_A, CALLER, PROXY, Sent, address, request, secret};
+use crate::script::{BACKEND_A, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PathMode, PoolSettings, Proxy, Settings};
@@ -77,12 +77,7 @@ impl Scene {
             self.streams.handle_timeout(due);
         }
         let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        let sent = sent.map(|t| {
-            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let (from, to) = (t.flow.local, t.flow.remote);
-            (t.flow, Sent { from, to, text, batching: t.batching })
-        });
-        sent.collect()
+        sent.map(|t| (t.flow, Sent::of(&t))).collect()
     }
 
     /// Registers a phone. Returns the REGISTER as the registrar gets it.
@@ -107,11 +102,6 @@ fn inward(method: &str, routes: &[&str], more: &str) -> String {
     let routes = routes.join(", ");
     let text = request(method, CONTACT, "c", 1, &format!("Route: {routes}\r\n{more}"));
     text.replace("198.51.100.7:5060", BACKEND_A)
-}
-
-fn only(sent: Vec<(Flow, Sent)>, start: &str) -> (Flow, Sent) {
-    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
-    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
 const SUPPORTED: &str = "Supported: gruu, Path\r\n";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
@@ -72,12 +72,7 @@ impl Scene {
             self.streams.handle_timeout(due);
         }
         let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        let sent = sent.map(|t| {
-            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let Flow { local, remote, connection, .. } = t.flow;
-            (connection, Sent { from: local, to: remote, text, batching: t.batching })
-        });
-        sent.collect()
+        sent.map(|t| (t.flow.connection, Sent::of(&t))).collect()
     }
 }
 
@@ -100,11 +95,6 @@ fn bye(routes: &[&str]) -> String {
          To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
          Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
     )
-}
-
-fn only(sent: Vec<(Option<ConnectionId>, Sent)>, start: &str) -> (Option<ConnectionId>, Sent) {
-    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
-    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
 /// RFC 7118 §8.2: the call of a browser to a user agent over UDP, which hangs up.

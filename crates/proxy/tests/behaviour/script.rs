@@ -1,6 +1,7 @@
 //! Scripts of sent and received packets, for a proxy without sockets. Packets are texts.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{Batching, Cause, Core, Failure, Flow, Pool, Received, Timestamp};
+use tidegate_world::{Batching, Cause, Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 
 pub const PROXY: &str = "192.0.2.1:5060";
 pub const CALLER: &str = "198.51.100.7:5060";
@@ -45,6 +46,12 @@ impl PartialEq for Sent {
 }
 
 impl Sent {
+    pub fn of(transmit: &Transmit) -> Self {
+        let Flow { local, remote, .. } = transmit.flow;
+        let text = String::from_utf8(transmit.bytes.to_vec()).unwrap();
+        Self { from: local, to: remote, text, batching: transmit.batching }
+    }
+
     pub fn start(&self) -> &str {
         self.text.lines().next().unwrap()
     }
@@ -77,6 +84,12 @@ impl Sent {
         }
         text + "Content-Length: 0\r\n\r\n"
     }
+}
+
+/// Returns the first packet whose first line begins with `start`, with its flow or connection.
+pub fn only<T: Clone + Debug>(sent: Vec<(T, Sent)>, start: &str) -> (T, Sent) {
+    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
+    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
 /// Returns the destination and the first line of each packet.
@@ -203,9 +216,7 @@ impl Script {
         let (carried, last) = (&mut self.carried, &mut self.last);
         let (hides, questions) = (self.hides_probes, &mut self.questions);
         sent.for_each(|t| {
-            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let (from, to) = (t.flow.local, t.flow.remote);
-            let sent = Sent { from, to, text, batching: t.batching };
+            let sent = Sent::of(&t);
             if hides && is_probe(&sent) {
                 questions.push(sent);
             } else {

@@ -138,9 +138,7 @@ impl Mesh {
                 while let Some(t) = core.poll_transmit() {
                     let of = t.flow.connection.map_or(shard, |_| shard_of(t.flow));
                     assert_eq!(of, shard, "a shard sends on its own connections");
-                    let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-                    let (from, to) = (t.flow.local, t.flow.remote);
-                    sent.push((shard, t.flow, Sent { from, to, text, batching: t.batching }));
+                    sent.push((shard, t.flow, Sent::of(&t)));
                 }
                 handoffs.extend(std::iter::from_fn(|| core.poll_handoff()));
             }

@@ -78,22 +78,19 @@ mod tests {
     use hyper::service::Service;
     use hyper_util::service::TowerToHyperService;
     use tidegate_io::{Clock, CommandSender};
-    use tidegate_proxy::Secret;
-    use tidegate_world::Seed;
     use tokio::runtime;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::assembly::Assembly;
     use crate::audit::AuditLog;
-    use crate::testing::{SMALL, load};
+    use crate::testing::{SMALL, assemble, load};
 
     /// A regression: the third of three reloads at the same time was rejected.
     #[test]
     fn reloads_wait_for_their_turn_and_are_rejected_only_if_many_wait() {
         let dir = tempfile::tempdir().unwrap();
-        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-        let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+        let config = load(dir.path(), SMALL);
+        let assembly = assemble(&config);
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
         // With this count, the shard seems to have applied all commands at once.
         assembly.counters()[0].proxy.in_force.commands.set(RELOADS_MAX as u64);

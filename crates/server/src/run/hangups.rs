@@ -50,22 +50,19 @@ mod tests {
 
     use crossbeam_channel::bounded;
     use tidegate_io::CommandSender;
-    use tidegate_proxy::Secret;
-    use tidegate_world::Seed;
 
     use super::*;
-    use crate::assembly::Assembly;
     use crate::metrics::collect::ShardCounters;
     use crate::runtime_control::ControlError;
-    use crate::testing::{SMALL, load};
+    use crate::testing::{SMALL, assemble, load};
 
     const WAIT: Duration = Duration::from_secs(30);
 
     /// Returns a control, and the counters of its shard, which does not run.
     fn control() -> (tempfile::TempDir, Arc<RuntimeControl>, ShardCounters) {
         let dir = tempfile::tempdir().unwrap();
-        let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-        let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+        let config = load(dir.path(), SMALL);
+        let assembly = assemble(&config);
         let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
         (dir, control, assembly.counters()[0].clone())
     }

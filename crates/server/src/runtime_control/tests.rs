@@ -8,13 +8,11 @@ use std::thread;
 
 use crossbeam_channel::bounded;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tidegate_proxy::Secret;
-use tidegate_world::{Seed, SrvRecord};
+use tidegate_world::SrvRecord;
 
 use super::*;
-use crate::assembly::Assembly;
 use crate::key;
-use crate::testing::{SMALL, load};
+use crate::testing::{SMALL, assemble, load};
 
 /// No shard runs, so no command can be sent.
 #[test]
@@ -37,9 +35,7 @@ fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     };
     write("tls");
     let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let locals = config.listen.iter().map(|listen| listen.address).collect();
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     let tls = Tls::new(files);
     let control = assembly.runtime_control(CommandSender::to(1)).securing(tls.clone());
     let has_settings =
@@ -65,8 +61,7 @@ fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
     };
     write(&[9, 10]);
     let (config, ..) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let assembly = assemble(&config);
     let keep = Duration::from_secs(100);
     let removed = RemovedBackends::new(dir.path(), keep);
     let control = assembly.runtime_control(CommandSender::to(1)).noting(removed.clone());
@@ -89,9 +84,7 @@ fn with_domain() -> Config {
 #[test]
 fn servers_that_a_shard_has_no_room_for_are_sent_again() {
     let config = with_domain();
-    let locals = vec![config.listen[0].address];
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     // The control sends its commands to no shard. The test sets the counters of a shard.
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
@@ -111,9 +104,7 @@ fn servers_that_a_shard_has_no_room_for_are_sent_again() {
 #[test]
 fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
     let config = with_domain();
-    let locals = vec![config.listen[0].address];
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     let control = assembly.runtime_control(CommandSender::to(0)).recorded();
     let target = "a".repeat(200).into();
     let server = SrvRecord { priority: 0, weight: 0, port: 5060, target };
@@ -128,9 +119,7 @@ fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     let config = with_domain();
-    let locals = vec![config.listen[0].address];
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let find = |target: &str| {
@@ -168,9 +157,7 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     let dir = tempfile::tempdir().unwrap();
     let text = SMALL.to_owned() + "[admin]\naddress = \"0.0.0.0:8060\"\n";
     let config = load(dir.path(), &text);
-    let locals = vec![config.listen[0].address];
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let taken = || {
@@ -196,9 +183,7 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let config = load(dir.path(), &SMALL.replace("127.0.0.1:9", "example.com"));
-    let locals = vec![config.listen[0].address];
-    let keys = Secret::of([1; 32]);
-    let assembly = Assembly::new(&config, &keys, locals, Seed(1));
+    let assembly = assemble(&config);
     let control = assembly.runtime_control(CommandSender::to(0));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let before = Arc::clone(&control.wanted().config);
@@ -223,8 +208,8 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
 #[test]
 fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let config = load(dir.path(), SMALL);
+    let assembly = assemble(&config);
     let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let before = Arc::clone(&control.wanted().config);
@@ -252,8 +237,8 @@ fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
 #[test]
 fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let config = load(dir.path(), SMALL);
+    let assembly = assemble(&config);
     let control = assembly.runtime_control(CommandSender::to(0));
     // The reload returns without waiting, as it does after `APPLY_WAIT`.
     control.stop_waiting();
@@ -277,8 +262,8 @@ fn make_pipe(path: &Path) {
 #[test]
 fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let config = load(dir.path(), SMALL);
+    let assembly = assemble(&config);
     let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
     let pipe = removed.path().to_owned();
     let control = Arc::new(assembly.runtime_control(CommandSender::to(0)).noting(removed));
@@ -308,8 +293,8 @@ fn a_rejected_reload_is_reported_even_if_a_later_command_is_rejected_too() {
 #[test]
 fn other_commands_do_not_wait_for_the_files_of_a_reload() {
     let dir = tempfile::tempdir().unwrap();
-    let (config, keys) = (load(dir.path(), SMALL), Secret::of([1; 32]));
-    let assembly = Assembly::new(&config, &keys, vec![config.listen[0].address], Seed(1));
+    let config = load(dir.path(), SMALL);
+    let assembly = assemble(&config);
     let removed = RemovedBackends::new(dir.path(), Duration::from_secs(100));
     let pipe = removed.path().to_owned();
     make_pipe(&pipe);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::products::{ANSWERS, kamailio};
 use crate::stage::{
-    Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, eventually, run_to_end,
+    Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, assert_exact, eventually, run_to_end,
 };
 
 const PROBED: &str = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 150\n\
@@ -193,11 +193,8 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     }
     // The recording contains all commands and probes of this test as inputs, and the replay
     // reproduces the packets.
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (status, said) = run_to_end(&stage, &["replay", recording]);
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("\nexact: all "), "{said}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", recording]));
 }
 
 /// A configuration of 450 back ends exceeds 32 KiB, which was once too long for a reload.
@@ -217,11 +214,8 @@ fn a_configuration_of_many_back_ends_is_read_again() {
     assert_eq!(status, Some(0), "{said}");
     let up = tidegate.metrics().0.lines().filter(|l| l.contains("backend_up{")).count();
     assert_eq!(up, 1000);
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (status, said) = run_to_end(&stage, &["replay", record]);
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("\nexact: all "), "{said}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", record]));
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustix::process::Signal;
 
-use crate::stage::{Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{
+    Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, assert_exact, run_to_end,
+};
 
 /// Returns a configuration whose only back end has that host name.
 fn by_name(stage: &Stage, server: &NameServer, host: &str, port: u16) -> Configuration {
@@ -50,8 +52,7 @@ fn calls_go_to_where_a_name_server_says_and_are_replayed() {
     assert_eq!(code, Some(0), "{table}");
     assert!(table.contains("app.example") && table.contains(&stage.ip().to_string()), "{table}");
 
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
+    tidegate.stop();
     let (code, said) = run_to_end(&stage, &["replay", recording]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("\nexact: all ") && said.contains(" 1 answers"), "{said}");
@@ -248,11 +249,8 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     for (callee, calls) in callees.into_iter().zip([75, 25, 200]) {
         callee.finish().assert_all_well(calls);
     }
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (code, said) = run_to_end(&stage, &["replay", recording]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\nexact: all "), "{said}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", recording]));
 }
 
 // RFC 3263 §4.2: "If no SRV records were found, the client performs an A or AAAA record lookup of

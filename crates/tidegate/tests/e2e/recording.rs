@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::Signal;
-
-use crate::stage::{Configuration, Process, Stage, Tidegate, run_to_end};
+use crate::stage::{Configuration, Process, Stage, Tidegate, assert_exact, run_to_end};
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
@@ -54,8 +52,7 @@ impl Recorded {
     }
 
     fn stop(&mut self) {
-        self.tidegate.signal(Signal::TERM);
-        assert_eq!(self.tidegate.exit().code(), Some(0));
+        self.tidegate.stop();
         let log = self.tidegate.process().log();
         assert!(log.contains("tidegate: recorded ") && !log.contains("not in it"), "{log}");
     }
@@ -64,11 +61,6 @@ impl Recorded {
         let file = self.file.to_str().expect("a path of ours");
         run_to_end(&self.stage, &[&["replay", file], arguments].concat())
     }
-}
-
-fn assert_exact((status, said): (Option<i32>, String)) {
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("\nexact: all "), "{said}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use process::Process;
 pub use retransmission::repeat_what_is_due;
 pub use sipp::{Load, Sipp};
 pub use text_stream::TextStream;
-pub use tidegate::{Configuration, Tidegate, run_to_end};
+pub use tidegate::{Configuration, Tidegate, assert_exact, run_to_end};
 
 /// Maximum time that a test waits for an event. It is far longer than the event takes even on a
 /// busy machine, because the tests do not measure time.

@@ -39,8 +39,7 @@ fn without_open_work_it_stops_at_once() {
     let backend = Peer::new(stage.ip());
     let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
     assert_eq!(tidegate.get("/readyz"), Some((200, "admitting\n".to_owned())));
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
+    tidegate.stop();
     assert!(tidegate.process().log().ends_with("no transaction was open\n"));
 }
 
@@ -111,8 +110,7 @@ fn a_ringing_call_is_set_up_before_the_process_ends() {
 fn a_call_that_rings_too_long_is_given_up() {
     let ringing = Ringing::set_up_with(|configuration| configuration.drain_seconds = 1);
     let Ringing { stage: _stage, mut tidegate, .. } = ringing;
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
+    tidegate.stop();
     assert!(tidegate.process().log().ends_with("with open transactions\n"));
 }
 

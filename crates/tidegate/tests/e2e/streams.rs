@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::products::{ANSWERS, kamailio, kamailio_with_tcp};
 use crate::stage::{
-    Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, eventually, run_to_end,
+    Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, assert_exact, eventually, run_to_end,
 };
 
 const CALLS: u32 = 300;
@@ -309,9 +309,6 @@ fn a_recording_of_calls_over_tcp_replays_to_the_same_packets() {
         let load = Load { calls: 40, hold_ms: 20, ..load };
         Sipp::caller(&home, tidegate.tcp_address(), &load).wait().assert_all_well(40);
     }
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (code, text) = run_to_end(&stage, &["replay", path]);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("\nexact: all "), "{text}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", path]));
 }

@@ -15,7 +15,8 @@ use rustix::process::Signal;
 
 use crate::products::{ANSWERS, kamailio_with_tls};
 use crate::stage::{
-    Configuration, Load, Message, Metrics, Peer, Sipp, Stage, Tidegate, eventually, run_to_end,
+    Configuration, Load, Message, Metrics, Peer, Sipp, Stage, Tidegate, assert_exact, eventually,
+    run_to_end,
 };
 use certificates::{Authority, EXPIRED, Identity, VALID};
 use client::Client;
@@ -371,13 +372,10 @@ fn a_recording_of_calls_over_tls_replays_to_the_same_packets() {
     for number in 0..20 {
         client.call(number);
     }
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
+    tidegate.stop();
     // A replay needs no certificates.
     fs::remove_file(&identity.key).unwrap();
-    let (code, text) = run_to_end(&stage, &["replay", path]);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("\nexact: all "), "{text}");
+    assert_exact(run_to_end(&stage, &["replay", path]));
 }
 
 /// Returns whether a message has a Record-Route of TLS.

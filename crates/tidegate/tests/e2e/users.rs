@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use rustix::process::Signal;
-
-use crate::stage::{Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{
+    Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, assert_exact, run_to_end,
+};
 
 /// Route to the users of `example.com`.
 const ROUTES: &str = "[[route]]\ndomain = [\"example.com\"]\nto = \"users\"\n\
@@ -58,11 +58,8 @@ fn callers_reach_users_by_their_addresses_of_record_and_are_replayed() {
     assert_eq!(metrics.sum("lookups_total", &[]), 100);
     assert_eq!(metrics.sum("parked_requests", &[]), 0);
 
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (code, said) = run_to_end(&stage, &["replay", recording]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\nexact: all "), "{said}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", recording]));
 }
 
 #[test]

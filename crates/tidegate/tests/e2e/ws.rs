@@ -5,13 +5,12 @@ pub mod client;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
-use rustix::process::Signal;
 use tungstenite::error::Error;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
 use crate::products::{ANSWERS, kamailio};
-use crate::stage::{Configuration, Metrics, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{Configuration, Metrics, Sipp, Stage, Tidegate, assert_exact, run_to_end};
 use crate::tls::certificates::{Authority, VALID};
 use crate::tls::client::secured;
 use client::Client;
@@ -270,9 +269,6 @@ fn a_recording_of_calls_over_websockets_replays_to_the_same_packets() {
             client.call(number);
         }
     }
-    tidegate.signal(Signal::TERM);
-    assert_eq!(tidegate.exit().code(), Some(0));
-    let (code, text) = run_to_end(&stage, &["replay", path]);
-    assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("\nexact: all "), "{text}");
+    tidegate.stop();
+    assert_exact(run_to_end(&stage, &["replay", path]));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::stage::{Running, TIDEGATE, answerer, caller, json, scenario, sipp};
+use crate::stage::{Running, TIDEGATE, answerer, caller, complete, json, scenario, sipp};
 
 #[test]
 fn our_caller_and_our_answerer_agree() {
@@ -14,16 +14,13 @@ fn our_caller_and_our_answerer_agree() {
     let (theirs, ours) = (folder.path().join("uas.json"), folder.path().join("uac.json"));
     let (uas, address) = answerer(&["--name", "be-1", "--json", theirs.to_str().unwrap()]);
     let calls = ["--rate", "500", "--calls", "1000", "--json", ours.to_str().unwrap()];
-    let done = caller(&address, &calls);
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
+    let table = complete(&address, &calls);
     for row in
         ["completed       1000 calls", "failed          0 calls (none)", "set-up delay    p50"]
     {
         assert!(table.contains(row), "{table}");
     }
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    uas.stop();
     let (ours, theirs) = (json(&ours), json(&theirs));
     assert_eq!(ours["stats"]["completed"], 1000);
     assert_eq!(ours["stats"]["set_up_delay"]["count"], 1000);
@@ -36,12 +33,9 @@ fn our_caller_and_our_answerer_agree() {
 #[test]
 fn sipp_answers_our_caller() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "1000"]);
-    let done = caller(&address, &["--rate", "500", "--calls", "1000", "--arrivals", "uniform"]);
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
+    let table = complete(&address, &["--rate", "500", "--calls", "1000", "--arrivals", "uniform"]);
     assert!(table.contains("unexpected 0, late 0, malformed 0, undelivered 0"), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.assert_all_well();
 }
 
 #[test]
@@ -50,10 +44,8 @@ fn sipp_calls_our_answerer() {
     let file = folder.path().join("uas.json");
     let (uas, address) = answerer(&["--json", file.to_str().unwrap()]);
     let (uac, _) = sipp(&[&address, "-sn", "uac", "-r", "500", "-m", "1000", "-d", "0"]);
-    let (status, text) = uac.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    uac.assert_all_well();
+    uas.stop();
     let stats = &json(&file)["stats"];
     assert_eq!((&stats["calls"], &stats["completed"]), (&1000.into(), &1000.into()));
     for nothing in ["stray", "malformed", "unexpected", "not_acknowledged", "open"] {
@@ -99,10 +91,8 @@ fn our_answerer_hangs_up_on_sipp() {
         answerer(&[&behaviour[..], &["--hold", "0.1", "--json", file.to_str().unwrap()]].concat());
     let scenario = scenario("uac-hung-up");
     let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "200", "-m", "200"]);
-    let (status, text) = uac.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    uac.assert_all_well();
+    uas.stop();
     let stats = &json(&file)["stats"];
     assert_eq!((&stats["calls"], &stats["hung_up"]), (&200.into(), &200.into()));
     for nothing in ["completed", "byes_unanswered", "unexpected", "stray", "malformed"] {
@@ -114,12 +104,9 @@ fn our_answerer_hangs_up_on_sipp() {
 fn sipp_hangs_up_on_our_caller() {
     let scenario = scenario("uas-hangs-up");
     let (uas, address) = sipp(&["-sf", &scenario, "-d", "100", "-m", "200"]);
-    let done = caller(&address, &["--rate", "200", "--calls", "200", "--hold", "30"]);
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
+    let table = complete(&address, &["--rate", "200", "--calls", "200", "--hold", "30"]);
     assert!(table.contains("completed       200 calls, 200 hung up by the other side"), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.assert_all_well();
 }
 
 #[test]
@@ -132,8 +119,7 @@ fn our_caller_gives_up_on_sipp() {
     let table = String::from_utf8(done.stdout).unwrap();
     assert!(table.contains("failed          200 calls (abandoned: 200)"), "{table}");
     assert!(table.contains("unexpected 0, late 0, malformed 0"), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.assert_all_well();
 }
 
 #[test]
@@ -147,8 +133,7 @@ fn calls_of_every_outcome_are_accounted_for_at_both_ends() {
     let load = ["--rate", "500", "--calls", "1000"];
     let done = caller(&address, &[&load, &behaviour[..], &[ours.to_str().unwrap()]].concat());
     assert_eq!(done.status.code(), Some(1), "some fail");
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    uas.stop();
     let (ours, theirs) = (&json(&ours)["stats"], &json(&theirs)["stats"]);
     let count = |stats: &Value, names: &[&str]| -> u64 {
         names.iter().map(|name| stats[name].as_u64().unwrap()).sum()
@@ -169,10 +154,8 @@ fn one_seed_gives_caller_and_callee_different_holding_times() {
     let theirs = ["--seed", "1", "--hang-up", "1", "--hold", "exp:0.4"];
     let (uas, address) = answerer(&[&theirs[..], &["--json", file.to_str().unwrap()]].concat());
     let ours = ["--seed", "1", "--hold", "exp:0.2", "--rate", "200", "--calls", "200"];
-    let done = caller(&address, &ours);
-    assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stdout));
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    complete(&address, &ours);
+    uas.stop();
     // The callee hangs up first with the probability (1/0.4) / (1/0.4 + 1/0.2), which is a third.
     let hung_up = json(&file)["stats"]["hung_up"].as_u64().unwrap();
     assert!((30..=110).contains(&hung_up), "{hung_up}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::UdpSocket;
 
-use crate::stage::{PATIENCE, answerer, caller, json, scenario, sipp};
+use crate::stage::{PATIENCE, answerer, caller, complete, json, scenario, sipp};
 
 #[test]
 fn sipp_answers_calls_by_a_profile() {
@@ -14,11 +14,8 @@ fn sipp_answers_calls_by_a_profile() {
     // are made.
     let load = ["--rate", "100", "--calls", "300", "--arrivals", "uniform"];
     let profile = ["--profile", "steps:0=1,0.5=4,1=0,1.5=2", "--json", file.to_str().unwrap()];
-    let done = caller(&address, &[&load[..], &profile].concat());
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    complete(&address, &[&load[..], &profile].concat());
+    uas.assert_all_well();
     let report = json(&file);
     assert_eq!(report["profile"], "steps:0=1,0.5=4,1=0,1.5=2");
     // 250 calls begin in the first second. The last 50 begin from 1.5 s on, within 0.25 s.
@@ -34,11 +31,8 @@ fn sipp_answers_calls_by_a_trace() {
     fs::write(&trace, format!("# every 5 ms, and then a straggler\n{moments}1.25\n")).unwrap();
     let (uas, address) = sipp(&["-sn", "uas", "-m", "101"]);
     let arrivals = format!("trace:{}", trace.display());
-    let done = caller(&address, &["--arrivals", &arrivals, "--json", file.to_str().unwrap()]);
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    complete(&address, &["--arrivals", &arrivals, "--json", file.to_str().unwrap()]);
+    uas.assert_all_well();
     let report = json(&file);
     assert_eq!(report["arrivals"], "trace of 101 calls");
     assert_eq!(report["stats"]["completed"], 101);
@@ -53,10 +47,8 @@ fn sipp_receives_a_100_first() {
     // This scenario of SIPp fails if it gets no 100.
     let scenario = scenario("uac-trying");
     let (uac, _) = sipp(&[&address, "-sf", &scenario, "-r", "100", "-m", "50"]);
-    let (status, text) = uac.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
-    uas.terminate();
-    assert_eq!(uas.end().0, Some(0));
+    uac.assert_all_well();
+    uas.stop();
     let stats = &json(&file)["stats"];
     assert_eq!((&stats["completed"], &stats["acknowledged_in_time"]), (&50.into(), &50.into()));
 }
@@ -66,12 +58,9 @@ fn our_closed_loop_caller_calls_sipp() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "40"]);
     // The calls are due all at once. Ten at a time are open, and each is held for 50 ms.
     let load = ["--rate", "1000000", "--calls", "40", "--open-limit", "10", "--hold", "0.05"];
-    let done = caller(&address, &load);
-    let table = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(0), "{table}");
+    let table = complete(&address, &load);
     assert!(table.contains("held back       30 calls, 0 of them to the end"), "{table}");
-    let (status, text) = uas.end();
-    assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    uas.assert_all_well();
 }
 
 #[test]

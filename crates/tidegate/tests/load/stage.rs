@@ -46,6 +46,22 @@ impl Running {
         self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
         (status.code(), text)
     }
+
+    /// Ends the process with SIGTERM. Returns its output.
+    #[track_caller]
+    pub fn stop(self) -> String {
+        self.terminate();
+        let (status, text) = self.end();
+        assert_eq!(status, Some(0), "{text}");
+        text
+    }
+
+    /// Waits until SIPp ends. No call may have failed.
+    #[track_caller]
+    pub fn assert_all_well(self) {
+        let (status, text) = self.end();
+        assert_eq!(status, Some(0), "SIPp counts a failed call:\n{text}");
+    }
 }
 
 impl Drop for Running {
@@ -71,6 +87,15 @@ pub fn answerer(args: &[&str]) -> (Running, String) {
 /// Runs our caller to its end.
 pub fn caller(target: &str, args: &[&str]) -> Output {
     Command::new(TIDEGATE).args(["load", "uac", target]).args(args).output().unwrap()
+}
+
+/// Runs our caller to its end. All its calls must complete. Returns the table that it prints.
+#[track_caller]
+pub fn complete(target: &str, args: &[&str]) -> String {
+    let done = caller(target, args);
+    let table = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{table}");
+    table
 }
 
 /// Reads a JSON file that a program wrote.

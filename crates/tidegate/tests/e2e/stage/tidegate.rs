@@ -204,6 +204,13 @@ impl Tidegate {
         self.process.signal(signal);
     }
 
+    /// Stops the process with SIGTERM, and waits until it ends as it should.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.exit().code(), Some(0));
+    }
+
     /// Waits until the process ends.
     pub fn exit(&mut self) -> ExitStatus {
         self.process.exit()
@@ -240,4 +247,14 @@ pub fn run_to_end(stage: &Stage, arguments: &[&str]) -> (Option<i32>, String) {
     let mut process = stage.start("brief", Command::new(TIDEGATE).args(arguments));
     let status = process.exit();
     (status.code(), process.log().split_off(said_before))
+}
+
+/// Checks the exit status and the output of `tidegate replay`.
+///
+/// # Panics
+/// Panics if the replay did not send the recorded packets.
+#[track_caller]
+pub fn assert_exact((status, said): (Option<i32>, String)) {
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("\nexact: all "), "{said}");
 }
