@@ -126,7 +126,7 @@ static SOURCE_LEVEL: Family = Family::gauge(
      there is no limit",
 );
 
-static ALONE: [Number<Gauges>; 18] = [
+static ALONE: [Number<Gauges>; 19] = [
     (
         Family::gauge(
             "release_per_second",
