@@ -10,11 +10,7 @@ use tidegate_control::{Reason, registry};
 use tidegate_proxy::{Class, Disposal, DropReason};
 use tidegate_world::{Core, Load, Shedding};
 
-fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
-    request(method, "sip:bob@192.0.2.1", call, cseq, more)
-}
-
-/// Sets up a call. Returns the INVITE as it was forwarded.
+/// Sets up a call: the proxy receives three messages. Returns the INVITE as it was forwarded.
 pub fn establish(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));
     script.one(&sent.to.to_string(), &sent.answer("200 OK"));
