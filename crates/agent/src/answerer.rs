@@ -362,11 +362,6 @@ impl Core for Answerer {
         }
     }
 
-    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..BURST {
             let Some(id) = self.calls.pop_due(now) else { break };

@@ -320,11 +320,6 @@ impl Core for Caller {
         self.start_delayed(now);
     }
 
-    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         self.start_due(now);
         self.redial_due(now);

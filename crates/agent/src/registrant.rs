@@ -306,11 +306,6 @@ impl Core for Registrant {
         }
     }
 
-    /// Returns `false`, because [`offer`](Core::offer) handles each message at once and none waits.
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         self.start_due(now);
         self.keep_alive(now);

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
-use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str =
     "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP] [--uri URI]";
@@ -214,10 +214,6 @@ impl Core for Flooder {
         }
     }
 
-    fn serve(&mut self, _now: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..BURST {
             if self.sent == self.calls || self.due(self.sent) > now {
@@ -232,8 +228,6 @@ impl Core for Flooder {
             stop.request();
         }
     }
-
-    fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
 
     fn on_drain(&mut self, _now: Timestamp) {}
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
-use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
+use tidegate_world::{Core, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str = "usage: refuse --listen ADDR [--coalesce MICROSECONDS]";
 
@@ -115,13 +115,7 @@ impl Core for Refuser {
         }
     }
 
-    fn serve(&mut self, _now: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, _now: Timestamp) {}
-
-    fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
 
     fn on_drain(&mut self, _now: Timestamp) {}
 

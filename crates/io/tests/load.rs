@@ -62,8 +62,6 @@ impl Core for Worker {
 
     fn handle_timeout(&mut self, _: Timestamp) {}
 
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
-
     fn on_load(&mut self, now: Timestamp, load: Load) {
         let _ = self.readings.send((now, load));
         self.send(Sent::WithLoad);

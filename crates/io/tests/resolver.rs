@@ -26,13 +26,7 @@ struct Asking {
 impl Core for Asking {
     fn offer(&mut self, _: Timestamp, _: Received) {}
 
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, _: Timestamp) {}
-
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
 
     fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
         self.answers.send((id, answer)).expect("the test listens");

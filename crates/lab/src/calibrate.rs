@@ -121,19 +121,17 @@ pub struct Calibration {
     pub emulate: Emulate,
 }
 
-/// An observer of the progress of [`measure`].
-pub trait Observer {
-    /// Reports the end of a run in round `round`, counted from 1. `action` names the kind of calls.
-    /// `us` is the server's CPU time for one call, or for one dropped INVITE, in µs.
-    fn run(&self, round: u32, action: &str, us: f64);
-}
-
-/// Measures the CPU time of messages of each class on this machine.
+/// Measures the CPU time of messages of each class on this machine. At the end of each run, calls
+/// `on_run` with the round, counted from 1, the name of the kind of calls, and the server's CPU
+/// time for one call, or for one dropped INVITE, in µs.
 ///
 /// # Errors
 /// Returns an error if a socket or a thread cannot be created, or if the runs do not determine the
 /// costs.
-pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calibration, String> {
+pub fn measure(
+    parameters: &Parameters,
+    on_run: &dyn Fn(u32, &str, f64),
+) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
     let play = |action, metering, rate_cps, seconds, seed| {
         stage::play(action, metering, parameters, rate_cps, seconds, seed).map_err(failed)
@@ -163,7 +161,7 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calib
             let rate_cps = offered_cps[action as usize];
             let mut played = play(action, Metering::Each, rate_cps, parameters.seconds, seed)?;
             let whole = play(action, Metering::Hardly, rate_cps, parameters.seconds, seed)?;
-            observer.run(round + 1, action.title(), whole.each_us());
+            on_run(round + 1, action.title(), whole.each_us());
             played.take_level_of(&whole);
             actions.push(played);
         }

@@ -147,18 +147,17 @@ pub struct Costs {
     pub gate: Gate,
 }
 
-/// An observer of the progress of [`measure`].
-pub trait Observer {
-    /// Reports that the costs in the state `control` and `fate` were measured in round `round`.
-    fn measured(&self, round: u32, control: Control, fate: Decision);
-}
-
-/// Measures the CPU time of messages by kind of message and state of the server.
+/// Measures the CPU time of messages by kind of message and state of the server. Calls
+/// `on_measured` with the round, counted from 1, and the state when it has measured the costs in
+/// this state.
 ///
 /// # Errors
 /// Returns an error when a socket or a thread cannot be created, or when a server does not reject
 /// or admit as intended.
-pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs, String> {
+pub fn measure(
+    parameters: &Parameters,
+    on_measured: &dyn Fn(u32, Control, Decision),
+) -> Result<Costs, String> {
     let (mut rows, mut gate) = (Vec::new(), Gate::default());
     for round in 0..parameters.rounds {
         for (control, fate) in STATES {
@@ -168,7 +167,7 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs
             let cycle = play(&state, server, parties, parameters)?;
             let processing = play(&state, Alone::new(&state, parties)?, parties, parameters)?;
             enter(&mut rows, control, fate, &cycle, &processing);
-            observer.measured(round + 1, control, fate);
+            on_measured(round + 1, control, fate);
         }
         gate.measure(parameters.messages)?;
     }

@@ -127,12 +127,6 @@ pub struct Tuned {
     pub after: Spread,
 }
 
-/// An observer of the steps of a search.
-pub trait Watcher {
-    /// Reports a step of the search. `number` counts from 1.
-    fn step(&self, number: u32, step: &Step);
-}
-
 /// The means to make the runs of a search.
 pub struct Bench<'a> {
     /// The world in which the runs take place: simulated time or real sockets.
@@ -145,7 +139,8 @@ pub struct Bench<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// Tunes the law in `parameters`.
+/// Tunes the law in `parameters`. Calls `on_step` with the number, counted from 1, and the result
+/// of each step of the search.
 ///
 /// # Errors
 /// Returns an error when a run failed, when the search was stopped, or when parameters of the law
@@ -153,7 +148,7 @@ pub struct Bench<'a> {
 pub fn tune(
     parameters: &Parameters,
     bench: &Bench<'_>,
-    watcher: &dyn Watcher,
+    on_step: &dyn Fn(u32, &Step),
 ) -> Result<Tuned, String> {
     let logarithms =
         |values: &Values| parameters.sought.iter().map(|p| values.of(p).ln()).collect();
@@ -168,7 +163,7 @@ pub fn tune(
         let value = mean(parameters, &results);
         seeker.learn(parameters.objective.cost(value));
         let step = Step { tried, estimate, value };
-        watcher.step(number, &step);
+        on_step(number, &step);
         path.push(step);
     }
     let (_, found) = parameters.values(&settled(&path, &logarithms(&parameters.start)))?;

@@ -10,7 +10,9 @@ mod contract;
 use std::sync::Arc;
 
 use tidegate_control::{Gate, Reason, Values};
-use tidegate_world::{HandoffInput, Pool, Purpose, Received, Shedding, Timestamp, Transmit, Work};
+use tidegate_world::{
+    HandoffInput, Pool, Purpose, Received, RecordType, Shedding, Timestamp, Transmit, Work,
+};
 
 use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::admission::ingress::{Ingress, QueueLimits};
@@ -34,7 +36,7 @@ use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
 use crate::request::{AdmissionFacts, Served, Stages, serve_request};
-use crate::resolution::{Families, Resolution, ResolutionSettings, Transports};
+use crate::resolution::{Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Listener, PoolSettings, Rule, Settings};
 use crate::slack::Slack;
@@ -509,15 +511,15 @@ const QUESTIONS_MAX: usize = 64;
 /// listener is used. WebSocket listeners do not count, because the proxy opens no WebSockets.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
-    let families = match (has(false), has(true)) {
-        (_, false) => Families::V4,
-        (false, true) => Families::V6,
-        (true, true) => Families::V4V6,
+    let address_records: &[RecordType] = match (has(false), has(true)) {
+        (_, false) => &[RecordType::A],
+        (false, true) => &[RecordType::Aaaa],
+        (true, true) => &[RecordType::A, RecordType::Aaaa],
     };
     let transports = listeners.iter().map(|listener| listener.transport);
     ResolutionSettings {
         transports: Transports::new(transports.filter(|transport| !transport.is_websocket())),
-        families,
+        address_records,
         answers_max: ANSWERS_MAX,
         questions_max: QUESTIONS_MAX,
     }

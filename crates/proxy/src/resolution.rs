@@ -27,7 +27,6 @@ mod transport;
 
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use tidegate_world::{Counter, Query, QueryAnswer, QueryId, RecordType, Timestamp};
 
 pub use locate::{Located, TARGETS_MAX, Target, Targets, Wanted};
@@ -47,27 +46,14 @@ pub const ANSWERS_MIN: usize = 256;
 pub struct ResolutionSettings {
     /// Transports that the client supports, the preferred one first.
     pub transports: Transports,
-    /// Families of the addresses that targets may have.
-    pub families: Families,
+    /// Types of the address records to query, in this order.
+    pub address_records: &'static [RecordType],
     /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
     /// Maximum number of queries that are sent and not answered yet. A quarter of it is reserved
     /// for names that have been resolved before. Further queries wait to be sent. Including these,
     /// at most sixteen times as many queries are outstanding.
     pub questions_max: usize,
-}
-
-/// Address families that can be reached, the preferred one first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Families {
-    /// IPv4 only.
-    V4,
-    /// IPv6 only.
-    V6,
-    /// IPv4 before IPv6.
-    V4V6,
-    /// IPv6 before IPv4.
-    V6V4,
 }
 
 /// Counts of a [`Resolution`].
@@ -119,7 +105,7 @@ impl Ticket {
 /// A cache of DNS answers, and the queries for names that are not in it.
 pub struct Resolution {
     transports: Transports,
-    families: ArrayVec<RecordType, 2>,
+    address_records: &'static [RecordType],
     cache: Cache,
     questions: Questions,
     counters: Arc<ResolutionCounters>,
@@ -140,10 +126,11 @@ enum Asked {
 impl Resolution {
     /// Creates a resolution with an empty cache.
     pub fn new(settings: ResolutionSettings, counters: Arc<ResolutionCounters>) -> Self {
-        let ResolutionSettings { transports, families, answers_max, questions_max } = settings;
+        let ResolutionSettings { transports, address_records, answers_max, questions_max } =
+            settings;
         Self {
             transports,
-            families: families.records(),
+            address_records,
             cache: Cache::new(answers_max.max(ANSWERS_MIN)),
             questions: Questions::new(questions_max),
             counters,
@@ -292,19 +279,6 @@ impl Resolution {
         self.counters.answers.set(self.cache.len() as u64);
         self.counters.outstanding.set(self.questions.len() as u64);
         self.counters.evicted.set(self.cache.evicted());
-    }
-}
-
-impl Families {
-    /// Returns the types of the address records to query, in this order.
-    fn records(self) -> ArrayVec<RecordType, 2> {
-        let (v4, v6) = (RecordType::A, RecordType::Aaaa);
-        match self {
-            Self::V4 => ArrayVec::from_iter([v4]),
-            Self::V6 => ArrayVec::from_iter([v6]),
-            Self::V4V6 => ArrayVec::from([v4, v6]),
-            Self::V6V4 => ArrayVec::from([v6, v4]),
-        }
     }
 }
 

@@ -119,11 +119,7 @@ impl Core for Peer {
         }
         self.hear(now, What::Got(received.flow.connection.unwrap(), text));
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, _: Timestamp) {}
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
     fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         self.hear(now, What::Connected(flow));
         (self.flow, self.handed_out) = (Some(flow), 0);

@@ -67,9 +67,6 @@ impl Core for Ping {
             self.out.push_back(Transmit::new(received.flow, self.pool.copy(b"pong")));
         }
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, now: Timestamp) {
         self.see(now, What::Rang);
         self.left -= 1;
@@ -323,14 +320,10 @@ impl Core for Alarm {
     fn offer(&mut self, now: Timestamp, _: Received) {
         self.due = Some(now + Duration::from_secs(1));
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, now: Timestamp) {
         self.due = None;
         self.rang.push(now);
     }
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
     fn on_drain(&mut self, _: Timestamp) {}
     fn poll_transmit(&mut self) -> Option<Transmit> {
         None

@@ -28,10 +28,6 @@ impl Core for Recording {
         }
     }
 
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, _: Timestamp) {}
 
     fn on_failed(&mut self, _: Timestamp, failure: Failure) {

@@ -210,10 +210,6 @@ impl Core for Relay {
         self.deliver(now);
     }
 
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         self.deliver(now);
     }

@@ -13,7 +13,7 @@ use arrayvec::ArrayVec;
 use crate::element::split_element;
 use crate::lexical::trim_start;
 use crate::via::Answering;
-use crate::{HeaderName, Malformed, Message, Splice, Via};
+use crate::{HeaderName, Message, Splice, Via};
 
 /// Returns the position of the first header line, where a new Via or Record-Route line is inserted.
 ///
@@ -92,19 +92,6 @@ pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: 
 /// (RFC 5393 §5.3.3).
 pub fn set_max_breadth<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
     set_number(splice, message, HeaderName::MaxBreadth, b"Max-Breadth: ", value);
-}
-
-/// Inserts `text`, which begins with a semicolon, after the last parameter of the first Via.
-///
-/// # Errors
-/// Returns [`Malformed`] if there is no valid first Via. No edit is made.
-pub fn append_to_top_via<'a>(
-    splice: &mut Splice<'a>,
-    message: &Message<'a>,
-    text: &'a [u8],
-) -> Result<(), Malformed> {
-    splice.insert(message.span(message.top_via()?.element).end, text);
-    Ok(())
 }
 
 /// The source of a request, as parameters of its top Via.
@@ -423,28 +410,6 @@ mod tests {
         assert_eq!(
             noted("SIP/2.0/UDP 192.0.2.1;Received = \"x\" ;x", "192.0.2.1:9988"),
             "Via: SIP/2.0/UDP 192.0.2.1;received=192.0.2.1 ;x\r\n"
-        );
-    }
-
-    #[test]
-    fn a_message_without_a_via_is_left_alone() {
-        let bytes = b"OPTIONS sip:a SIP/2.0\r\nTo: x\r\n\r\n";
-        let message = Message::parse(bytes).unwrap();
-        let mut splice = Splice::new(&message);
-        let missing = Err(Malformed::MissingHeader(HeaderName::Via));
-        assert_eq!(append_to_top_via(&mut splice, &message, b";oc"), missing);
-        let mut out = Vec::new();
-        splice.write_to(&mut out).unwrap();
-        assert_eq!(out, bytes);
-    }
-
-    #[test]
-    fn parameters_are_appended_after_the_last() {
-        let append = |lines| edited(lines, |s, m| append_to_top_via(s, m, b";oc=5").unwrap());
-        assert_eq!(append("Via: SIP/2.0/UDP a;b \r\n"), "Via: SIP/2.0/UDP a;b;oc=5 \r\n");
-        assert_eq!(
-            append("Via: SIP/2.0/UDP a,SIP/2.0/UDP b\r\n"),
-            "Via: SIP/2.0/UDP a;oc=5,SIP/2.0/UDP b\r\n"
         );
     }
 }

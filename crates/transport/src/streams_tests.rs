@@ -27,9 +27,6 @@ impl Core for Inside {
     fn offer(&mut self, _: Timestamp, received: Received) {
         self.offered.push((received.flow, string(&received.bytes)));
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, _: Timestamp) {}
     fn on_failed(&mut self, _: Timestamp, failure: Failure) {
         self.failed.push((failure.flow, failure.cause, string(&failure.quote)));

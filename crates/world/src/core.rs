@@ -87,14 +87,17 @@ pub trait Core {
     /// rejects it, or hands it off to another shard. The work is bounded and cheap.
     fn offer(&mut self, now: Timestamp, received: Received);
 
-    /// Serves one queued message. Returns `false` if no message was waiting.
-    fn serve(&mut self, now: Timestamp) -> bool;
+    /// Serves one queued message. Returns `false` if no message was waiting, as always in a core
+    /// that handles each message in [`offer`](Self::offer).
+    fn serve(&mut self, _now: Timestamp) -> bool {
+        false
+    }
 
     /// Fires expired timers.
     fn handle_timeout(&mut self, now: Timestamp);
 
     /// Reports that a packet could not be delivered.
-    fn on_failed(&mut self, now: Timestamp, failure: Failure);
+    fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
 
     /// Sends a message of another shard on a connection of this shard. A core without connections
     /// drops the message.

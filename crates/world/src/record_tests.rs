@@ -179,7 +179,6 @@ impl Core for Clockwork {
         false
     }
     fn handle_timeout(&mut self, _: Timestamp) {}
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
     fn on_drain(&mut self, _: Timestamp) {}
     fn poll_transmit(&mut self) -> Option<Transmit> {
         None

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::Law;
 use crate::arrival_rate::ArrivalRate;
 use crate::{Control, Param, Range, Signals, Values};
 
@@ -50,48 +49,6 @@ pub(crate) static ACCEPT: Param = Param {
 
 /// The longest time between two measurements, however few messages arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-
-/// A law that measures only when its [`Cadence`] says that a measurement is due.
-pub(crate) trait Measuring: std::fmt::Debug + Send {
-    fn cadence(&mut self) -> &mut Cadence;
-
-    /// Handles an arrival or a tick. Measures if a measurement is due.
-    fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
-
-    /// Returns the occupancy, 0 to 1, that the law aims at, or `None` if it aims at none.
-    fn occupancy_aimed_at(&self) -> Option<f64> {
-        None
-    }
-
-    /// Returns whether the law would change nothing until something arrives.
-    fn is_at_rest(&self) -> bool;
-}
-
-impl<M: Measuring> Law for M {
-    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence().start(now, signals);
-    }
-
-    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        self.measure(now, signals, control);
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        Some(PATIENCE)
-    }
-
-    fn occupancy_aimed_at(&self) -> Option<f64> {
-        Measuring::occupancy_aimed_at(self)
-    }
-
-    fn is_at_rest(&self) -> bool {
-        Measuring::is_at_rest(self)
-    }
-}
 
 /// The schedule of measurements of a law.
 #[derive(Clone, Debug)]

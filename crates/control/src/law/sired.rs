@@ -17,9 +17,12 @@
 //!
 //! Source: paper 000 §3.3, equations 6-8, after Random Early Detection.
 
+use std::time::Duration;
+
 use tidegate_world::Timestamp;
 
-use super::cadence::{ACCEPT, Cadence, MEASURE, Measuring, NOTICE};
+use super::Law;
+use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use super::occupancy::FLOOR;
 use crate::ewma::Ewma;
 use crate::{Allowance, Control, Entry, Param, Range, Signals, Values};
@@ -85,11 +88,8 @@ struct Sired {
     fill: Ewma,
 }
 
-impl Measuring for Sired {
-    fn cadence(&mut self) -> &mut Cadence {
-        &mut self.cadence
-    }
-
+impl Sired {
+    /// Handles an arrival or a tick. Measures if a measurement is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         if !self.cadence.is_due(now, signals) {
             return;
@@ -101,6 +101,24 @@ impl Measuring for Sired {
         let fraction = (self.q_max - fill) / (self.q_max - self.q_min);
         control.admit_of_all(Allowance::Fraction(fraction.clamp(self.floor, 1.0)));
     }
+}
+
+impl Law for Sired {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.start(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
+    }
 
     fn is_at_rest(&self) -> bool {
         self.fill.value() < REST
@@ -109,8 +127,6 @@ impl Measuring for Sired {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::bench::{Bench, assert_near};
     use super::*;
 

@@ -1,9 +1,11 @@
 //! The common part of the laws [`acceptance`], [`occupancy`] and [`aro`](super::aro).
 
+use std::time::Duration;
+
 use tidegate_world::Timestamp;
 
-use super::cadence::{Cadence, Measuring};
-use super::{acceptance, occupancy};
+use super::cadence::{Cadence, PATIENCE};
+use super::{Law, acceptance, occupancy};
 use crate::{Allowance, Control, Signals, Values};
 
 /// A law that multiplies the admitted share by target/measured at each measurement. If it measures
@@ -34,13 +36,8 @@ impl TargetRatio {
         let floor = values.of(&occupancy::FLOOR);
         Self { cadence, acceptance, occupancy, floor, fraction: 1.0 }
     }
-}
 
-impl Measuring for TargetRatio {
-    fn cadence(&mut self) -> &mut Cadence {
-        &mut self.cadence
-    }
-
+    /// Handles an arrival or a tick. Measures if a measurement is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         let is_news = |occupancy: &occupancy::Estimate| occupancy.is_news(signals.processor);
         if !self.cadence.is_due(now, signals) || !self.occupancy.as_ref().is_none_or(is_news) {
@@ -57,6 +54,24 @@ impl Measuring for TargetRatio {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));
         }
+    }
+}
+
+impl Law for TargetRatio {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        self.cadence.start(now, signals);
+    }
+
+    fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.measure(now, signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(PATIENCE)
     }
 
     fn occupancy_aimed_at(&self) -> Option<f64> {

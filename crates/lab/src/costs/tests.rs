@@ -1,14 +1,8 @@
 use super::*;
 
-struct Silent;
-
-impl Observer for Silent {
-    fn measured(&self, _: u32, _: Control, _: Decision) {}
-}
-
 fn few(mode: Mode) -> Costs {
     let parameters = Parameters { mode, rounds: 2, messages: 20, batch: 10 };
-    measure(&parameters, &Silent).unwrap()
+    measure(&parameters, &|_, _, _| {}).unwrap()
 }
 
 fn states(costs: &Costs, kind: Kind, good: bool) -> Vec<(Control, Decision)> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_sim::{NodeId, Tap};
 use tidegate_world::{
-    Core, Failure, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit, unit_enum,
+    Core, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit, unit_enum,
 };
 
 use forgery::{Request, Text};
@@ -265,10 +265,6 @@ impl Core for Hostile {
         }
     }
 
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         while self.poll_timeout().is_some_and(|due| due <= now) {
             if let Some((source, text)) = self.forge() {
@@ -277,8 +273,6 @@ impl Core for Hostile {
             self.sent += 1;
         }
     }
-
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
 
     fn on_drain(&mut self, _: Timestamp) {}
 

@@ -40,12 +40,6 @@ impl World for Hill {
     }
 }
 
-struct Silent;
-
-impl Watcher for Silent {
-    fn step(&self, _: u32, _: &Step) {}
-}
-
 fn parameters(steps: u32) -> Parameters {
     let start = registry::find("pi").unwrap().defaults();
     let named = ["k_pc", "k_ic"];
@@ -63,7 +57,8 @@ fn tuned(parameters: &Parameters, world: &Hill) -> Result<Tuned, String> {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
     let cancelled = AtomicBool::new(false);
-    tune(parameters, &Bench { world, store: &store, jobs: 2, cancelled: &cancelled }, &Silent)
+    let bench = Bench { world, store: &store, jobs: 2, cancelled: &cancelled };
+    tune(parameters, &bench, &|_, _| {})
 }
 
 #[test]

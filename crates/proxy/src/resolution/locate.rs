@@ -241,7 +241,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
     /// Adds at most `room` addresses of a host to the targets.
     fn collect(&mut self, transport: Transport, host: &str, port: u16, room: usize) {
         let before = self.found.targets.len();
-        for record in self.resolution.families.clone() {
+        for &record in self.resolution.address_records {
             match self.resolution.ask(self.now, record, host) {
                 Asked::Known(Records::Addresses(addresses)) => {
                     for ip in order_addresses(&addresses, self.hash) {

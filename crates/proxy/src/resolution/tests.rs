@@ -14,6 +14,11 @@ use super::*;
 
 const TTL: Duration = Duration::from_secs(60);
 
+const V4: &[RecordType] = &[RecordType::A];
+const V6: &[RecordType] = &[RecordType::Aaaa];
+const V4_V6: &[RecordType] = &[RecordType::A, RecordType::Aaaa];
+const V6_V4: &[RecordType] = &[RecordType::Aaaa, RecordType::A];
+
 /// A resolution with a DNS that answers at once.
 struct Scene {
     resolution: Resolution,
@@ -26,13 +31,18 @@ struct Scene {
 
 impl Scene {
     fn new(transports: &[Transport]) -> Self {
-        Self::with(transports, Families::V4, 8)
+        Self::with(transports, V4, 8)
     }
 
-    fn with(transports: &[Transport], families: Families, questions_max: usize) -> Self {
+    fn with(
+        transports: &[Transport],
+        address_records: &'static [RecordType],
+        questions_max: usize,
+    ) -> Self {
         let counters = Arc::<ResolutionCounters>::default();
         let transports = Transports::new(transports.iter().copied());
-        let settings = ResolutionSettings { transports, families, answers_max: 0, questions_max };
+        let settings =
+            ResolutionSettings { transports, address_records, answers_max: 0, questions_max };
         let resolution = Resolution::new(settings, Arc::clone(&counters));
         let (answers, asked) = Default::default();
         Self { resolution, counters, answers, asked, now: Timestamp::ZERO }

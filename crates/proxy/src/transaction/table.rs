@@ -4,7 +4,7 @@ use tidegate_transaction::{Full, Handle, Key, Table, Timing};
 use tidegate_world::Timestamp;
 
 use crate::shares::{Amount, Bucket, Shares, for_new_work, is_scarce};
-use crate::transaction::context::{Context, Counted};
+use crate::transaction::context::{Context, Counted, Pending};
 
 /// A bounded table of the response contexts of a shard.
 pub(crate) struct Transactions {
@@ -139,10 +139,7 @@ impl Transactions {
     /// Records that the request of a branch could not be delivered. `status` is the status to
     /// assume as the response.
     pub(crate) fn record_unreachable(&mut self, handle: Handle, branch: usize, status: u16) {
-        if let Some(context) = self.get_mut(handle)
-            && let Some(live) = &mut context.live
-            && let Some(pending) = live.pending.get_mut(branch)
-        {
+        if let Some(pending) = self.pending_mut(handle, branch) {
             pending.unreachable = Some(status);
         }
     }
@@ -150,13 +147,14 @@ impl Transactions {
     /// Records that the request of a branch was not sent, because its target reads its connection too
     /// slowly.
     pub(crate) fn record_backed_up(&mut self, handle: Handle, branch: usize) {
-        self.record_unreachable(handle, branch, 503);
-        if let Some(context) = self.get_mut(handle)
-            && let Some(live) = &mut context.live
-            && let Some(pending) = live.pending.get_mut(branch)
-        {
+        if let Some(pending) = self.pending_mut(handle, branch) {
+            pending.unreachable = Some(503);
             pending.is_backed_up = true;
         }
+    }
+
+    fn pending_mut(&mut self, handle: Handle, branch: usize) -> Option<&mut Pending> {
+        self.get_mut(handle)?.live.as_mut()?.pending.get_mut(branch)
     }
 
     /// Makes a context due at `now`, as if one of its timers had expired.

@@ -245,6 +245,29 @@ fn our_own_replies_are_hardly_longer_than_what_they_answer() {
     assert_eq!(s.send(VICTIM, &at(VICTIM, &request("CANCEL", PROXY, "c9", 1, ""))).len(), 1);
 }
 
+/// Sends a BYE, and retransmits it when Timer E fires at its sender. Returns the target of each copy
+/// that the proxy forwards.
+fn repeated(s: &mut Script, from: &str, bye: &str) -> Vec<String> {
+    let mut sent = s.send(from, bye);
+    for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
+        s.pass(Duration::from_millis(pause_ms));
+        sent.extend(s.send(from, bye));
+    }
+    s.pass(Duration::from_secs(10));
+    sent.extend(s.sent());
+    let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE "));
+    byes.map(|sent| sent.to.to_string()).collect()
+}
+
+/// Lets the victim acknowledge a call, which verifies its address.
+fn verify(s: &mut Script) {
+    let call = out(&s.send(VICTIM, &at(VICTIM, &invite("c2")))).remove(0);
+    s.send(&call.to.to_string(), &call.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {}\r\n", call.header("Record-Route"));
+    let ack = request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
+    s.send(VICTIM, &at(VICTIM, &ack));
+}
+
 /// RFC 3261 §13.3.1.4: a callee whose 2xx is not acknowledged "SHOULD terminate the session. This
 /// is accomplished with a BYE", which it retransmits by §17.1.2.2 until there is a response.
 #[test]
@@ -256,12 +279,7 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
         let request = out(&s.send(VICTIM, &short("c1"))).remove(0);
         s.send(BACKEND_A, &request.answer("200 OK"));
         if is_verified {
-            let other = at(VICTIM, &invite("c2"));
-            let other = out(&s.send(VICTIM, &other)).remove(0);
-            s.send(&other.to.to_string(), &other.answer("200 OK"));
-            let more = format!("Totag\r\nRoute: {}\r\n", other.header("Record-Route"));
-            let ack = crate::script::request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
-            s.send(VICTIM, &at(VICTIM, &ack));
+            verify(&mut s);
         }
         let bye = format!(
             "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bKbye\r\n\
@@ -269,16 +287,8 @@ fn a_bye_to_a_source_that_never_acknowledges_is_sent_twice() {
              CSeq: 1 BYE\r\n\r\n",
             request.header("Record-Route")
         );
-        let mut sent = s.send(BACKEND_A, &bye);
-        // Retransmissions arrive when Timer E fires at the callee.
-        for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
-            s.pass(Duration::from_millis(pause_ms));
-            sent.extend(s.send(BACKEND_A, &bye));
-        }
-        s.pass(Duration::from_secs(10));
-        sent.extend(s.sent());
-        let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).count();
-        assert_eq!(byes, copies, "{is_stateful} {is_verified}");
+        let byes = repeated(&mut s, BACKEND_A, &bye);
+        assert_eq!(byes.len(), copies, "{is_stateful} {is_verified}");
         assert_eq!(s.counters.requests_withheld.get(), 11 - copies as u64);
     }
 }
@@ -298,11 +308,7 @@ fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
         let ack = format!("Totag\r\nRoute: {}\r\n", ok.header("Record-Route"));
         s.send(CALLER, &request("ACK", "sip:bob@10.0.0.1:5070", "c1", 1, &ack));
         if is_verified {
-            let other = out(&s.send(VICTIM, &at(VICTIM, &invite("c2")))).remove(0);
-            s.send(&other.to.to_string(), &other.answer("200 OK"));
-            let more = format!("Totag\r\nRoute: {}\r\n", other.header("Record-Route"));
-            let ack = request("ACK", "sip:bob@192.0.2.1", "c2", 1, &more);
-            s.send(VICTIM, &at(VICTIM, &ack));
+            verify(&mut s);
         }
         let bye = format!(
             "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bKbye\r\n\
@@ -310,16 +316,8 @@ fn a_bye_to_a_third_party_in_the_contact_is_sent_twice() {
              Call-ID: c1\r\nCSeq: 1 BYE\r\n\r\n",
             call.header("Record-Route")
         );
-        let mut sent = s.send(BACKEND_A, &bye);
-        for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
-            s.pass(Duration::from_millis(pause_ms));
-            sent.extend(s.send(BACKEND_A, &bye));
-        }
-        s.pass(Duration::from_secs(10));
-        sent.extend(s.sent());
-        let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE "));
-        let to: Vec<_> = byes.map(|sent| sent.to.to_string()).collect();
-        assert_eq!(to, vec![VICTIM; copies], "{is_stateful} {is_verified}");
+        let targets = repeated(&mut s, BACKEND_A, &bye);
+        assert_eq!(targets, vec![VICTIM; copies], "{is_stateful} {is_verified}");
     }
 }
 
@@ -364,8 +362,8 @@ fn call_user(s: &mut Script, from: &str, call: &str) -> Sent {
     out(&sent).remove(0)
 }
 
-/// Sends the BYE of the phone, and retransmits it as Timer E does. Returns the number of copies
-/// that were forwarded.
+/// Sends the BYE of the phone, with its retransmissions. Returns the number of copies that were
+/// forwarded.
 fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
     let bye = format!(
         "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {PHONE};branch=z9hG4bKbye\r\n\
@@ -373,15 +371,9 @@ fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
          Call-ID: {call}\r\nCSeq: 1 BYE\r\n\r\n",
         request.header("Record-Route")
     );
-    let mut sent = s.send(PHONE, &bye);
-    for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
-        s.pass(Duration::from_millis(pause_ms));
-        sent.extend(s.send(PHONE, &bye));
-    }
-    s.pass(Duration::from_secs(10));
-    sent.extend(s.sent());
-    let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).map(|sent| sent.to);
-    byes.inspect(|to| assert_eq!(to.to_string(), VICTIM)).count()
+    let copies = repeated(s, PHONE, &bye);
+    assert!(copies.iter().all(|to| to == VICTIM), "{copies:?}");
+    copies.len()
 }
 
 /// A user's phone is treated like a back end: its BYE goes to the claimed caller.

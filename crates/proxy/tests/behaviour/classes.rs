@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::fixed::*;
+use crate::overload::establish;
 use crate::script::*;
 use tidegate_control::{Reason, Scheme as Classes, ShedOrder, Weight};
 use tidegate_proxy::{Class, Disposal, Settings};
 use tidegate_world::Load;
-
-fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
-    request(method, "sip:bob@192.0.2.1", call, cseq, more)
-}
 
 fn classes(classes: Classes) -> impl FnOnce(&mut Settings) {
     move |settings| settings.overload.gate.scheme = classes
@@ -20,15 +17,6 @@ fn classes(classes: Classes) -> impl FnOnce(&mut Settings) {
 fn multi(order: &[Class]) -> Classes {
     let order = order.iter().map(|&class| class as u8).collect();
     Classes::Multi(ShedOrder { order, weight: Weight::Count })
-}
-
-/// Sets up a call while everything is admitted: the proxy receives three messages. Returns the
-/// INVITE as forwarded.
-fn call(script: &mut Script, call: &str) -> Sent {
-    let sent = script.one(CALLER, &invite(call));
-    script.one(&sent.to.to_string(), &sent.answer("200 OK"));
-    script.one(CALLER, &own("ACK", call, 1, "Totag\r\n"));
-    sent
 }
 
 fn is_503(sent: &[Sent]) -> bool {
@@ -41,7 +29,7 @@ fn in_a_single_class_nothing_passes_a_closed_gate() {
     for scheme in SCHEMES {
         let law = [("after", 3.0), ("share", 0.0)];
         let mut script = adjusted(scheme, &law, classes(Classes::Single));
-        let sent = call(&mut script, "a");
+        let sent = establish(&mut script, "a");
         for refused in [
             own("BYE", "a", 2, "Totag\r\n"),
             own("INFO", "a", 3, "Totag\r\n"),
@@ -84,7 +72,7 @@ fn other_shed_classes_are_disposed_of_like_new_work() {
         settings.overload.gate.scheme = Classes::Single;
         settings.overload.disposal = Disposal::Drop;
     });
-    call(&mut script, "a");
+    establish(&mut script, "a");
     assert!(script.send(CALLER, &own("BYE", "a", 2, "Totag\r\n")).is_empty());
     assert_eq!(script.counters.shed(Class::Bye).get(), 1);
 }
@@ -98,7 +86,7 @@ fn only_the_classes_in_order_are_shed() {
         {
             let law = [("after", 4.0), ("share", 0.0)];
             let mut script = adjusted(scheme, &law, classes(multi(&[order])));
-            let sent = call(&mut script, "a");
+            let sent = establish(&mut script, "a");
             script.send(CALLER, &own("REGISTER", "first", 1, ""));
             let ok = |sent: Vec<Sent>| sent.len() == 1 && !is_503(&sent);
             assert_eq!(ok(script.send(CALLER, &own("REGISTER", "r", 1, ""))), registers);
@@ -142,7 +130,7 @@ fn invites_within_a_call_are_judged_if_asked_for() {
                 settings.overload.reinvites = reinvites;
                 settings.overload.gate.sticky = sticky;
             });
-            call(&mut script, "a");
+            establish(&mut script, "a");
             script.send(CALLER, &own("BYE", "x", 1, "Totag\r\n"));
             // A copy of the first INVITE is not a re-INVITE, whether its call is remembered or not.
             assert!(!is_503(&script.send(CALLER, &invite("a"))), "{scheme:?}");
@@ -190,7 +178,7 @@ fn the_retry_after_of_in_dialog_requests_is_drawn_from_the_seed() {
             settings.overload.retry_after = Some((0, 3600));
             settings.seed = tidegate_world::Seed(seed);
         });
-        call(&mut script, "a");
+        establish(&mut script, "a");
         [2, 3, 4].map(|cseq| waits(&mut script, &own("BYE", "a", cseq, "Totag\r\n")))
     };
     assert_eq!(drawn(1), drawn(1));

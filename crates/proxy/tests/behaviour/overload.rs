@@ -10,11 +10,15 @@ use tidegate_control::{Reason, registry};
 use tidegate_proxy::{Class, Disposal, DropReason};
 use tidegate_world::{Core, Load, Shedding};
 
-fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
-    request(method, "sip:bob@192.0.2.1", call, cseq, more)
+/// Makes a proxy that admits no new work, and selects between rejections and drops itself.
+fn closed() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    })
 }
 
-/// Sets up a call. Returns the INVITE as it was forwarded.
+/// Sets up a call: the proxy receives three messages. Returns the INVITE as it was forwarded.
 pub fn establish(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));
     script.one(&sent.to.to_string(), &sent.answer("200 OK"));
@@ -92,10 +96,7 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
 
 #[test]
 fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
-    let mut script = Script::with(Policy::Rr, |settings| {
-        settings.overload.gate.law = law(&[("share", 0.0)]);
-        settings.overload.disposal = Disposal::Auto;
-    });
+    let mut script = closed();
     let mut busy = saturate(&mut script);
     for (is_shed_refused, drops) in [(false, true), (true, false), (false, true)] {
         for _ in 0..20 {
@@ -115,10 +116,7 @@ fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
 // RFC 3261 §17.1.1.2: callers whose INVITEs the kernel dropped retransmit them for 32 s.
 #[test]
 fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
-    let mut script = Script::with(Policy::Rr, |settings| {
-        settings.overload.gate.law = law(&[("share", 0.0)]);
-        settings.overload.disposal = Disposal::Auto;
-    });
+    let mut script = closed();
     let mut busy = saturate(&mut script);
     for period in 0..20 {
         (0..20).for_each(|call| drop(script.send(CALLER, &invite(&format!("{period}-{call}")))));
@@ -161,10 +159,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
 #[test]
 fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_passes() {
     let share_beside = |copies: usize| {
-        let mut script = Script::with(Policy::Rr, |settings| {
-            settings.overload.gate.law = law(&[("share", 0.0)]);
-            settings.overload.disposal = Disposal::Auto;
-        });
+        let mut script = closed();
         let (mut busy, mut filtered, mut shares) = (saturate(&mut script), 0, 0.0);
         for period in 0..80 {
             let shedding = script.proxy.poll_shedding().clone();
@@ -201,10 +196,7 @@ fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_p
 // hash does not cover.
 #[test]
 fn invites_that_begin_alike_are_dropped_together() {
-    let mut script = Script::with(Policy::Rr, |settings| {
-        settings.overload.gate.law = law(&[("share", 0.0)]);
-        settings.overload.disposal = Disposal::Auto;
-    });
+    let mut script = closed();
     let source = address(CALLER).ip();
     let alike = |beginning: u32, call: &str| {
         let long = format!("Subject: {beginning}{:250}\r\nFrom: ", "");
@@ -240,10 +232,7 @@ fn invites_that_begin_alike_are_dropped_together() {
 // RFC 3261 §17.1.1.2: a caller sends at most seven copies of an INVITE in 32 s.
 #[test]
 fn one_invite_that_is_sent_again_and_again_is_dropped_and_no_other() {
-    let mut script = Script::with(Policy::Rr, |settings| {
-        settings.overload.gate.law = law(&[("share", 0.0)]);
-        settings.overload.disposal = Disposal::Auto;
-    });
+    let mut script = closed();
     let (mut busy, mut read) = (Duration::ZERO, Vec::new());
     script.proxy.on_load(script.now, load(busy));
     let copy = invite("copy");

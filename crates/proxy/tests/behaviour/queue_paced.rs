@@ -13,10 +13,6 @@ use tidegate_world::Core;
 const SLOW: &[(&str, f64)] = &[("rate", 10.0)];
 const TICK: Duration = Duration::from_millis(10);
 
-fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
-    request(method, "sip:bob@192.0.2.1", call, cseq, more)
-}
-
 /// Passes time and serves all ready messages after each tick. Returns each packet with its time of
 /// sending, in ms since this function began.
 fn watch(script: &mut Script, time: Duration) -> Vec<(u128, Sent)> {

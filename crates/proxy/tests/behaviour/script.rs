@@ -327,6 +327,11 @@ pub fn request(method: &str, uri: &str, call: &str, cseq: u32, more: &str) -> St
     )
 }
 
+/// Returns a request from the caller to the proxy's own address.
+pub fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, more)
+}
+
 pub fn invite(call: &str) -> String {
-    request("INVITE", "sip:bob@192.0.2.1", call, 1, "")
+    own("INVITE", call, 1, "")
 }

@@ -70,10 +70,6 @@ fn overloaded() -> Loaded {
     loaded
 }
 
-fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
-    request(method, "sip:bob@192.0.2.1", call, cseq, more)
-}
-
 /// Sends a new INVITE that gets a 100 at once. Returns it as forwarded.
 #[track_caller]
 fn with_trying(s: &mut Script, call: &str) -> Sent {

@@ -7,9 +7,7 @@ use crossbeam_channel::bounded;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tidegate_proxy::{Base, EgressRoute, Secret, TokenKey, TokenKeys};
-use tidegate_world::{
-    Core, Entry, Failure, Flow, Input, Log, Pool, Received, Seed, Timestamp, Transmit,
-};
+use tidegate_world::{Core, Entry, Flow, Input, Log, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::block::{HEADER, Header};
 use super::journal::Journal;
@@ -37,13 +35,9 @@ impl Core for Answering {
         let bytes = self.pool.copy(&self.salt.to_be_bytes());
         self.out.push_back(Transmit::new(received.flow, bytes));
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, now: Timestamp) {
         self.salt ^= now.as_nanos();
     }
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
     fn on_drain(&mut self, _: Timestamp) {}
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.out.pop_front()

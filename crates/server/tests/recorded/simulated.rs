@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tidegate_emulate::{Host, HostSettings};
 use tidegate_proxy::Proxy;
 use tidegate_sim::{Link, Network, NodeId, Tap};
-use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::{Arrival, Timed, Topology};
 
@@ -58,10 +58,6 @@ struct Player {
 impl Core for Player {
     fn offer(&mut self, _: Timestamp, _: Received) {}
 
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
-
     fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(Arrival { flow, bytes, .. }) =
             self.arrivals.pop_front_if(|arrival| arrival.at <= now)
@@ -70,8 +66,6 @@ impl Core for Player {
             self.due.push_back(Transmit::new(flow, self.pool.copy(&bytes)));
         }
     }
-
-    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
 
     fn on_drain(&mut self, _: Timestamp) {}
 

@@ -30,9 +30,6 @@ impl Core for Source {
     fn offer(&mut self, now: Timestamp, _: Received) {
         self.back.push(now);
     }
-    fn serve(&mut self, _: Timestamp) -> bool {
-        false
-    }
     fn handle_timeout(&mut self, now: Timestamp) {
         self.left -= 1;
         self.due += 1;

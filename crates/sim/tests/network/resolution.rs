@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_proxy::resolution::{
-    Families, Located, Resolution, ResolutionCounters, ResolutionSettings, Ticket, Transports,
-    Wanted,
+    Located, Resolution, ResolutionCounters, ResolutionSettings, Ticket, Transports, Wanted,
 };
 use tidegate_sim::{Resolution as Behaviour, Zone};
 use tidegate_sip::Uri;
-use tidegate_world::{NaptrRecord, QueryAnswer, QueryId, Seed, SrvRecord, Timestamp, Transport};
+use tidegate_world::{
+    NaptrRecord, QueryAnswer, QueryId, RecordType, Seed, SrvRecord, Timestamp, Transport,
+};
 
 const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
@@ -78,7 +79,7 @@ impl Stage {
         let counters = Arc::<ResolutionCounters>::default();
         let settings = ResolutionSettings {
             transports: Transports::new([Transport::Udp]),
-            families: Families::V4,
+            address_records: &[RecordType::A],
             answers_max: 1000,
             questions_max: QUESTIONS_MAX,
         };

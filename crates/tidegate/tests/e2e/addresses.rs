@@ -17,9 +17,7 @@ fn calls_go_over_ipv6() {
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    tidegate.assert_all_done();
 }
 
 /// Caller and back ends have the IP address of Tidegate, so only their Vias distinguish them.
@@ -36,9 +34,7 @@ fn calls_over_tcp_go_over_ipv6() {
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = tidegate.assert_all_done();
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 2);
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "peer")]), 1);
     assert_eq!(metrics.sum("udp_received_total", &[]), 0);
@@ -55,9 +51,7 @@ fn calls_go_from_ipv6_to_ipv4() {
     let load = Load { scenario: "uac-routes", calls: CALLS, ..Load::default() };
     Sipp::caller(&outside, tidegate.listeners()[0], &load).wait().assert_all_well(CALLS);
     callee.finish().assert_all_well(CALLS);
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    tidegate.assert_all_done();
 }
 
 /// RFC 3261 §18.2.2, RFC 3581 §4: a response leaves from the address where the request arrived and

@@ -16,10 +16,7 @@ fn together(caller: &str, callee: &str) -> Metrics {
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
-    metrics
+    tidegate.assert_all_done()
 }
 
 #[test]

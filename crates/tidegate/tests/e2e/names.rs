@@ -36,9 +36,7 @@ fn calls_go_to_where_a_name_server_says_and_are_replayed() {
     let load = Load { scenario: "uac-routes", calls: 100, ..Load::default() };
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
     callee.finish().assert_all_well(100);
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = tidegate.assert_all_done();
     assert_eq!(metrics.backend("backend_assigned_total", "named"), 100);
     assert_eq!(metrics.backend("backend_moved_total", "named"), 1);
     assert_eq!(metrics.backend("backend_resolved", "named"), 1);
@@ -243,9 +241,7 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
     let (_, status) = tidegate.get("/backends").expect("a page");
     assert!(status.contains("\"domain\": \"example\""), "{status}");
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    tidegate.assert_all_done();
     for (callee, calls) in callees.into_iter().zip([75, 25, 200]) {
         callee.finish().assert_all_well(calls);
     }

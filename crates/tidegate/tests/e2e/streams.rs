@@ -45,9 +45,7 @@ fn calls_over_tcp_reach_back_ends_over_tcp() {
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS);
     }
-    let metrics = tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = tidegate.assert_all_done();
     // One connection to each back end carries all calls.
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 2);
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "peer")]), u64::from(CALLS) + 1);
@@ -72,9 +70,7 @@ fn calls_cross_between_udp_and_tcp_in_both_directions() {
         let load = Load { is_tcp: !is_tcp_inside, ..loads()[0] };
         Sipp::caller(&home, target, &load).wait().assert_all_well(CALLS);
         callee.finish().assert_all_well(CALLS);
-        let metrics = tidegate.metrics();
-        metrics.assert_nothing_lost();
-        metrics.assert_nothing_held();
+        tidegate.assert_all_done();
     }
 }
 

@@ -85,9 +85,7 @@ fn calls_over_tls(stage: Stage, of_one: u32, others: u32) -> Metrics {
         scene.client().call(number);
     }
     callee.finish().assert_all_well(of_one + others);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = scene.tidegate.assert_all_done();
     assert_eq!(handshakes(&metrics, "completed"), 1 + u64::from(others));
     metrics
 }
@@ -348,9 +346,7 @@ fn clients_that_misuse_tls_lose_their_own_connections() {
     });
     caller.call(50);
     callee.finish().assert_all_well(51);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    scene.tidegate.assert_all_done();
 }
 
 /// A recording has the plaintext of the messages, so its replay sends the same bytes.

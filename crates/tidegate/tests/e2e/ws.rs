@@ -75,9 +75,7 @@ fn browsers_call_a_back_end_over_udp() {
         clients.iter_mut().for_each(|client| client.call(number));
     }
     callee.finish().assert_all_well(200);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = scene.tidegate.assert_all_done();
     assert_eq!(handshakes(&metrics, "completed"), 2);
     assert_eq!(metrics.sum("tls_handshakes_total", &[("outcome", "completed")]), 1);
 }
@@ -97,9 +95,7 @@ fn the_callee_hangs_up_on_a_browser() {
         }
     }
     callee.finish().assert_all_well(40);
-    let metrics = scene.tidegate.metrics();
-    metrics.assert_nothing_lost();
-    metrics.assert_nothing_held();
+    let metrics = scene.tidegate.assert_all_done();
     assert_eq!(metrics.sum("connections_begun_total", &[("by", "tidegate")]), 0);
 }
 

@@ -122,6 +122,14 @@ mod tests {
         false
     }
 
+    /// Returns the confirmed dialogs 1 and 2.
+    fn two() -> Dialogs {
+        let mut dialogs = Dialogs::default();
+        dialogs.note(1, true);
+        dialogs.note(2, true);
+        dialogs
+    }
+
     #[test]
     fn confirmed_dialogs_replace_ringing_ones() {
         let mut dialogs = Dialogs::default();
@@ -142,9 +150,7 @@ mod tests {
     // RFC 3261 §13.2.2.4: the caller gets several 2xx, keeps a dialog and leaves the others.
     #[test]
     fn the_call_ends_with_its_last_dialog() {
-        let mut dialogs = Dialogs::default();
-        dialogs.note(1, true);
-        dialogs.note(2, true);
+        let mut dialogs = two();
         dialogs.on_bye(2);
         assert!(!dialogs.are_leaving() && !dialogs.on_bye_answered(2, none));
         dialogs.on_bye(1);
@@ -159,9 +165,7 @@ mod tests {
     #[test]
     fn the_response_to_a_bye_changes_only_its_own_dialog() {
         let all = |_: u32| true;
-        let mut dialogs = Dialogs::default();
-        dialogs.note(1, true);
-        dialogs.note(2, true);
+        let mut dialogs = two();
         dialogs.on_bye(1);
         dialogs.on_bye(2);
         dialogs.on_bye_failed(3);
@@ -176,9 +180,7 @@ mod tests {
     #[test]
     fn a_dialog_whose_bye_is_not_open_any_more_ends_with_the_other_one() {
         for (open, is_last) in [(1, false), (2, true)] {
-            let mut dialogs = Dialogs::default();
-            dialogs.note(1, true);
-            dialogs.note(2, true);
+            let mut dialogs = two();
             dialogs.on_bye(1);
             dialogs.on_bye(2);
             assert_eq!(dialogs.on_bye_answered(2, |dialog| dialog == open), is_last);
@@ -188,9 +190,7 @@ mod tests {
     // RFC 3261 §13.3.1.4: a callee retransmits its 2xx until it gets the ACK.
     #[test]
     fn a_copy_of_its_2xx_does_not_begin_an_ended_dialog_again() {
-        let mut dialogs = Dialogs::default();
-        dialogs.note(1, true);
-        dialogs.note(2, true);
+        let mut dialogs = two();
         dialogs.on_bye(2);
         assert!(!dialogs.on_bye_answered(2, none));
         dialogs.note(2, true);
@@ -201,9 +201,7 @@ mod tests {
 
     #[test]
     fn the_replacement_of_an_ended_dialog_lives() {
-        let mut dialogs = Dialogs::default();
-        dialogs.note(1, true);
-        dialogs.note(2, true);
+        let mut dialogs = two();
         dialogs.on_bye(2);
         assert!(!dialogs.on_bye_answered(2, none));
         dialogs.note(3, true);

@@ -41,6 +41,14 @@ impl Table {
         }
     }
 
+    /// Creates a table with a call whose INVITE has no response yet.
+    fn calling() -> (Self, CallRef) {
+        let mut table = Self::new(10);
+        let call = table.insert(1);
+        table.request(call, Method::Invite, 1);
+        (table, call)
+    }
+
     fn insert(&mut self, fingerprint: u128) -> CallRef {
         self.calls.insert(self.now, fingerprint, BACKEND_REF).unwrap()
     }

@@ -77,7 +77,7 @@ proptest! {
         events in prop::collection::vec(event(), 0..120),
         questions_max in 0..6usize,
     ) {
-        let mut scene = Scene::with(&[Udp, Tls, Tcp], Families::V6V4, questions_max);
+        let mut scene = Scene::with(&[Udp, Tls, Tcp], V6_V4, questions_max);
         let (mut out, mut waiting) = (Vec::new(), BTreeSet::new());
         let may_be = |target: &Target| target.address.port() != 1;
         for event in events {
@@ -137,7 +137,7 @@ proptest! {
         number: u8,
         hash: u64,
     ) {
-        let mut scene = Scene::with(&[Udp, Tls, Tcp, Ws, Wss], Families::V4V6, 64);
+        let mut scene = Scene::with(&[Udp, Tls, Tcp, Ws, Wss], V4_V6, 64);
         let mut answers = answers.iter().cycle();
         let mut located = scene.try_locate(&uri(number), hash);
         for _ in 0..4 {

@@ -272,14 +272,14 @@ fn a_request_keeps_its_targets_when_records_come_in_another_order() {
 
 #[test]
 fn the_preferred_family_comes_first() {
-    for (families, expected) in [
-        (Families::V4, vec!["192.0.2.1:1"]),
-        (Families::V6, vec!["[2001:db8::1]:1"]),
-        (Families::V4V6, vec!["192.0.2.1:1", "[2001:db8::1]:1"]),
-        (Families::V6V4, vec!["[2001:db8::1]:1", "192.0.2.1:1"]),
+    for (address_records, expected) in [
+        (V4, vec!["192.0.2.1:1"]),
+        (V6, vec!["[2001:db8::1]:1"]),
+        (V4_V6, vec!["192.0.2.1:1", "[2001:db8::1]:1"]),
+        (V6_V4, vec!["[2001:db8::1]:1", "192.0.2.1:1"]),
     ] {
-        let mut scene =
-            Scene::with(&[Udp], families, 8).a("a.example.", &["192.0.2.1", "2001:db8::1"]);
+        let scene = Scene::with(&[Udp], address_records, 8);
+        let mut scene = scene.a("a.example.", &["192.0.2.1", "2001:db8::1"]);
         let expected: Vec<_> = expected.into_iter().map(|place| (Udp, place)).collect();
         assert_eq!(scene.locate("sip:a.example:1"), at(&expected));
     }

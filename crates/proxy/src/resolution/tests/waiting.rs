@@ -155,7 +155,7 @@ fn a_question_without_an_answer_is_given_up_and_remembered() {
 
 #[test]
 fn outstanding_questions_are_bounded_and_known_names_are_found_meanwhile() {
-    let mut scene = Scene::with(&[Udp], Families::V4, 3).a("a.example.", &["192.0.2.1"]);
+    let mut scene = Scene::with(&[Udp], V4, 3).a("a.example.", &["192.0.2.1"]);
     let known = scene.locate("sip:a.example:5060");
     for i in 0..40 {
         let located = scene.try_locate(&format!("sip:unknown-{i}.example:5060"), 0);
@@ -171,7 +171,7 @@ fn outstanding_questions_are_bounded_and_known_names_are_found_meanwhile() {
 /// The DNS gets few queries at once, and the requests wait meanwhile.
 #[test]
 fn requests_to_more_names_than_may_be_asked_at_once_wait() {
-    let mut scene = Scene::with(&[Udp], Families::V4, 64);
+    let mut scene = Scene::with(&[Udp], V4, 64);
     let uri = |i| format!("sip:h{i}.example:5060");
     for i in 0..100 {
         assert!(matches!(scene.try_locate(&uri(i), 0), Located::Pending(_)), "{i}");
@@ -188,7 +188,7 @@ fn requests_to_more_names_than_may_be_asked_at_once_wait() {
 /// A domain whose name server does not answer must not take all places for queries.
 #[test]
 fn a_slow_domain_leaves_room_for_others() {
-    let mut scene = Scene::with(&[Udp], Families::V4, 64).a("b.example.", &["192.0.2.1"]);
+    let mut scene = Scene::with(&[Udp], V4, 64).a("b.example.", &["192.0.2.1"]);
     for i in 0..1000 {
         scene.try_locate(&format!("sip:h{i}.slow.example:5060"), 0);
     }
@@ -201,7 +201,7 @@ fn a_slow_domain_leaves_room_for_others() {
 
 #[test]
 fn a_name_that_was_never_asked_for_is_not_remembered_as_failing() {
-    let mut scene = Scene::with(&[Udp], Families::V4, 1).a("b.example.", &["192.0.2.1"]);
+    let mut scene = Scene::with(&[Udp], V4, 1).a("b.example.", &["192.0.2.1"]);
     scene.try_locate("sip:a.example:5060", 0);
     let Located::Pending(ticket) = scene.try_locate("sip:b.example:5060", 0) else {
         panic!("it waits")

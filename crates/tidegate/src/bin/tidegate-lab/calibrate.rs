@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_lab::calibrate::{self, Calibration, Observer, Parameters, Quota};
+use tidegate_lab::calibrate::{self, Calibration, Parameters, Quota};
 use tidegate_proxy::{Class, Mode};
 
 use tidegate::json;
@@ -95,7 +95,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unwritten = |error| format!("{}: {error}", args.out.display());
     let touched = fs::OpenOptions::new().append(true).create(true).open(&args.out);
     touched.map_err(|error| Trouble::usage(unwritten(error)))?;
-    let calibration = calibrate::measure(&parameters, &Teller).map_err(Trouble::failure)?;
+    let on_run = |round: u32, act: &str, us: f64| {
+        let _ = writeln!(anstream::stderr(), "round {round}: {act} costs {us:.2} µs");
+    };
+    let calibration = calibrate::measure(&parameters, &on_run).map_err(Trouble::failure)?;
     let _ = write!(anstream::stdout(), "{}", show(&calibration));
     fs::write(&args.out, calibration.file()).map_err(|error| Trouble::failure(unwritten(error)))?;
     if let Some(file) = &args.json {
@@ -128,15 +131,6 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     figures["receive_us"] = calibration.receive_us().into();
     figures["classes"] = Class::ALL.iter().map(costs).collect();
     Ok(figures)
-}
-
-/// An observer that prints each run when it ends.
-struct Teller;
-
-impl Observer for Teller {
-    fn run(&self, round: u32, act: &str, us: f64) {
-        let _ = writeln!(anstream::stderr(), "round {round}: {act} costs {us:.2} µs");
-    }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_lab::costs::gate::{Gate, Halves};
 use tidegate_lab::costs::model::Model;
 use tidegate_lab::costs::{
-    self, Control, Cost, Costs, Decision, Derived, Observer, Parameters, Row, picture,
+    self, Control, Cost, Costs, Decision, Derived, Parameters, Row, picture,
 };
 
 use crate::calibrate::Kept;
@@ -65,7 +65,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         messages: args.messages,
         batch: args.batch,
     };
-    let costs = costs::measure(&parameters, &Teller).map_err(Trouble::failure)?;
+    let on_measured = |round: u32, of: Control, with: Decision| {
+        let (control, fate) = (control(of), fate(with));
+        let _ = writeln!(anstream::stderr(), "round {round}: control {control}, {fate}");
+    };
+    let costs = costs::measure(&parameters, &on_measured).map_err(Trouble::failure)?;
     let (Some(cycle), Some(processing)) =
         (costs.derived(Row::cycle), costs.derived(Row::processing))
     else {
@@ -255,15 +259,5 @@ fn fate(fate: Decision) -> &'static str {
         Decision::Accepted => "accepted",
         Decision::Rejected => "503",
         Decision::Dropped => "dropped",
-    }
-}
-
-/// An observer that prints each measurement when it ends.
-struct Teller;
-
-impl Observer for Teller {
-    fn measured(&self, round: u32, of: Control, with: Decision) {
-        let (control, fate) = (control(of), fate(with));
-        let _ = writeln!(anstream::stderr(), "round {round}: control {control}, {fate}");
     }
 }

@@ -13,7 +13,7 @@ use tidegate_control::Values;
 use tidegate_control::registry::{self, Param};
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Store;
-use tidegate_lab::tune::{self, Bench, Objective, Parameters, Settings, Step, Tuned, Watcher};
+use tidegate_lab::tune::{self, Bench, Objective, Parameters, Settings, Step, Tuned};
 
 use crate::run::{World, Worlds, cores};
 use crate::signals::cancelled_by_signal;
@@ -100,8 +100,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         cancelled: &cancelled,
     };
     print_head(&parameters, bench.world.kind().name());
-    let teller = Teller { names: parameters.sought.iter().map(|param| param.name).collect() };
-    let tuned = tune::tune(&parameters, &bench, &teller).map_err(Trouble::failure)?;
+    let on_step = |number: u32, step: &Step| {
+        let tried = parameters.sought.iter().zip(&step.tried);
+        let tried: Vec<_> = tried.map(|(p, value)| format!("{} {value:.4}", p.name)).collect();
+        let _ =
+            writeln!(anstream::stdout(), "{number:>4}  {:.4}  {}", step.value, tried.join("  "));
+    };
+    let tuned = tune::tune(&parameters, &bench, &on_step).map_err(Trouble::failure)?;
     write(&parameters, &tuned, &out)?;
     print(&parameters, &tuned, &out);
     Ok(if is_no_worse(parameters.objective, &tuned) {
@@ -166,20 +171,6 @@ fn print_head(parameters: &Parameters, world: &str) {
         parameters.steps,
         parameters.objective.title(),
     );
-}
-
-/// A watcher that prints each step of the search.
-struct Teller {
-    names: Vec<&'static str>,
-}
-
-impl Watcher for Teller {
-    fn step(&self, number: u32, step: &Step) {
-        let tried = self.names.iter().zip(&step.tried);
-        let tried: Vec<_> = tried.map(|(name, value)| format!("{name} {value:.4}")).collect();
-        let _ =
-            writeln!(anstream::stdout(), "{number:>4}  {:.4}  {}", step.value, tried.join("  "));
-    }
 }
 
 fn print(parameters: &Parameters, tuned: &Tuned, out: &Path) {

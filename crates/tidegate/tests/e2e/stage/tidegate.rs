@@ -223,6 +223,18 @@ impl Tidegate {
         Metrics(body)
     }
 
+    /// Checks that all calls have ended and none was lost. Returns the metrics.
+    ///
+    /// # Panics
+    /// Panics if anything was lost or is still held.
+    #[track_caller]
+    pub fn assert_all_done(&self) -> Metrics {
+        let metrics = self.metrics();
+        metrics.assert_nothing_lost();
+        metrics.assert_nothing_held();
+        metrics
+    }
+
     /// Waits until the metrics satisfy `condition`.
     pub fn wait_for(&self, what: &str, condition: impl Fn(&Metrics) -> bool) -> Metrics {
         eventually(what, || Some(self.metrics()).filter(&condition))

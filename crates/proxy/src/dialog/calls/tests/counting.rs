@@ -122,9 +122,7 @@ fn retransmissions_count_nothing() {
 #[test]
 fn every_ending_releases_the_counts() {
     // The INVITE is rejected.
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.response(call, Method::Invite, 1, 486);
     assert_eq!(t.counts(), (0, 0, 0));
 
@@ -187,9 +185,7 @@ fn every_ending_releases_the_counts() {
 // RFC 3261 §21.3: a redirection establishes no call.
 #[test]
 fn a_redirected_call_is_over() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.response(call, Method::Invite, 1, 300);
     assert_eq!(t.counts(), (0, 0, 0));
 }
@@ -223,9 +219,7 @@ fn a_request_outside_any_call_counts_as_work_and_not_as_a_call() {
 
 #[test]
 fn a_call_that_moves_takes_its_counts_along() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     assert!(t.calls.move_to(call, 1, OTHER));
     assert_eq!(t.counts(), (0, 0, 0));
     t.request_at(OTHER, call, Method::Invite, 1);
@@ -235,9 +229,7 @@ fn a_call_that_moves_takes_its_counts_along() {
 // Another balancer before us has sent the same call here twice.
 #[test]
 fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.request(call, Method::Invite, 2);
     assert!(t.calls.move_to(call, 2, OTHER));
     t.request_at(OTHER, call, Method::Invite, 2);
@@ -250,9 +242,7 @@ fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
 
 #[test]
 fn a_call_that_is_already_at_the_target_does_not_move() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     assert!(!t.calls.move_to(call, 2, BACKEND_REF));
     assert_eq!(t.counts(), (1, 175, 1));
 }

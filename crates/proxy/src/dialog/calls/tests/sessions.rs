@@ -6,9 +6,7 @@ use super::*;
 // 64·T1 more for a refresh that is still to be answered.
 #[test]
 fn rfc4028_8_3_a_session_that_is_not_refreshed_is_given_up_when_it_has_expired() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.refreshed(call, Method::Invite, 1, 1800);
     t.request(call, Method::Ack, 1);
     t.request(call, Method::Ack, 1);
@@ -26,9 +24,7 @@ fn rfc4028_8_3_a_session_that_is_not_refreshed_is_given_up_when_it_has_expired()
 #[test]
 fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
     for method in [Method::Invite, Method::Update] {
-        let mut t = Table::new(10);
-        let call = t.insert(1);
-        t.request(call, Method::Invite, 1);
+        let (mut t, call) = Table::calling();
         t.refreshed(call, Method::Invite, 1, 200);
         t.request(call, Method::Ack, 1);
         for cseq in 2..5 {
@@ -48,9 +44,7 @@ fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
 // RFC 4028 §6: the 422 refuses the interval, and §10: the expiration "has not changed".
 #[test]
 fn rfc4028_6_a_refused_refresh_changes_nothing() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.refreshed(call, Method::Invite, 1, 200);
     t.request(call, Method::Ack, 1);
     t.pass(Duration::from_secs(100));
@@ -66,9 +60,7 @@ fn rfc4028_6_a_refused_refresh_changes_nothing() {
 // session expiration".
 #[test]
 fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.refreshed(call, Method::Invite, 1, 90);
     t.request(call, Method::Ack, 1);
     t.request(call, Method::Invite, 2);
@@ -84,9 +76,7 @@ fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
 #[test]
 fn a_session_interval_is_held_within_its_bounds() {
     for (interval_s, kept_s) in [(0, 90 + 32), (u64::from(u32::MAX), 86_400 + 32)] {
-        let mut t = Table::new(10);
-        let call = t.insert(1);
-        t.request(call, Method::Invite, 1);
+        let (mut t, call) = Table::calling();
         t.refreshed(call, Method::Invite, 1, interval_s);
         t.request(call, Method::Ack, 1);
         t.pass(Duration::from_secs(kept_s - 1));

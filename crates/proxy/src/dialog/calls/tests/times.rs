@@ -22,9 +22,7 @@ fn an_unanswered_request_counts_for_64_t1() {
 // alone ends an INVITE.
 #[test]
 fn messages_while_ringing_do_not_shorten_timer_c() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.response(call, Method::Invite, 1, 183);
     t.request(call, Method::Other, 2);
     t.response(call, Method::Other, 2, 200);
@@ -36,9 +34,7 @@ fn messages_while_ringing_do_not_shorten_timer_c() {
 // when this one would forget the call, and retransmits its 408 for 64·T1 (§17.2.1).
 #[test]
 fn a_call_that_another_gives_up_after_timer_c_is_known_until_its_last_408() {
-    let mut t = Table::new(10);
-    let call = t.insert(1);
-    t.request(call, Method::Invite, 1);
+    let (mut t, call) = Table::calling();
     t.response(call, Method::Invite, 1, 180);
     t.pass(TIMER_C);
     t.response(call, Method::Invite, 1, 408);
