@@ -237,6 +237,7 @@ mod tests {
         let dropping = shard();
         let mut calm = shard();
         calm["last_second"]["calls"]["dropped_in_kernel"] = 0.0.into();
+        calm["kernel_drop_share_of_registers"] = 0.0.into();
         let shown = |shards: &[&Value]| last_second(&json!({ "shards": shards }));
         assert!(shown(&[&calm, &dropping]).lines().any(|line| line == note));
         assert!(!shown(&[&calm]).contains("REGISTER"));
