@@ -30,11 +30,11 @@
 //! ```
 //!
 //! INVITEs and REGISTERs each have their own `p`, `λ` and marks. They divide the `(1 − b)·c + b/r`
-//! requests max-min fairly: each method may pass half of them, and also the part of the other half
-//! that the other method does not need. So the requests of a method that stays within its half are
-//! not dropped, however many of the other method there are. Requests are counted, not their cost,
-//! because the queues of calls and registrations are also served in turns, one request each. If
-//! more calls passed than are served in these turns, they would be rejected.
+//! requests max-min fairly with [weights](INVITES_PER_REGISTER): INVITEs may use three quarters of
+//! them and REGISTERs one quarter, and each method also what the other one does not need. So the
+//! requests of a method that stays within its part are not dropped, however many of the other
+//! method there are. The queues of new work are served in the same ratio. If more requests of a
+//! method passed, they would only be rejected.
 //!
 //! The budget is small, because in every overload the time for rejections is taken from the service
 //! of calls. But it is not smaller, because a dropped caller gets no response for up to 32 s, and
@@ -246,6 +246,11 @@ const STEP_MAX_S: f64 = 0.2;
 /// Weight of the newest period in the averages of the ladder, such as the part of the processor
 /// that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
+
+/// In an overload, the number of new INVITEs that are served for each REGISTER, while both wait. A
+/// phone that is not registered can try again later, but a caller waits. REGISTERs still get a
+/// quarter of the turns, so that phones keep their registrations in a flood of calls.
+pub const INVITES_PER_REGISTER: usize = 3;
 
 /// Weight of the newest period in the average cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
@@ -585,13 +590,17 @@ fn none_dropped() -> [Dropped; 2] {
     [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
 }
 
-/// Divides `left` requests a second max-min fairly between two methods whose requests come at
-/// these rates. Returns the part of each method's requests that may pass, 0 to 1. Each method gets
-/// half of `left`, and what the other method does not need of its half.
+/// Divides `left` requests a second max-min fairly, by the weights of the methods, between two
+/// methods whose requests come at these rates. Returns the part of each method's requests that may
+/// pass, 0 to 1.
 fn passing_parts(left: f64, rates: [f64; 2]) -> [f64; 2] {
-    let smaller = rates[0].min(rates[1]);
-    let level = (left / 2.0).max(left - smaller);
-    rates.map(|rate| if rate <= level { 1.0 } else { level / rate })
+    let whole = INVITES_PER_REGISTER as f64 + 1.0;
+    let weights = [INVITES_PER_REGISTER as f64 / whole, 1.0 / whole];
+    [0, 1].map(|method| {
+        let (rate, other) = (rates[method], rates[1 - method]);
+        let may_pass = (weights[method] * left).max(left - other);
+        if rate <= may_pass { 1.0 } else { may_pass / rate }
+    })
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub use cost::Costs;
 pub use fairness::{Fairness, FairnessDecision, Source};
 pub use gate::Gate;
 pub use heavy::{Arrived, HeavySource};
-pub use ladder::{Ladder, LadderSettings, Rung, Tally};
+pub use ladder::{INVITES_PER_REGISTER, Ladder, LadderSettings, Rung, Tally};
 pub use law::{Entry, Law, Laws, Values};
 pub use limits::{Limit, Limits, Per};
 pub use max_min::MaxMin;

@@ -707,21 +707,21 @@ fn the_methods_divide_the_passing_requests_max_min_fairly() {
         (100.0, [60.0, 40.0], [1.0, 1.0]),
         (100.0, [0.0, 0.0], [1.0, 1.0]),
         (f64::INFINITY, [60.0, 1e9], [1.0, 1.0]),
-        // Only the method above its half is dropped. It gets what the other one leaves.
-        (100.0, [40.0, 600.0], [1.0, 0.1]),
-        (100.0, [300.0, 40.0], [0.2, 1.0]),
+        // Only the method above its part is dropped. It gets what the other one leaves.
+        (100.0, [60.0, 400.0], [1.0, 0.1]),
+        (100.0, [400.0, 20.0], [0.2, 1.0]),
         (100.0, [0.0, 200.0], [1.0, 0.5]),
-        // Both are above their halves.
-        (100.0, [100.0, 500.0], [0.5, 0.1]),
+        // Both are above their parts.
+        (100.0, [100.0, 250.0], [0.75, 0.1]),
         (0.0, [0.0, 500.0], [1.0, 0.0]),
     ] {
         assert_eq!(passing_parts(left, rates), passing, "{left} {rates:?}");
     }
     let mut max_min = crate::MaxMin::default();
-    for (left, rates) in [(70.0, [30.0, 55.0]), (70.0, [55.0, 30.0]), (70.0, [36.0, 90.0])] {
-        max_min.set(rates.map(|rate| (rate, 1.0)));
+    for (left, rates) in [(80.0, [30.0, 55.0]), (80.0, [75.0, 10.0]), (80.0, [75.0, 90.0])] {
+        max_min.set([(rates[0], 3.0), (rates[1], 1.0)]);
         let level = max_min.level(left);
-        let expected = rates.map(|rate: f64| (level / rate).min(1.0));
+        let expected = [3.0 * level / rates[0], level / rates[1]].map(|part| part.min(1.0));
         assert_eq!(passing_parts(left, rates), expected, "{left} {rates:?}");
     }
 }
@@ -762,8 +762,8 @@ fn a_flood_of_one_method_costs_no_requests_of_the_other() {
     assert!(invites == 0.0 && registers > 0.5, "{invites} {registers}");
     let [invites, registers] = shares_beside([400, 10]);
     assert!(registers == 0.0 && invites > 0.5, "{invites} {registers}");
-    // If both flood, the same number of each passes. The levels are tenths apart.
+    // If both flood, three INVITEs pass for each REGISTER. The levels are tenths apart.
     let [invites, registers] = shares_beside([400, 800]).map(|share| 1.0 - share);
     let ratio = 400.0 * invites / (800.0 * registers);
-    assert!(invites < 0.5 && (0.6..1.6).contains(&ratio), "{invites} {registers}");
+    assert!(invites < 0.5 && (2.0..4.5).contains(&ratio), "{invites} {registers}");
 }

@@ -19,7 +19,7 @@
 //! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
 //!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
 //!   always read late.
-//! - The share of new work (calls and single requests) that was rejected.
+//! - The share of the offered calls that was rejected.
 //!
 //! # Decision
 //!
@@ -96,8 +96,10 @@
 //! bursts that a longer queue could serve before the callers give up. If all calls last equally
 //! long, a step of the load brings all their BYEs at the same time, one hold time later. These
 //! displace new calls, and this repeats. The law admits calls by the work that they need now, not
-//! by the work that they will need later. For single requests (REGISTER), W is computed from their
-//! own rate.
+//! by the work that they will need later.
+//!
+//! Other new work (REGISTER) has its own D, μ and W, from its own rejections and rate. So if devices
+//! register in a flood, D and W of the calls stay as they are until calls are rejected too.
 //!
 //! If back ends answer slowly, the later work of the admitted calls also displaces new calls.
 //! Assume that they answer after 300 ms, and that the offered load is twice the capacity. At first,
@@ -219,35 +221,43 @@ struct Tide {
     wait_min: f64,
     wait_max: f64,
     stale: Duration,
-    /// D: the target wait of a new call in the queue, in seconds.
-    wait_s: f64,
     read: Reading,
-    decided: Decided,
-    sessions: Drain,
-    singles: Drain,
+    sessions: Queue,
+    singles: Queue,
     /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks.
     lags: [Duration; LAGS],
     ticks: usize,
 }
 
-/// The numbers of calls and single requests that were offered and that were rejected, from the
-/// start to the last tick.
-#[derive(Debug, Default)]
-struct Decided {
+/// The target wait and the measurements of the new work in one bucket.
+#[derive(Debug)]
+struct Queue {
+    /// D: the target wait of new work in the queue, in seconds.
+    wait_s: f64,
+    /// Number of pieces of work that were offered from the start to the last tick.
     offered: u64,
+    /// Number of pieces of work that were rejected from the start to the last tick.
     refused: u64,
+    drain: Drain,
 }
 
-impl Decided {
-    /// Returns the rejected share of the new work that was offered since the last tick, and starts
-    /// the next count.
-    fn rejected(&mut self, signals: &Signals) -> f64 {
-        let both = [Bucket::Session, Bucket::Single].map(|bucket| *signals.flow(bucket));
-        let sum = |count: fn(&Flow) -> u64| both.iter().map(count).sum::<u64>();
-        let (offered, refused) = (sum(|flow| flow.offered), sum(|flow| flow.refused));
-        let earlier = std::mem::replace(self, Self { offered, refused });
-        let refused = (refused - earlier.refused) as f64;
-        (refused / (offered - earlier.offered).max(1) as f64).min(1.0)
+impl Queue {
+    fn new(wait_s: f64) -> Self {
+        Self { wait_s, offered: 0, refused: 0, drain: Drain::default() }
+    }
+
+    /// Starts to measure at these counts.
+    fn begin(&mut self, flow: &Flow) {
+        self.rejected(flow);
+        self.drain = Drain { counted: flow.taken, ..Drain::default() };
+    }
+
+    /// Returns the rejected share of the work that was offered since the last tick, and starts the
+    /// next count.
+    fn rejected(&mut self, flow: &Flow) -> f64 {
+        let offered = flow.offered - std::mem::replace(&mut self.offered, flow.offered);
+        let refused = flow.refused - std::mem::replace(&mut self.refused, flow.refused);
+        (refused as f64 / offered.max(1) as f64).min(1.0)
     }
 }
 
@@ -299,24 +309,11 @@ impl Tide {
             wait_min: values.of(&WAIT_MIN),
             wait_max,
             stale: Duration::from_secs_f64(values.of(&STALE)),
-            wait_s: wait_max,
             read: Reading::default(),
-            decided: Decided::default(),
-            sessions: Drain::default(),
-            singles: Drain::default(),
+            sessions: Queue::new(wait_max),
+            singles: Queue::new(wait_max),
             lags: [Duration::ZERO; LAGS],
             ticks: 0,
-        }
-    }
-
-    fn count(&mut self, signals: &Signals) {
-        self.read = signals.processor;
-        self.decided.rejected(signals);
-        for (drain, bucket) in
-            [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
-        {
-            let taken = signals.flow(bucket).taken;
-            *drain = Drain { counted: taken, ..Drain::default() };
         }
     }
 
@@ -327,8 +324,9 @@ impl Tide {
             // Reading faster would not help: the kernel drops what does not fit.
             return Some(self.stale + lag);
         }
-        let is_long_overload = self.wait_s <= LONG * self.wait_max;
-        is_long_overload.then(|| self.stale.min(Duration::from_secs_f64(AGES * self.wait_s)))
+        let wait_s = self.sessions.wait_s;
+        let is_long_overload = wait_s <= LONG * self.wait_max;
+        is_long_overload.then(|| self.stale.min(Duration::from_secs_f64(AGES * wait_s)))
     }
 
     /// Returns ℓ: the standing wait in the receive buffer.
@@ -341,13 +339,17 @@ impl Tide {
 
 impl Law for Tide {
     fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
-        self.count(signals);
+        self.read = signals.processor;
+        self.sessions.begin(signals.flow(Bucket::Session));
+        self.singles.begin(signals.flow(Bucket::Single));
     }
 
     fn adjust(&mut self, values: &Values) -> bool {
         (self.wait_min, self.wait_max) = (values.of(&WAIT_MIN), values.of(&WAIT_MAX));
         self.stale = Duration::from_secs_f64(values.of(&STALE));
-        self.wait_s = self.wait_s.clamp(self.wait_min, self.wait_max);
+        for queue in [&mut self.sessions, &mut self.singles] {
+            queue.wait_s = queue.wait_s.clamp(self.wait_min, self.wait_max);
+        }
         true
     }
 
@@ -366,19 +368,15 @@ impl Law for Tide {
         self.read = newest;
 
         let step_s = step_s(passed);
-        let change = INCREASE * (1.0 - occupancy) - DECREASE * self.decided.rejected(signals);
-        self.wait_s = (self.wait_s + change * step_s).clamp(self.wait_min, self.wait_max);
-
-        let queue_s = (self.wait_s - lag.as_secs_f64()).max(QUEUE_PART_MIN * self.wait_s);
-        for (drain, bucket) in
+        for (queue, bucket) in
             [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
         {
-            drain.record(
-                signals.flow(bucket).taken,
-                signals.in_progress(bucket),
-                occupancy * step_s,
-            );
-            control.set_admit(bucket, drain.window(queue_s));
+            let flow = signals.flow(bucket);
+            let change = INCREASE * (1.0 - occupancy) - DECREASE * queue.rejected(flow);
+            queue.wait_s = (queue.wait_s + change * step_s).clamp(self.wait_min, self.wait_max);
+            queue.drain.record(flow.taken, signals.in_progress(bucket), occupancy * step_s);
+            let queue_s = (queue.wait_s - lag.as_secs_f64()).max(QUEUE_PART_MIN * queue.wait_s);
+            control.set_admit(bucket, queue.drain.window(queue_s));
         }
         control.queue.wait_max = self.age_max(signals.socket_fill, lag);
     }
@@ -388,7 +386,7 @@ impl Law for Tide {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.wait_s >= self.wait_max
+        self.sessions.wait_s.min(self.singles.wait_s) >= self.wait_max
     }
 }
 

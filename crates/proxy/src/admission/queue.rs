@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_control::QueueOrder;
+use tidegate_control::{INVITES_PER_REGISTER, QueueOrder};
 
 use super::invites::{Cancelled, Invites};
 use super::waiting::{QueueClass, Waiting};
@@ -17,8 +17,7 @@ pub(crate) struct ClassQueues {
     waiting: usize,
     /// Largest number of messages that one queue has held.
     peak: usize,
-    /// Index, among the queues of new work, of the queue that is served next. These queues take
-    /// turns, so that a flood of INVITEs does not block REGISTERs.
+    /// Index, in [`TURNS`], of the queue of new work that is served next.
     turn: usize,
     /// Number of messages that were served since the last turn of new work without priority:
     /// messages of existing calls and transactions, and new INVITEs with priority.
@@ -28,6 +27,18 @@ pub(crate) struct ClassQueues {
 /// Maximum number of messages of existing calls and transactions, and of INVITEs with priority,
 /// that are served before one message of other new work, while such work waits.
 const AHEAD_MAX: usize = 15;
+
+/// The queues of new work without priority, in the order of their turns. An empty queue leaves its
+/// turn to the next one. So a flood of INVITEs does not block REGISTERs, and a flood of REGISTERs
+/// takes no more than a quarter of the turns from INVITEs: a phone can register later, but a caller
+/// waits. The kernel drops INVITEs and REGISTERs in the [same ratio](INVITES_PER_REGISTER).
+const TURNS: [QueueClass; INVITES_PER_REGISTER + 2] = [
+    QueueClass::Invites,
+    QueueClass::Registrations,
+    QueueClass::Invites,
+    QueueClass::Others,
+    QueueClass::Invites,
+];
 
 impl ClassQueues {
     /// Creates queues of up to `length_max` messages each.
@@ -155,14 +166,11 @@ impl ClassQueues {
             self.ahead += 1;
             return Some(found);
         }
-        for k in 0..QueueClass::NEW_WORK_QUEUES {
-            let turn = (self.turn + k) % QueueClass::NEW_WORK_QUEUES;
-            let queue_class = QueueClass::NEW_WORK + turn;
-            let found = match queue_class {
-                queue_class if queue_class == QueueClass::Invites as usize => {
-                    self.invites.pop(order, may_release)
-                }
-                queue_class => self.queues[queue_class].pop_front(),
+        for k in 0..TURNS.len() {
+            let turn = (self.turn + k) % TURNS.len();
+            let found = match TURNS[turn] {
+                QueueClass::Invites => self.invites.pop(order, may_release),
+                queue_class => self.queues[queue_class as usize].pop_front(),
             };
             if found.is_some() {
                 (self.turn, self.ahead) = (turn + 1, 0);

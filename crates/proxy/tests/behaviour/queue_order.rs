@@ -39,6 +39,22 @@ fn the_newest_call_is_served_first_if_the_law_says_so() {
     }
 }
 
+#[test]
+fn three_calls_are_served_for_each_registration_while_both_wait() {
+    for scheme in BY_CLASS {
+        let mut script = under(scheme, &[]);
+        for call in ["r", "s", "t"] {
+            script.offer(CALLER, own("REGISTER", call, 1).as_bytes());
+        }
+        for call in ["a", "b", "c", "d", "e"] {
+            script.offer(CALLER, invite(call).as_bytes());
+        }
+        let order = sent(&script.serve()).join(", ");
+        let expected = "INVITE a, REGISTER r, INVITE b, INVITE c, INVITE d, REGISTER s, INVITE e";
+        assert_eq!(order, expected.to_owned() + ", REGISTER t", "{scheme:?}");
+    }
+}
+
 // Unread messages have no known class. With a paced release all messages are read.
 #[test]
 fn the_single_queue_keeps_its_order_but_the_queue_of_paced_calls_does_not() {
