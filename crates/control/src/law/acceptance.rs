@@ -30,9 +30,9 @@
 
 use tidegate_world::Timestamp;
 
-use super::cadence::{ACCEPT, MEASURE, NOTICE};
+use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE};
 use super::occupancy::{FLOOR, K};
-use super::target_ratio::TargetRatio;
+use super::target_ratio::{Estimate, TargetRatio};
 use crate::trail::Trail;
 use crate::{Bucket, Entry, Param, Range, Signals, Values};
 
@@ -66,12 +66,16 @@ pub(crate) static ENTRY: Entry = Entry {
           not overloaded.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
     check: |_| Ok(()),
-    build: |values: &Values| Box::new(TargetRatio::new(values, Some(Estimate::new(values)), None)),
+    build: |values: &Values| {
+        let cadence = Cadence::new(values, values.of(&TARGET), 1.0);
+        let acceptance = Box::new(Acceptance::new(values));
+        Box::new(TargetRatio::new(cadence, values.of(&FLOOR), vec![acceptance]))
+    },
 };
 
 /// An estimate of the acceptance over the last k measurements.
 #[derive(Debug)]
-pub(super) struct Estimate {
+pub(super) struct Acceptance {
     target: f64,
     /// The lower limit `f_min` of the measured acceptance. It keeps the factor finite when every
     /// message is rejected.
@@ -95,7 +99,7 @@ struct Counts {
     admitted: u64,
 }
 
-impl Estimate {
+impl Acceptance {
     pub(super) fn new(values: &Values) -> Self {
         let k = values.of(&K) as usize;
         let sustainable = values.of(&SUSTAINABLE);
@@ -108,15 +112,10 @@ impl Estimate {
             silent: 0,
         }
     }
+}
 
-    /// Takes a measurement. `arrived` messages have come since the previous one. Returns the factor
-    /// by which the admitted share changes, or `None` if the factor is not known.
-    pub(super) fn factor(
-        &mut self,
-        now: Timestamp,
-        arrived: u64,
-        signals: &Signals,
-    ) -> Option<f64> {
+impl Estimate for Acceptance {
+    fn factor(&mut self, now: Timestamp, arrived: u64, signals: &Signals) -> Option<f64> {
         if arrived == 0 && self.sustainable_cps.is_none() {
             self.silent += 1;
             if self.silent < self.k {

@@ -21,9 +21,10 @@
 //!
 //! Source: paper 000 §3.2, equations 4 and 5.
 
-use super::cadence::{ACCEPT, MEASURE, NOTICE};
+use super::acceptance::{self, Acceptance};
+use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE};
+use super::occupancy::{self, Occupancy};
 use super::target_ratio::TargetRatio;
-use super::{acceptance, occupancy};
 use crate::{Entry, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -48,9 +49,12 @@ pub(crate) static ENTRY: Entry = Entry {
     ],
     check: |_| Ok(()),
     build: |values: &Values| {
-        let acceptance = acceptance::Estimate::new(values);
-        let occupancy = occupancy::Estimate::new(values);
-        Box::new(TargetRatio::new(values, Some(acceptance), Some(occupancy)))
+        let [target, weight] = [&occupancy::TARGET, &occupancy::WEIGHT].map(|p| values.of(p));
+        let cadence = Cadence::new(values, target, weight);
+        let acceptance = Box::new(Acceptance::new(values));
+        let occupancy = Box::new(Occupancy::new(values));
+        let floor = values.of(&occupancy::FLOOR);
+        Box::new(TargetRatio::new(cadence, floor, vec![occupancy, acceptance]))
     },
 };
 

@@ -22,12 +22,14 @@
 
 use std::time::Duration;
 
-use super::cadence::{ACCEPT, MEASURE, NOTICE, PATIENCE};
-use super::target_ratio::TargetRatio;
+use tidegate_world::Timestamp;
+
+use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
+use super::target_ratio::{Estimate, TargetRatio};
 use crate::ewma::Ewma;
 use crate::signals::Reading;
 use crate::trail::Trail;
-use crate::{Entry, Param, Range, Values};
+use crate::{Entry, Param, Range, Signals, Values};
 
 pub(super) static K: Param = Param {
     name: "k",
@@ -70,7 +72,11 @@ pub(crate) static ENTRY: Entry = Entry {
           (`rho_targ`/ρ)·f, 1).",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
     check: |_| Ok(()),
-    build: |values: &Values| Box::new(TargetRatio::new(values, None, Some(Estimate::new(values)))),
+    build: |values: &Values| {
+        let cadence = Cadence::new(values, values.of(&TARGET), values.of(&WEIGHT));
+        let occupancy = Box::new(Occupancy::new(values));
+        Box::new(TargetRatio::new(cadence, values.of(&FLOOR), vec![occupancy]))
+    },
 };
 
 /// Time without a measurement after which the estimate starts cold. While messages arrive or a part
@@ -79,14 +85,14 @@ const REST: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
 /// An estimate of the occupancy over the last k measurements, smoothed.
 #[derive(Debug)]
-pub(super) struct Estimate {
+pub(super) struct Occupancy {
     target: f64,
     trail: Trail<Reading>,
     weight: f64,
     smoothed: Ewma,
 }
 
-impl Estimate {
+impl Occupancy {
     pub(super) fn new(values: &Values) -> Self {
         let weight = values.of(&WEIGHT);
         Self {
@@ -96,20 +102,18 @@ impl Estimate {
             smoothed: Ewma::new(weight),
         }
     }
+}
 
-    pub(super) fn target(&self) -> f64 {
-        self.target
-    }
-
+impl Estimate for Occupancy {
     /// Returns whether the processor has been read since the last measurement. Messages may arrive
     /// more often than the processor is read.
-    pub(super) fn is_news(&self, reading: Reading) -> bool {
-        self.trail.newest().is_none_or(|last| last.at < reading.at)
+    fn is_news(&self, signals: &Signals) -> bool {
+        self.trail.newest().is_none_or(|last| last.at < signals.processor.at)
     }
 
-    /// Takes a measurement. Returns the factor by which the admitted share changes: infinity if the
-    /// occupancy was 0, or `None` if the factor is not known.
-    pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
+    /// Returns infinity if the occupancy was 0.
+    fn factor(&mut self, _: Timestamp, _: u64, signals: &Signals) -> Option<f64> {
+        let newest = signals.processor;
         if self.trail.newest().is_some_and(|last| newest.at.since(last.at) > REST) {
             self.trail.clear();
             self.smoothed = Ewma::new(self.weight);
@@ -118,12 +122,14 @@ impl Estimate {
         let occupancy = newest.occupancy_since(oldest)?;
         Some(self.target / self.smoothed.update(occupancy))
     }
+
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.target)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_world::Timestamp;
-
     use super::super::bench::Bench;
     use super::*;
 

@@ -1,56 +1,58 @@
-//! The common part of the laws [`acceptance`], [`occupancy`] and [`aro`](super::aro).
+//! The common part of the laws [`acceptance`](super::acceptance), [`occupancy`](super::occupancy) and
+//! [`aro`](super::aro).
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use super::Law;
 use super::cadence::{Cadence, PATIENCE};
-use super::{Law, acceptance, occupancy};
-use crate::{Allowance, Control, Signals, Values};
+use crate::{Allowance, Control, Signals};
+
+/// An estimate of a quantity that has a target.
+pub(super) trait Estimate: Debug + Send {
+    /// Returns whether a new measurement is possible.
+    fn is_news(&self, _signals: &Signals) -> bool {
+        true
+    }
+
+    /// Takes a measurement. `arrived` messages have come since the previous one. Returns the factor
+    /// by which the admitted share changes, or `None` if the factor is not known.
+    fn factor(&mut self, now: Timestamp, arrived: u64, signals: &Signals) -> Option<f64>;
+
+    /// Returns the target of the occupancy, or `None` if the estimate is of another quantity.
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        None
+    }
+}
 
 /// A law that multiplies the admitted share by target/measured at each measurement. If it measures
-/// both the acceptance and the occupancy, it uses the smaller quotient.
+/// several quantities, it uses the smallest quotient.
 #[derive(Debug)]
 pub(super) struct TargetRatio {
     cadence: Cadence,
-    acceptance: Option<acceptance::Estimate>,
-    occupancy: Option<occupancy::Estimate>,
     floor: f64,
+    estimates: Vec<Box<dyn Estimate>>,
     fraction: f64,
 }
 
 impl TargetRatio {
-    /// Creates the law with the given estimates and with the values of the parameters of `Cadence`
-    /// and of [`FLOOR`](occupancy::FLOOR).
-    pub(super) fn new(
-        values: &Values,
-        acceptance: Option<acceptance::Estimate>,
-        occupancy: Option<occupancy::Estimate>,
-    ) -> Self {
-        let cadence = match occupancy {
-            Some(_) => {
-                Cadence::new(values, values.of(&occupancy::TARGET), values.of(&occupancy::WEIGHT))
-            }
-            None => Cadence::new(values, values.of(&acceptance::TARGET), 1.0),
-        };
-        let floor = values.of(&occupancy::FLOOR);
-        Self { cadence, acceptance, occupancy, floor, fraction: 1.0 }
+    /// Creates the law with these estimates. It admits a share of at least `floor`.
+    pub(super) fn new(cadence: Cadence, floor: f64, estimates: Vec<Box<dyn Estimate>>) -> Self {
+        Self { cadence, floor, estimates, fraction: 1.0 }
     }
 
     /// Handles an arrival or a tick. Measures if a measurement is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
-        let is_news = |occupancy: &occupancy::Estimate| occupancy.is_news(signals.processor);
-        if !self.cadence.is_due(now, signals) || !self.occupancy.as_ref().is_none_or(is_news) {
+        let is_due = self.cadence.is_due(now, signals);
+        if !is_due || !self.estimates.iter().all(|estimate| estimate.is_news(signals)) {
             return;
         }
         let arrived = self.cadence.on_taken(now, signals, control);
-        let acceptance = self.acceptance.as_mut();
-        let occupancy = self.occupancy.as_mut();
-        let factors = [
-            occupancy.and_then(|estimate| estimate.factor(signals.processor)),
-            acceptance.and_then(|estimate| estimate.factor(now, arrived, signals)),
-        ];
-        if let Some(factor) = factors.into_iter().flatten().reduce(f64::min) {
+        let estimates = self.estimates.iter_mut();
+        let factors = estimates.filter_map(|estimate| estimate.factor(now, arrived, signals));
+        if let Some(factor) = factors.reduce(f64::min) {
             self.fraction = (factor * self.fraction).clamp(self.floor, 1.0);
             control.admit_of_all(Allowance::Fraction(self.fraction));
         }
@@ -75,7 +77,7 @@ impl Law for TargetRatio {
     }
 
     fn occupancy_aimed_at(&self) -> Option<f64> {
-        self.occupancy.as_ref().map(occupancy::Estimate::target)
+        self.estimates.iter().find_map(|estimate| estimate.occupancy_aimed_at())
     }
 
     fn is_at_rest(&self) -> bool {
