@@ -248,8 +248,8 @@ const STEP_MAX_S: f64 = 0.2;
 const LOAD_WEIGHT: f64 = 0.3;
 
 /// In an overload, the number of new INVITEs that are served for each REGISTER, while both wait. A
-/// phone that is not registered can try again later, but a caller waits. REGISTERs still get a
-/// quarter of the turns, so that phones keep their registrations in a flood of calls.
+/// phone that is not registered can try again later, but a caller waits. REGISTERs still get
+/// at least a fifth of the turns, so that phones keep their registrations in a flood of calls.
 pub const INVITES_PER_REGISTER: usize = 3;
 
 /// Weight of the newest period in the average cost of a rejection.
@@ -494,9 +494,9 @@ impl Ladder {
     }
 
     fn measure_arrivals(&mut self, period: &Period) {
-        // Only the number of the overflowed messages is known. They are assumed to be fresh as
-        // often as the messages that were read.
-        let lost = 1.0 + period.overflow / period.asked.max(1.0);
+        // Only the number of the overflowed datagrams is known. They are assumed to be fresh, and
+        // of each method, as often as the datagrams that were read.
+        let lost = period.overflow / period.datagrams.max(1.0);
         let exempt = period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
         let fresh = period.fresh_by_method();
@@ -505,7 +505,8 @@ impl Ladder {
             let arrived = (period.arrived() - fresh[1 - method]).max(0.0);
             // If one packet is sent again and again, its mark tells nothing about other marks.
             let part = self.dropped[method].fresh();
-            let count = (fresh[method] * lost).min(part * arrived);
+            let datagrams = (fresh[method] - period.fresh_on_streams[method]).max(0.0);
+            let count = (fresh[method] + datagrams * lost).min(part * arrived);
             arrivals.record(count * seconds, part, arrived * seconds, seconds);
         }
         let exempt_count = exempt * seconds;
@@ -526,8 +527,8 @@ impl Ladder {
         }
     }
 
-    /// Returns, for each method, the largest part of the marks whose callers can all be served, or
-    /// rejected within the part `budget` of the processor time.
+    /// Returns, for each method, the largest part of the marks whose callers can all be rejected
+    /// in the part `budget` of the processor time, or served in the rest of it.
     fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.
@@ -535,8 +536,8 @@ impl Ladder {
         passing_parts(left, self.arrivals.each_ref().map(Arrivals::per_second))
     }
 
-    /// Returns the number of messages a second that can be served, or rejected within the part
-    /// `budget` of the processor time.
+    /// Returns how many messages a second can be rejected in the part `budget` of the processor
+    /// time, or served in the rest of it.
     fn can_pass(&self, budget: f64) -> f64 {
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         (1.0 - budget) * self.capacity.per_second() + refusable

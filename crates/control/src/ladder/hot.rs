@@ -33,7 +33,7 @@ struct Candidate {
 /// The hot marks, and the counters of the current period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hot {
-    /// The counters. They take 3 KB, so they are allocated at the first packet.
+    /// The counters. They take 4 KB, so they are allocated at the first packet.
     candidates: OnceCell<Box<[Cell<Candidate>; COUNTERS]>>,
     /// The hot marks, the latest first, and the time until which packets with each mark are
     /// dropped.

@@ -23,6 +23,9 @@ pub struct Tally {
     pub fresh: u64,
     /// The messages in `fresh` that are REGISTERs.
     pub fresh_registers: u64,
+    /// The messages in `fresh` that did not come through such a buffer, but on connections: INVITEs
+    /// and REGISTERs.
+    pub fresh_on_streams: [u64; 2],
     /// The messages in `asked` that were not exempt from drops and were not
     /// [fresh](super::Ladder::is_fresh).
     pub late: u64,
@@ -63,6 +66,7 @@ pub(super) struct Period {
     pub(super) datagrams: f64,
     pub(super) fresh: f64,
     pub(super) fresh_registers: f64,
+    pub(super) fresh_on_streams: [f64; 2],
     pub(super) late: f64,
     pub(super) repeated: f64,
     pub(super) spared: f64,
@@ -96,6 +100,10 @@ impl Period {
             datagrams: rate(since(|t| t.datagrams)),
             fresh: rate(since(|t| t.fresh)),
             fresh_registers: rate(since(|t| t.fresh_registers)),
+            fresh_on_streams: [
+                rate(since(|t| t.fresh_on_streams[0])),
+                rate(since(|t| t.fresh_on_streams[1])),
+            ],
             late: rate(since(|t| t.late)),
             repeated: rate(since(|t| t.repeated)),
             spared: rate(since(|t| t.spared)),

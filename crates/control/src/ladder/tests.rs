@@ -755,6 +755,32 @@ fn shares_beside(arrive: [u64; 2]) -> [f64; 2] {
     DroppableMethod::ALL.map(|method| ladder.share(method))
 }
 
+/// The overflow of a receive buffer says nothing about messages on connections.
+#[test]
+fn registers_that_overflow_a_receive_buffer_cost_no_invites_on_connections() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    for period in 0..20 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        assert_eq!(ladder.share(INVITE), 0.0, "{period}");
+        // 20 INVITEs on connections, and 1,000 REGISTERs as datagrams, of which 200 are read.
+        tally.messages += 420;
+        tally.asked += 220;
+        tally.datagrams += 200;
+        tally.fresh += 220;
+        tally.fresh_registers += 200;
+        tally.fresh_on_streams[0] += 20;
+        tally.taken += 20;
+        tally.refused += 200;
+        tally.brought += 200;
+        tally.overflow += 800;
+        tally.served += Duration::from_millis(20);
+        tally.occupied += Duration::from_millis(100);
+        tally.cpu += Duration::from_millis(100);
+    }
+    assert!(ladder.share(DroppableMethod::Register) > 0.3, "{ladder:?}");
+}
+
 /// After an outage, all devices register again at once. This must not cost calls.
 #[test]
 fn a_flood_of_one_method_costs_no_requests_of_the_other() {

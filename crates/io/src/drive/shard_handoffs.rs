@@ -41,8 +41,8 @@ pub(super) enum Returned {
 }
 
 impl Returned {
-    /// Returns the message that goes back to the core. Returns `None` for a datagram, because its
-    /// sender repeats it, and for a failure.
+    /// Returns the message that goes back to the core, or `None` for a received datagram, which its
+    /// sender repeats, and for a [`Failure`].
     fn of(input: HandoffInput) -> Option<Self> {
         match input {
             HandoffInput::Transmit(transmit) => {
@@ -64,9 +64,8 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned, unsent: 0, held }
     }
 
-    /// Hands an input to the shard that it is for. An input that cannot be handed off is counted. A
-    /// message that its sender does not repeat goes back to the core
-    /// ([`take_returned`](Self::take_returned)).
+    /// Hands an input to the shard that it is for. If this fails, counts the input, and keeps a
+    /// message that nobody repeats for the core ([`take_returned`](Self::take_returned)).
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
             Ok(()) => self.counters.handoffs_out.add(1),

@@ -33,6 +33,8 @@ struct Counts {
     fresh: Counter,
     /// The messages in `fresh` that are REGISTERs.
     fresh_registers: Counter,
+    /// The messages in `fresh` that came on connections, by method.
+    fresh_on_streams: [Counter; 2],
     /// Messages to which the share of drops applies, and whose mark a recently dropped message had:
     /// that message was probably an earlier copy.
     late: Counter,
@@ -154,9 +156,11 @@ impl KernelShed {
                 (false, false) => &self.counts.late,
             };
             count.add(1);
+            let is_first = is_fresh && !is_repeated;
             let is_register = method == DroppableMethod::Register;
-            let is_fresh_register = is_register && is_fresh && !is_repeated;
-            self.counts.fresh_registers.add(u64::from(is_fresh_register));
+            self.counts.fresh_registers.add(u64::from(is_first && is_register));
+            let on_streams = &self.counts.fresh_on_streams[method as usize];
+            on_streams.add(u64::from(is_first && !is_datagram));
         }
     }
 
@@ -198,6 +202,7 @@ impl KernelShed {
             filtered: load.filtered + thinned,
             fresh: self.counts.fresh.get(),
             fresh_registers: self.counts.fresh_registers.get(),
+            fresh_on_streams: self.counts.fresh_on_streams.each_ref().map(Counter::get),
             late: self.counts.late.get(),
             repeated: self.counts.repeated.get(),
             spared: self.counts.spared.get(),

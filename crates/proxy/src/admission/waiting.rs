@@ -8,7 +8,8 @@ use crate::message::request::RequestHashes;
 
 unit_enum! {
     /// The queue classes, in the order in which they are served. [`Invites`](Self::Invites),
-    /// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns.
+    /// [`Registrations`](Self::Registrations) and [`Others`](Self::Others) take turns, and INVITEs
+    /// have three turns of five.
     ///
     /// Several kinds of messages ([`Class`]) share one queue class if they must stay in order: a
     /// 200 must not overtake its 180, nor a BYE its ACK.

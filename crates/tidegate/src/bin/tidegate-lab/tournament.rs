@@ -18,8 +18,8 @@ use crate::signals::cancelled_by_signal;
 
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
-/// Each law runs twice. On the same path, all laws use the scenario's `decide`, `queue` and
-/// `disposal`. On its own path, a law uses the values of the paper or program that it comes from.
+/// All laws run on the same path: with the `decide`, `queue` and `disposal` of the scenario. Some
+/// laws also run on their own path: with the values of the paper or program that they come from.
 /// The difference between the paths shows the gain by a cheaper rejection or another queue, not by
 /// the law. It is left out for laws that also use the parameters of that paper or program. All laws
 /// get the same calls. For each scenario the command prints the law with the highest goodput, the
