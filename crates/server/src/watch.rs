@@ -274,7 +274,7 @@ impl Watch {
             tell_edge(Some(edge), &subject, "requests dropped", tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
-        tell_edge(overflowed, "the list of bans is full", "bans not made or ended early", tell);
+        tell_edge(overflowed, "the list of bans is full", "bans ended early or not made", tell);
     }
 
     fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {

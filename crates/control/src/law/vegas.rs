@@ -1,15 +1,15 @@
-//! Vegas: the number of calls that wait in the queue sets a window.
+//! Vegas: a window of L calls limits the waiting calls. The latency of calls sets L.
 //!
 //! Signal: the latency of each new call, from its arrival to the end of its service, and the least
 //! of these latencies, which counts as the latency of an empty server. They give q = ⌈L·(1 −
-//! least/latency)⌉, an estimate of how many of the L calls in the window wait. The law trips when q
-//! exceeds 6·lg L: L falls by lg L. The law recovers when q is below 3·lg L: L grows by lg L, or by
-//! 6·lg L if q ≤ lg L. lg is the decimal logarithm, rounded down and at least 1. While less than
-//! half of the window is in use, L does not change. Cold start: L = 20.
+//! least/latency)⌉, an estimate of how many of L calls wait. The law trips when q exceeds 6·lg L: L
+//! falls by lg L. The law recovers when q is below 3·lg L: L grows by lg L, or by 6·lg L if q ≤ lg
+//! L. lg is the decimal logarithm, rounded down and at least 1. While less than half of the window
+//! is in use, L does not change. Cold start: L = 20.
 //!
-//! Every 22.5 windows of calls, the law makes a *probe*: the latency of the current call replaces
-//! the least latency, even if it is longer. The library of Netflix draws the number of windows at
-//! random, from 15 to 30. Here it is always the mean.
+//! Every 22.5·L calls, the law makes a *probe*: the latency of the current call replaces the least
+//! latency, even if it is longer. The library of Netflix draws this factor at random, from 15 to
+//! 30. Here it is always the mean.
 //!
 //! The latencies of single requests, such as REGISTER, and of calls with priority do not count. A
 //! window of the same size limits the single requests that wait.

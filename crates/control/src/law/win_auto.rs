@@ -55,9 +55,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "win-auto",
     summary: "admits calls into a window that each retransmission makes smaller",
     source: "paper 002 §3.5",
-    doc: "At most `w_0` calls wait. Each retransmission of a new INVITE makes the window smaller by \
-          one. Each call that has waited longer than `delay_max` also makes the window smaller by \
-          one. The window grows back by `leak` calls a second.",
+    doc: "The window limits the calls that wait. At the start it is `w_0`. Each retransmission of \
+          a new INVITE makes it smaller by one, and so does each call that has waited longer than \
+          `delay_max`. It grows back by `leak` calls a second.",
     params: &[&WINDOW, &LEAK, &DELAY],
     check: |_| Ok(()),
     build: |values: &Values| {

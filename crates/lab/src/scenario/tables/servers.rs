@@ -101,8 +101,8 @@ pub(in crate::scenario) static SHARE: Knob<Real> = Knob {
         "0. If no node has a share, callers send equal parts to the nodes that no other node \
          sends to",
     ),
-    doc: "Share of the offered calls that callers send to this node, in proportion to the shares \
-          of the other nodes.",
+    doc: "Callers send this node a part of the offered calls: its share divided by the sum of all \
+          shares.",
 };
 
 pub(in crate::scenario) static NODE_MODE: Knob<Choice<Mode>> = Knob {

@@ -180,7 +180,7 @@ static ALONE: [Number<Gauges>; 19] = [
     (
         Family::gauge(
             "sessions_waiting",
-            "Estimated number of calls in the queues, including calls that have begun",
+            "Estimated number of calls (new or begun) with messages in the queues",
         ),
         |g| thousandths(&g.sessions_waiting).into(),
     ),

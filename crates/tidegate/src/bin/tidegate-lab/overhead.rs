@@ -101,7 +101,7 @@ fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
 fn of_readings(readings: &readings::Readings) -> String {
     let readings::Readings { occupancy, intended, packets, seconds, rows } = readings;
     let mut text = format!(
-        "\nReadings of clocks for a thread that is occupied for {occupancy:.3} of the time \
+        "\nReadings of a thread's occupancy by each clock. Overall it is {occupancy:.3} \
          ({intended:.3} intended): {packets} packets in {seconds:.1} s.\n\
          {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
         "clock",

@@ -140,8 +140,7 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
     }
     if sought.is_empty() {
         return Err(format!(
-            "law `{}` has no parameter that can be searched: each one is 0 at the start or a \
-             switch",
+            "law `{}` has no parameter to search: each is a switch, or starts at 0 (see --from)",
             args.law
         ));
     }
