@@ -95,9 +95,10 @@ fn the_window_is_what_the_server_takes_in_the_wait() {
     assert!(bench.law.is_at_rest());
 }
 
-/// Only registrations arrive: 1,000/s are taken, and 3,000/s are rejected.
+/// 1,000 registrations/s are taken, and 3,000/s are rejected. Beside them 1,000 calls/s are taken,
+/// and none is rejected.
 #[test]
-fn rejected_registrations_shorten_the_wait_too() {
+fn rejected_registrations_shorten_their_own_wait_and_not_that_of_calls() {
     let mut bench = Bench::of(&ENTRY, &[]);
     for _ in 0..300 {
         bench.pass(TICK, 1.0);
@@ -105,11 +106,15 @@ fn rejected_registrations_shorten_the_wait_too() {
         flow.offered += 40;
         flow.taken += 10;
         flow.refused += 30;
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += 10;
+        flow.taken += 10;
         bench.tick();
     }
     assert!(!bench.law.is_at_rest());
     let Allowance::Window(size) = bench.control.admit(Bucket::Single) else { panic!() };
     assert!((size - 50.0).abs() < 1.0, "{size}");
+    assert_window(&bench, 160.0);
 }
 
 #[test]
