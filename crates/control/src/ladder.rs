@@ -173,6 +173,7 @@
 
 mod arrivals;
 mod capacity;
+mod division;
 mod dropped;
 mod hot;
 mod overflow;
@@ -186,6 +187,8 @@ use tidegate_world::{DroppableMethod, Timestamp};
 
 use arrivals::Arrivals;
 use capacity::Capacity;
+pub use division::INVITES_PER_REGISTER;
+use division::passing_parts;
 use dropped::{Dropped, LATE_MAX, LATE_MAX_NON_INVITE, level_for};
 use hot::Hot;
 use overflow::Overflow;
@@ -246,11 +249,6 @@ const STEP_MAX_S: f64 = 0.2;
 /// Weight of the newest period in the averages of the ladder, such as the part of the processor
 /// that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
-
-/// In an overload, the number of new INVITEs that are served for each REGISTER, while both wait. A
-/// phone that is not registered can try again later, but a caller waits. REGISTERs still get
-/// at least a fifth of the turns, so that phones keep their registrations in a flood of calls.
-pub const INVITES_PER_REGISTER: usize = 3;
 
 /// Weight of the newest period in the average cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
@@ -589,19 +587,6 @@ impl Ladder {
 /// longer intervals than any other request.
 fn none_dropped() -> [Dropped; 2] {
     [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
-}
-
-/// Divides `left` requests a second max-min fairly, by the weights of the methods, between two
-/// methods whose requests come at these rates. Returns the part of each method's requests that may
-/// pass, 0 to 1.
-fn passing_parts(left: f64, rates: [f64; 2]) -> [f64; 2] {
-    let whole = INVITES_PER_REGISTER as f64 + 1.0;
-    let weights = [INVITES_PER_REGISTER as f64 / whole, 1.0 / whole];
-    [0, 1].map(|method| {
-        let (rate, other) = (rates[method], rates[1 - method]);
-        let may_pass = (weights[method] * left).max(left - other);
-        if rate <= may_pass { 1.0 } else { may_pass / rate }
-    })
 }
 
 #[cfg(test)]

@@ -700,32 +700,6 @@ fn the_share_stays_below_one_with_any_readings() {
     }
 }
 
-#[test]
-fn the_methods_divide_the_passing_requests_max_min_fairly() {
-    for (left, rates, passing) in [
-        // Everything fits.
-        (100.0, [60.0, 40.0], [1.0, 1.0]),
-        (100.0, [0.0, 0.0], [1.0, 1.0]),
-        (f64::INFINITY, [60.0, 1e9], [1.0, 1.0]),
-        // Only the method above its part is dropped. It gets what the other one leaves.
-        (100.0, [60.0, 400.0], [1.0, 0.1]),
-        (100.0, [400.0, 20.0], [0.2, 1.0]),
-        (100.0, [0.0, 200.0], [1.0, 0.5]),
-        // Both are above their parts.
-        (100.0, [100.0, 250.0], [0.75, 0.1]),
-        (0.0, [0.0, 500.0], [1.0, 0.0]),
-    ] {
-        assert_eq!(passing_parts(left, rates), passing, "{left} {rates:?}");
-    }
-    let mut max_min = crate::MaxMin::default();
-    for (left, rates) in [(80.0, [30.0, 55.0]), (80.0, [75.0, 10.0]), (80.0, [75.0, 90.0])] {
-        max_min.set([(rates[0], 3.0), (rates[1], 1.0)]);
-        let level = max_min.level(left);
-        let expected = [3.0 * level / rates[0], level / rates[1]].map(|part| part.min(1.0));
-        assert_eq!(passing_parts(left, rates), expected, "{left} {rates:?}");
-    }
-}
-
 /// Returns the shares of both methods after 10 s in which these numbers of INVITEs and REGISTERs
 /// arrive in each period. In a period the server reads all that pass, and either serves 20 of them
 /// or rejects 1,000.
