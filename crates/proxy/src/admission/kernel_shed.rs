@@ -28,7 +28,7 @@ pub(crate) struct KernelShed {
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::share) of drops applies, and whose mark (see
+    /// Messages to which the [share](Shedding::shares) of drops applies, and whose mark (see
     /// [`Droppable`]) no recently dropped message had. Without marks, all messages are fresh.
     fresh: Counter,
     /// The messages in `fresh` that are REGISTERs.
@@ -50,7 +50,7 @@ struct Counts {
 pub(crate) struct Droppable {
     method: DroppableMethod,
     is_datagram: bool,
-    /// True if the [share](Shedding::share) of drops applies to the message.
+    /// True if the [share](Shedding::shares) of drops applies to the message.
     is_subject: bool,
     /// True if the share of drops never applies to the message, for example because a back end sent
     /// it.
