@@ -318,7 +318,7 @@ impl Gate {
         self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);
         self.ticked = now;
         self.due = match self.law.tick() {
-            Some(tick) if waiting > 0 || !self.law.is_at_rest() => now + tick,
+            Some(tick) if self.signals.new_work_waits() || !self.law.is_at_rest() => now + tick,
             _ => Timestamp::NEVER,
         };
     }

@@ -114,7 +114,7 @@ impl Shadow {
         }
         self.law.on_tick(now, signals, &mut self.control);
         self.due = match self.law.tick() {
-            Some(tick) if signals.queue.waiting > 0 || !self.law.is_at_rest() => now + tick,
+            Some(tick) if signals.new_work_waits() || !self.law.is_at_rest() => now + tick,
             _ => Timestamp::NEVER,
         };
     }

@@ -143,6 +143,11 @@ impl Signals {
         &self.flows[bucket as usize]
     }
 
+    /// Returns whether new work of any kind waits for service.
+    pub(crate) fn new_work_waits(&self) -> bool {
+        self.queue.waiting > 0 || self.in_progress.iter().any(|&count| count > 0)
+    }
+
     /// Returns the number of pieces of one bucket that entered the queue and have not been taken
     /// from it.
     pub fn in_progress(&self, bucket: Bucket) -> u64 {

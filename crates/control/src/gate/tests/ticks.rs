@@ -39,6 +39,22 @@ fn a_restless_law_goes_on_ticking() {
     assert_eq!(gate.poll_timeout(), Some(at(20)));
 }
 
+#[test]
+fn ticks_go_on_while_other_new_work_than_sessions_waits() {
+    let tide = crate::registry::find("tide").unwrap().defaults();
+    let mut gate = Gate::new(Settings { shadow: Some(tide), ..Settings::new(tide) }, Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    let Verdict::Admit(registration) = gate.on_new(at(0), Bucket::Single, 0, None, true) else {
+        panic!()
+    };
+    gate.handle_timeout(at(10), 0);
+    assert_eq!(gate.poll_timeout(), Some(at(20)));
+    assert_eq!(gate.shadow().unwrap().due(), at(20));
+    gate.on_taken(at(15), registration);
+    gate.handle_timeout(at(20), 0);
+    assert_eq!(gate.poll_timeout(), None);
+}
+
 /// The law `tide` rests between the calls of this test. It computes the same window as without
 /// rests, and so does the shadow law.
 #[test]
