@@ -53,7 +53,9 @@ pub struct Shard {
 /// queries. It passes on the failures of the last flush, and ICMP reports. It reads the sockets for
 /// responses, then the ordinary sockets, and then the events on connections, each within a limit.
 /// It fires expired timers and takes handoffs. It reads the sockets for new work within their
-/// limit. It ends with a quantum of service and one flush. If no work is left, the shard sleeps
+/// limit. It ends with a quantum of service and one flush. During the service and before it, the
+/// load is read again and timers fire, because a turn of a slow processor may last for a tenth of a
+/// second. If no work is left, the shard sleeps
 /// until a datagram, an event on a connection, a wake by another thread or the core's next timer.
 /// Otherwise it takes the next turn at once. So no kind of work can use up the time of another.
 pub struct Drive<M = Sockets> {
@@ -183,16 +185,8 @@ impl<M: Machine> Drive<M> {
     /// Runs one turn. Returns true if work is left.
     fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
         let began = self.machine.now();
-        self.account(began, |c| &c.busy_ns);
         self.counters.turns.add(1);
-        let busy = Duration::from_nanos(self.counters.busy_ns.get());
-        if let Some(load) = self.readings.take(began, busy, &mut self.machine, &self.counters) {
-            core.on_load(began, load);
-            self.gather(core);
-            let shedding = core.poll_shedding();
-            self.sheds = shedding.has_share() || !shedding.banned.is_empty();
-            self.machine.shed(shedding);
-        }
+        self.read_load(core, began);
         self.machine.begin_turn(self.is_behind);
         if let Some(command) = self.commands.take() {
             core.on_command(began, &command);
@@ -223,10 +217,8 @@ impl<M: Machine> Drive<M> {
             more = true;
         }
         let now = self.machine.now();
-        if core.poll_timeout().is_some_and(|due| due <= now) {
-            core.handle_timeout(now);
-            self.gather(core);
-        }
+        self.read_load(core, now);
+        self.fire_timers(core, now);
         more |= self.take_handoffs(core);
         let invites = self.receive(core, Kind::Invite, ready, self.limits.invites)?;
         if invites == self.limits.invites {
@@ -249,6 +241,31 @@ impl<M: Machine> Drive<M> {
         more |= self.is_behind;
         self.machine.flush();
         Ok(more || self.machine.failures() > 0 || self.handoffs.returned() > 0)
+    }
+
+    /// Reads the load and passes it to the core, if the last reading is [`SAMPLE`](crate::SAMPLE)
+    /// old. Returns whether it was.
+    fn read_load<C: Core>(&mut self, core: &mut C, now: Timestamp) -> bool {
+        if !self.readings.is_due(now) {
+            return false;
+        }
+        self.account(now, |c| &c.busy_ns);
+        let busy = Duration::from_nanos(self.counters.busy_ns.get());
+        let load = self.readings.take(now, busy, &mut self.machine, &self.counters);
+        core.on_load(now, load);
+        self.gather(core);
+        let shedding = core.poll_shedding();
+        self.sheds = shedding.has_share() || !shedding.banned.is_empty();
+        self.machine.shed(shedding);
+        true
+    }
+
+    /// Fires the core's expired timers.
+    fn fire_timers<C: Core>(&mut self, core: &mut C, now: Timestamp) {
+        if core.poll_timeout().is_some_and(|due| due <= now) {
+            core.handle_timeout(now);
+            self.gather(core);
+        }
     }
 
     fn receive<C: Core>(
@@ -345,6 +362,9 @@ impl<M: Machine> Drive<M> {
             }
             served += 1;
             now = self.machine.now();
+            if self.read_load(core, now) {
+                self.fire_timers(core, now);
+            }
             if now >= until {
                 self.counters.limited_service.add(1);
                 break true;

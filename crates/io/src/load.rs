@@ -27,24 +27,26 @@ impl Readings {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the time from the
-    /// start to `now` that was not spent waiting. The number of filtered datagrams and the time of
-    /// handshakes come from `counters`.
+    /// Returns whether the next reading is due.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        now >= self.due
+    }
+
+    /// Returns the load of `machine` at `now`. `busy` is the time from the start to `now` that was
+    /// not spent waiting. The number of filtered datagrams and the time of handshakes come from
+    /// `counters`.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         busy: Duration,
         machine: &mut impl Machine,
         counters: &Counters,
-    ) -> Option<Load> {
-        if now < self.due {
-            return None;
-        }
+    ) -> Load {
         self.due = now + SAMPLE;
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
         let Buffers { fill: socket_fill, overflow, is_shed_refused } = machine.read_drop_counters();
         let filtered = counters.filtered.get();
         let handshakes = Duration::from_nanos(counters.handshake_cpu_ns.get());
-        Some(Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused })
+        Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused }
     }
 }

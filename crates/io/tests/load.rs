@@ -31,6 +31,9 @@ struct Worker {
     out: VecDeque<Transmit>,
     /// The destination of the report, and the input after which the worker sends it.
     report: Option<(Sent, Flow)>,
+    /// The time of the next tick.
+    tick: Timestamp,
+    ticks: Arc<Counter>,
     pool: Pool,
 }
 
@@ -60,7 +63,10 @@ impl Core for Worker {
         true
     }
 
-    fn handle_timeout(&mut self, _: Timestamp) {}
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.tick = now + SAMPLE;
+        self.ticks.add(1);
+    }
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
         let _ = self.readings.send((now, load));
@@ -74,7 +80,7 @@ impl Core for Worker {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        None
+        (!self.waiting.is_empty()).then_some(self.tick)
     }
 
     fn is_drained(&self) -> bool {
@@ -101,6 +107,19 @@ fn drive(
     report: Option<(Sent, SocketAddr)>,
     meanwhile: impl FnOnce(&Readings),
 ) -> Vec<(Timestamp, Load)> {
+    drive_and_count(group, limits, work, report, &Arc::default(), meanwhile)
+}
+
+/// Drives a worker as [`drive`] does, and counts its ticks.
+fn drive_and_count(
+    group: &Group,
+    limits: Limits,
+    work: u32,
+    report: Option<(Sent, SocketAddr)>,
+    ticks: &Arc<Counter>,
+    meanwhile: impl FnOnce(&Readings),
+) -> Vec<(Timestamp, Load)> {
+    let ticks = Arc::clone(ticks);
     let (readings, told) = channel();
     let listeners = vec![group.listener(0)];
     let local = group.local();
@@ -115,6 +134,8 @@ fn drive(
             waiting: VecDeque::new(),
             out: VecDeque::new(),
             report: report.map(|(at, remote)| (at, Flow::udp(local, remote))),
+            tick: Timestamp::ZERO,
+            ticks,
             pool: pool.clone(),
         };
         let handoffs = Handoffs::alone().unwrap();
@@ -233,6 +254,22 @@ fn turns_in_quick_succession_share_a_reading_of_the_counters() {
     for pair in rest.windows(2) {
         assert!(pair[1].0.since(pair[0].0) >= SAMPLE);
     }
+}
+
+/// Laws decide at ticks. If a turn of a slow processor had only one, a law would take it for a stall.
+#[test]
+fn the_load_is_read_and_timers_fire_while_a_turn_serves() {
+    const MESSAGES: usize = 20;
+    let group = group();
+    let peer = peer("127.0.0.1");
+    send(&peer, &group, MESSAGES);
+    // A turn serves several messages.
+    let limits = Limits { quantum: Duration::from_millis(10), ..Limits::default() };
+    let ticks = Arc::default();
+    let rest = drive_and_count(&group, limits, 2 * LONG, None, &ticks, |_| {
+        (0..MESSAGES).for_each(|_| drop(received(&peer)));
+    });
+    assert!(rest.len() >= MESSAGES && ticks.get() >= MESSAGES as u64 - 1, "{rest:?} {ticks:?}");
 }
 
 #[test]
