@@ -64,6 +64,10 @@
 //! are counted. If `λ` followed their number at once, the share would fall further. The end of a
 //! flood shows in the number of all packets, read or dropped.
 //!
+//! The *standing wait* is the shortest time in a period that a message waited in a receive buffer.
+//! While it falls, more packets are read than arrive. So the packets that were read in a period of
+//! length `T` count as those of the time `T − Δw`, where `Δw` is the change of the standing wait.
+//!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
 //! packets are dropped for 32 s. They are not counted in `λ`. At most 16 marks are hot. A new hot
@@ -97,6 +101,11 @@
 //! slowly at first, and twice as fast with each second without overflow. So a limit that was set
 //! while the process stood still has no effect after some seconds.
 //!
+//! If buffers do not overflow, but the standing wait `w` is more than 0.1 s, all callers are served
+//! late. This happens if a server with a small part of a core reads few messages at once. Then at
+//! most the part `1 − w/1 s` of the messages that can be read may pass, but at least half of them.
+//! So the standing wait ends in about a second.
+//!
 //! If the share applies only to heavy sources, and other sources send too, an overflow must end
 //! soon, because it also loses messages of the other sources. So the limit is half of the messages
 //! that were read, but at least three quarters of those that were served, or all of them if the
@@ -128,7 +137,8 @@
 //! buffers overflow. `p` falls if a fifth more should pass, or if everything should pass. It falls
 //! only while rejecting takes at most the budget and no buffer overflows, and by one level a
 //! period, because each fall lets late callers through. It falls by four levels if rejecting takes
-//! less than a quarter of the budget.
+//! less than a quarter of the budget. If more than half of the period was idle, only the rejections
+//! of this period count for this.
 //!
 //! # Messages in streams
 //!
@@ -179,6 +189,7 @@ mod hot;
 mod overflow;
 mod period;
 mod rung;
+mod standing;
 mod target;
 
 use std::time::Duration;
@@ -195,6 +206,7 @@ use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
 pub use rung::{LadderSettings, Rung};
+use standing::Standing;
 use target::Target;
 
 /// The part of the budget for rejections that the ladder aims to use while messages are dropped.
@@ -238,6 +250,10 @@ const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 /// however many exempt packets come.
 const LEFT: f64 = 0.25;
 
+/// If more than this part of a period was idle, the load of earlier periods by rejections does not
+/// matter.
+const ROOM: f64 = 0.5;
+
 /// Number of periods after a change of the dropped share in which the server still reads messages
 /// that arrived before the change.
 const UNSETTLED: u32 = 2;
@@ -277,6 +293,7 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since a receive buffer last overflowed.
     calm: f64,
+    standing: Standing,
     target: Target,
     /// True if a receive buffer has overflowed since the last decision, or in the period before the
     /// last reading.
@@ -316,6 +333,7 @@ impl Ladder {
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
+            standing: Standing::default(),
             target: Target::new(),
             overflows: false,
             needed: Timestamp::ZERO,
@@ -383,6 +401,7 @@ impl Ladder {
             let settles = UNSETTLED * self.settings.period;
             period.overflow = self.overflow.record(now, &period, settles);
             period.exempt_hot(self.hot.end_period(now));
+            self.standing.end_period();
             self.decide(now, &period);
         }
     }
@@ -419,6 +438,11 @@ impl Ladder {
     /// the packet counts as [fresh](Tally::fresh), and otherwise `None`.
     pub fn record_mark(&self, mark: u32, first: Option<DroppableMethod>) {
         self.hot.record(mark, first);
+    }
+
+    /// Records that a message that the ladder may drop waited for `wait` before it was read.
+    pub fn record_wait(&self, is_datagram: bool, wait: Duration) {
+        self.standing.record(is_datagram, wait);
     }
 
     /// Returns the marks whose packets are dropped because too many packets have the same mark, the
@@ -465,6 +489,10 @@ impl Ladder {
             let hurry = if self.target.loses_others(period) { 1.0 } else { self.calm.exp2() };
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
         }
+        if let Some(part) = self.standing.passing() {
+            let can_read = period.asked.max(self.capacity.per_second());
+            self.ceiling = self.ceiling.min(part * can_read).max(1.0);
+        }
         let budget = self.settings.budget;
         self.target.judge(now, period, overflows, self.can_pass(budget));
         let seconds = period.seconds.min(STEP_MAX_S);
@@ -480,7 +508,7 @@ impl Ladder {
                 }
             }
             Rung::Thin => {
-                self.thin(now, overflows);
+                self.thin(now, overflows, period);
             }
         }
     }
@@ -495,21 +523,22 @@ impl Ladder {
         // Only the number of the overflowed datagrams is known. They are assumed to be fresh, and
         // of each method, as often as the datagrams that were read.
         let lost = period.overflow / period.datagrams.max(1.0);
-        let exempt = period.exempt();
+        let pace = self.standing.pace(period);
+        let exempt = pace * period.exempt();
         let seconds = period.seconds.min(STEP_MAX_S);
-        let fresh = period.fresh_by_method();
+        let fresh = period.fresh_by_method().map(|fresh| pace * fresh);
         for (method, arrivals) in self.arrivals.iter_mut().enumerate() {
             // The method of a packet that was dropped or lost is not known.
-            let arrived = (period.arrived() - fresh[1 - method]).max(0.0);
+            let arrived = (period.arrived(pace) - fresh[1 - method]).max(0.0);
             // If one packet is sent again and again, its mark tells nothing about other marks.
             let part = self.dropped[method].fresh();
-            let datagrams = (fresh[method] - period.fresh_on_streams[method]).max(0.0);
+            let datagrams = (fresh[method] - pace * period.fresh_on_streams[method]).max(0.0);
             let count = (fresh[method] + datagrams * lost).min(part * arrived);
             arrivals.record(count * seconds, part, arrived * seconds, seconds);
         }
         let exempt_count = exempt * seconds;
         self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
-        let subject = 1.0 - exempt / period.asked.max(1.0);
+        let subject = 1.0 - period.exempt() / period.asked.max(1.0);
         self.subject += LOAD_WEIGHT * (subject - self.subject);
         self.target.measure(period);
     }
@@ -542,13 +571,14 @@ impl Ladder {
     }
 
     /// Changes the shares of datagrams that are dropped, if the changes are large enough.
-    /// `overflows` is true if a receive buffer has overflowed.
-    fn thin(&mut self, now: Timestamp, overflows: bool) {
+    /// `overflows` is true if a receive buffer has overflowed in this `period`.
+    fn thin(&mut self, now: Timestamp, overflows: bool, period: &Period) {
         let budget = self.settings.budget;
         // Dropping more of the messages to which the share applies does not reduce the cost of the
         // exempt ones.
-        let load = self.load() * self.subject;
-        let exceeds = overflows || load > budget;
+        let mean = self.load();
+        let load = if period.idle > ROOM { mean.min(period.load) } else { mean } * self.subject;
+        let exceeds = overflows || load > budget || self.standing.passing().is_some();
         let (all, aimed) = (self.passing_within(budget), self.passing_within(AIM * budget));
         let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
         for (method, dropped) in self.dropped.iter_mut().enumerate() {

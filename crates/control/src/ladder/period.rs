@@ -147,8 +147,8 @@ impl Period {
     }
 
     /// Returns the messages a second that the ladder may drop, including the dropped and the lost
-    /// ones.
-    pub(super) fn arrived(&self) -> f64 {
-        self.asked + self.filtered + self.overflow
+    /// ones. Those that were read arrived at `pace` times the rate at which they were read.
+    pub(super) fn arrived(&self, pace: f64) -> f64 {
+        pace * self.asked + self.filtered + self.overflow
     }
 }

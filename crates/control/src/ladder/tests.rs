@@ -653,6 +653,57 @@ fn drops_that_do_not_cease_when_less_passes_do_not_silence_everybody() {
     assert!(shares > 0.0 && shares < 0.1, "{shares} of the INVITEs are dropped");
 }
 
+/// A server with a small part of a core reads few messages at once. So all messages may wait for
+/// long although rejecting takes little time and no buffer overflows.
+#[test]
+fn less_passes_while_all_messages_wait_for_long() {
+    let share_after = |wait_ms: u32| {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        let mut tally = Tally::default();
+        for period in 0..100u32 {
+            ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+            ladder.record_wait(true, TICK * wait_ms);
+            let passing = (160.0 * (1.0 - ladder.share(INVITE))) as u64;
+            let (read, taken) = (passing.min(120), passing.min(98));
+            tally.messages += read;
+            tally.asked += read;
+            tally.datagrams += read;
+            tally.fresh += read;
+            tally.taken += taken;
+            tally.refused += read - taken;
+            tally.filtered += 160 - passing;
+            // The overflow of the first period leads to the third rung.
+            tally.overflow += 100 * u64::from(period == 0);
+            tally.served += TICK * taken as u32;
+            tally.occupied += TICK * taken as u32 + TICK / 10 * (read - taken) as u32;
+            tally.cpu = tally.occupied;
+        }
+        ladder.share(INVITE)
+    };
+    assert_eq!(share_after(50), 0.0);
+    let share = share_after(400);
+    assert!((0.4..0.75).contains(&share), "{share}");
+}
+
+/// While a backlog is read, more packets are read than arrive.
+#[test]
+fn reading_a_backlog_does_not_look_like_a_higher_rate() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    for period in 0..20u32 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        let is_draining = period >= 10;
+        ladder.record_wait(true, TICK * if is_draining { 100 * (20 - period) } else { 1_000 });
+        for count in [&mut tally.messages, &mut tally.asked, &mut tally.datagrams, &mut tally.fresh]
+        {
+            *count += if is_draining { 200 } else { 100 };
+        }
+        tally.occupied += Duration::from_millis(100);
+    }
+    let rate = ladder.arrivals[INVITE as usize].per_second();
+    assert!((900.0..1_100.0).contains(&rate), "{rate}");
+}
+
 #[test]
 fn a_standstill_is_forgotten_within_seconds() {
     let mut plant = Plant::with_ladder();

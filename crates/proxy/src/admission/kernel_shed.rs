@@ -139,9 +139,11 @@ impl KernelShed {
     /// Counts an examined message. `is_repeated` is true if the message repeats a request on which
     /// the gate has decided, and its source is not heavy. Such a message says nothing about the
     /// number of callers.
-    pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
+    /// The message was read `wait` after it had arrived.
+    pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool, wait: Duration) {
         let Droppable { method, is_datagram, is_subject, is_spared, mark, is_fresh, .. } =
             *droppable;
+        self.ladder.record_wait(is_datagram, wait);
         self.counts.all.add(1);
         self.counts.datagrams.add(u64::from(is_datagram));
         self.counts.spared.add(u64::from(is_spared));

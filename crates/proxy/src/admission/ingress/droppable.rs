@@ -29,7 +29,8 @@ impl Ingress {
         let Some(droppable) = kernel_shed.examine(received, view.shedding) else { return false };
         let repeats = recalled.is_repetition();
         let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
-        kernel_shed.count(&droppable, repeats && !is_heavy);
+        let wait = now.since(received.arrived);
+        kernel_shed.count(&droppable, repeats && !is_heavy, wait);
         !repeats && droppable.is_late
     }
 
