@@ -231,7 +231,7 @@ impl Gate {
 
     /// Records that new work waited for `lag` in a receive buffer before it was read.
     pub fn on_lag(&mut self, lag: Duration) {
-        self.signals.queue.lag = self.signals.queue.lag.max(lag);
+        self.signals.queue.lag = self.signals.queue.lag.max(Some(lag));
     }
 
     /// Returns whether the gate now rejects all new sessions or a part of them.
@@ -314,7 +314,7 @@ impl Gate {
         if let Some(shadow) = &mut self.shadow {
             shadow.handle_timeout(now, &self.signals);
         }
-        self.signals.queue.lag = Duration::ZERO;
+        self.signals.queue.lag = None;
         self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);
         self.ticked = now;
         self.due = match self.law.tick() {

@@ -3,8 +3,8 @@
 //!
 //! # Signal
 //!
-//! There are two signals: the share of the processor that rejecting takes, and the overflow of
-//! receive buffers. A rejection is not timed by itself. The occupied time outside service goes to
+//! There are three signals: the share of the processor that rejecting takes, the overflow of
+//! receive buffers, and the wait in them. A rejection is not timed by itself. The occupied time outside service goes to
 //! reception, rejecting and sending. Rejections and their acknowledgements are charged with a part
 //! of this time, in proportion to their number. So their cost includes the kernel's work for their
 //! datagrams, which is the largest part. The time for handshakes of connections is left out,
@@ -65,7 +65,7 @@
 //! flood shows in the number of all packets, read or dropped.
 //!
 //! The *standing wait* is the shortest time in a period that a message waited in a receive buffer.
-//! While it falls, more packets are read than arrive. So the packets that were read in a period of
+//! It is measured for datagrams and for messages on connections separately. While it falls, more packets are read than arrive. So the packets that were read in a period of
 //! length `T` count as those of the time `T − Δw`, where `Δw` is the change of the standing wait.
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
@@ -101,10 +101,13 @@
 //! slowly at first, and twice as fast with each second without overflow. So a limit that was set
 //! while the process stood still has no effect after some seconds.
 //!
-//! If buffers do not overflow, but the standing wait `w` is more than 0.1 s, all callers are served
-//! late. This happens if a server with a small part of a core reads few messages at once. Then at
-//! most the part `1 − w/1 s` of the messages that can be read may pass, but at least half of them.
-//! So the standing wait ends in about a second.
+//! A long standing wait does not lead to the third rung, but counts on it. If the standing wait `w`
+//! is more than 0.1 s, all callers are served late. This happens if a server with a small part of a
+//! core reads few messages at once. Then at most the part `1 − w/1 s` of the messages that can be
+//! read may pass, but at least half of them. So a wait of up to half a second ends about a second
+//! after the messages that arrived before were read. If messages are dropped and the wait has not
+//! become a quarter shorter in 1.5 s, dropping does not help, for example because reading takes all
+//! the time. Then the wait is ignored for 10 s.
 //!
 //! If the share applies only to heavy sources, and other sources send too, an overflow must end
 //! soon, because it also loses messages of the other sources. So the limit is half of the messages
@@ -133,9 +136,9 @@
 //! because its copies come at least every T2 (§17.1.2.2).
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
-//! the required level if an eighth less should pass, and rejecting takes more than the budget or
-//! buffers overflow. `p` falls if a fifth more should pass, or if everything should pass. It falls
-//! only while rejecting takes at most the budget and no buffer overflows, and by one level a
+//! the required level if an eighth less should pass, and rejecting takes more than the budget,
+//! buffers overflow or the standing wait is too long. `p` falls if a fifth more should pass, or if
+//! everything should pass. It falls only while none of these three is the case, and by one level a
 //! period, because each fall lets late callers through. It falls by four levels if rejecting takes
 //! less than a quarter of the budget. If more than half of the period was idle, only the rejections
 //! of this period count for this.
@@ -170,7 +173,9 @@
 //! the callers of the flood, for as long as those callers retransmit. If the copies of a request
 //! differ, each has another mark. Then `λ` includes retransmissions and is up to seven times as
 //! high. The kernel does not count dropped packets by method. So while one method floods, the end
-//! of a flood of the other one is noticed some seconds later.
+//! of a flood of the other one is noticed some seconds later. The standing wait is the shortest wait
+//! at all sockets for datagrams, or at all connections. So a socket that is read in time hides the
+//! wait at another one.
 //!
 //! # Source
 //!
@@ -250,6 +255,11 @@ const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 /// however many exempt packets come.
 const LEFT: f64 = 0.25;
 
+/// A period in which nothing was read is extended if at least this part of it was occupied, up to
+/// [`UNREAD_MAX`] times its length.
+const SERVING: f64 = 0.9;
+const UNREAD_MAX: u32 = 5;
+
 /// If more than this part of a period was idle, the load of earlier periods by rejections does not
 /// matter.
 const ROOM: f64 = 0.5;
@@ -289,7 +299,7 @@ pub struct Ladder {
     capacity: Capacity,
     overflow: Overflow,
     /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
-    /// overflow.
+    /// overflow or a long wait in the receive buffers.
     ceiling: f64,
     /// Seconds since a receive buffer last overflowed.
     calm: f64,
@@ -298,6 +308,9 @@ pub struct Ladder {
     /// True if a receive buffer has overflowed since the last decision, or in the period before the
     /// last reading.
     overflows: bool,
+    /// True if nothing was read in the present period, because the processor was occupied with
+    /// other work.
+    is_unread: bool,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
     /// Time at which the dropped share was last changed.
@@ -336,6 +349,7 @@ impl Ladder {
             standing: Standing::default(),
             target: Target::new(),
             overflows: false,
+            is_unread: false,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
             last: None,
@@ -395,15 +409,24 @@ impl Ladder {
         };
         let passed = now.since(since);
         self.overflows = tally.overflow > earlier.overflow;
-        if passed >= self.settings.period {
+        // A server that serves for a whole period reads nothing. Such a period shows nothing about
+        // the arrivals.
+        self.is_unread = tally.asked == earlier.asked
+            && tally.occupied.saturating_sub(earlier.occupied) >= passed.mul_f64(SERVING);
+        if passed >= self.period_max() {
             self.last = Some((now, tally));
             let mut period = Period::between(&earlier, &tally, passed);
             let settles = UNSETTLED * self.settings.period;
             period.overflow = self.overflow.record(now, &period, settles);
             period.exempt_hot(self.hot.end_period(now));
-            self.standing.end_period();
+            self.standing.end_period(now, self.dropped.iter().any(|dropped| dropped.level() > 0));
             self.decide(now, &period);
         }
+    }
+
+    /// Returns the length of the present period, if no message is read until its end.
+    fn period_max(&self) -> Duration {
+        if self.is_unread { UNREAD_MAX * self.settings.period } else { self.settings.period }
     }
 
     /// Returns the current rung.
@@ -465,7 +488,7 @@ impl Ladder {
     /// even if nothing arrives. Otherwise the ladder would continue to drop long after a flood.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
-        Some(since + self.settings.period)
+        Some(since + self.period_max())
     }
 
     fn decide(&mut self, now: Timestamp, period: &Period) {
@@ -490,7 +513,8 @@ impl Ladder {
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
         }
         if let Some(part) = self.standing.passing() {
-            let can_read = period.asked.max(self.capacity.per_second());
+            let capacity = self.capacity.per_second();
+            let can_read = period.asked.max(if capacity.is_finite() { capacity } else { 0.0 });
             self.ceiling = self.ceiling.min(part * can_read).max(1.0);
         }
         let budget = self.settings.budget;
@@ -522,18 +546,23 @@ impl Ladder {
     fn measure_arrivals(&mut self, period: &Period) {
         // Only the number of the overflowed datagrams is known. They are assumed to be fresh, and
         // of each method, as often as the datagrams that were read.
-        let lost = period.overflow / period.datagrams.max(1.0);
         let pace = self.standing.pace(period);
-        let exempt = pace * period.exempt();
+        let lost = period.overflow / (pace[1] * period.datagrams).max(1.0);
+        let read = period.read(pace);
+        let exempt = period.exempt() * read / period.asked.max(1.0);
         let seconds = period.seconds.min(STEP_MAX_S);
-        let fresh = period.fresh_by_method().map(|fresh| pace * fresh);
+        let on_streams = period.fresh_on_streams;
+        let [invites, registers] = period.fresh_by_method();
+        let datagrams = [invites - on_streams[0], registers - on_streams[1]];
+        let datagrams = datagrams.map(|count| pace[1] * count.max(0.0));
+        let fresh = [0, 1].map(|method| pace[0] * on_streams[method] + datagrams[method]);
+        let all = read + period.filtered + period.overflow;
         for (method, arrivals) in self.arrivals.iter_mut().enumerate() {
             // The method of a packet that was dropped or lost is not known.
-            let arrived = (period.arrived(pace) - fresh[1 - method]).max(0.0);
+            let arrived = (all - fresh[1 - method]).max(0.0);
             // If one packet is sent again and again, its mark tells nothing about other marks.
             let part = self.dropped[method].fresh();
-            let datagrams = (fresh[method] - pace * period.fresh_on_streams[method]).max(0.0);
-            let count = (fresh[method] + datagrams * lost).min(part * arrived);
+            let count = (fresh[method] + datagrams[method] * lost).min(part * arrived);
             arrivals.record(count * seconds, part, arrived * seconds, seconds);
         }
         let exempt_count = exempt * seconds;

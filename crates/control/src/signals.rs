@@ -66,9 +66,9 @@ pub struct Queue {
     /// leave the queue but that have not left it. A number above 1 means that the processor is
     /// slower than this rate.
     pub credit: f64,
-    /// The longest wait in a receive buffer among the new sessions that were read since the last
-    /// tick.
-    pub lag: Duration,
+    /// The longest wait in a receive buffer of the requests for new work that were read since the
+    /// last tick, or `None` if none was read.
+    pub lag: Option<Duration>,
 }
 
 /// A message whose service has begun or is complete.

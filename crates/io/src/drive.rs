@@ -55,9 +55,9 @@ pub struct Shard {
 /// It fires expired timers and takes handoffs. It reads the sockets for new work within their
 /// limit. It ends with a quantum of service and one flush. During the service and before it, the
 /// load is read again and timers fire, because a turn of a slow processor may last for a tenth of a
-/// second. If no work is left, the shard sleeps
-/// until a datagram, an event on a connection, a wake by another thread or the core's next timer.
-/// Otherwise it takes the next turn at once. So no kind of work can use up the time of another.
+/// second. If no work is left, the shard sleeps until a datagram, an event on a connection, a wake
+/// by another thread or the core's next timer. Otherwise it takes the next turn at once. So no kind
+/// of work can use up the time of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -234,10 +234,10 @@ impl<M: Machine> Drive<M> {
         let now = self.machine.now();
         let received = responses + ordinary + invites;
         self.pauses.on_received(now, received + streams.events);
+        self.is_behind = self.serve(core, now, now.since(began));
         if (received > 0 || self.sheds) && self.drop_counters_due == Timestamp::NEVER {
             self.drop_counters_due = now + DROP_COUNTERS_AFTER;
         }
-        self.is_behind = self.serve(core, now, now.since(began));
         more |= self.is_behind;
         self.machine.flush();
         Ok(more || self.machine.failures() > 0 || self.handoffs.returned() > 0)

@@ -146,9 +146,10 @@ impl Period {
         self.repeated += invites + registers;
     }
 
-    /// Returns the messages a second that the ladder may drop, including the dropped and the lost
-    /// ones. Those that were read arrived at `pace` times the rate at which they were read.
-    pub(super) fn arrived(&self, pace: f64) -> f64 {
-        pace * self.asked + self.filtered + self.overflow
+    /// Returns the messages a second that the ladder may drop and that were read, at the rates at
+    /// which they arrived: `pace` times the rates at which they were read, those on connections and
+    /// the datagrams.
+    pub(super) fn read(&self, [on_streams, datagrams]: [f64; 2]) -> f64 {
+        on_streams * (self.asked - self.datagrams).max(0.0) + datagrams * self.datagrams
     }
 }

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use tidegate_world::Timestamp;
+
 use super::Period;
 
 /// A standing wait of more than this number of seconds is too long.
@@ -14,49 +16,104 @@ const DRAIN_S: f64 = 1.0;
 /// Maximum part of the messages that is dropped so that a standing wait ends.
 const DRAINED_MAX: f64 = 0.5;
 
+/// Time in which dropping must make a standing wait shorter, and the part of the wait that may be
+/// left after this time.
+const LONG_MAX: Duration = Duration::from_millis(1_500);
+const LEFT_MAX: f64 = 0.75;
+
+/// Time for which no standing wait is too long, after one that dropping did not make shorter.
+const IGNORED: Duration = Duration::from_secs(10);
+
+/// Minimum number of messages of one kind in a period that show a standing wait.
+const SAMPLES: u32 = 5;
+
 /// The limits of [`Standing::pace`]. The waits are not exact, and if the server reads nearly
 /// nothing, a small error would have a large effect.
 const PACE: [f64; 2] = [0.25, 2.0];
 
 /// The shortest wait of the messages that were read in each period. Datagrams and messages on
-/// connections wait in different buffers, so they are measured separately, and the longer wait
-/// counts.
+/// connections wait in different buffers, so they are measured separately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
-    /// The shortest wait in this period, of messages on connections and of datagrams.
-    shortest: [Cell<Option<Duration>>; 2],
-    /// The standing wait in the last period in seconds, or `None` if no message was read.
+    connections: Kind,
+    datagrams: Kind,
+    /// A time since which messages have been dropped and the standing wait has been too long, and
+    /// the wait in seconds at this time.
+    long: Option<(Timestamp, f64)>,
+    /// The time until which no standing wait is too long.
+    ignored_until: Timestamp,
+    /// The part of the messages that may pass, or `None` if the wait is not too long.
+    passing: Option<f64>,
+}
+
+/// The waits of one kind of messages.
+#[derive(Clone, Debug, Default)]
+struct Kind {
+    /// Number of messages in this period, and the shortest wait among them.
+    now: Cell<(u32, Duration)>,
+    /// The shortest wait in the last period in seconds, or `None` if too few messages were read.
     wait_s: Option<f64>,
-    /// The change of the standing wait in the last period, in seconds.
+    /// The change of the shortest wait in the last period, in seconds.
     change_s: f64,
+}
+
+impl Kind {
+    fn record(&self, wait: Duration) {
+        let (count, shortest) = self.now.get();
+        self.now.set((count + 1, if count == 0 { wait } else { shortest.min(wait) }));
+    }
+
+    fn end_period(&mut self) {
+        let (count, shortest) = self.now.take();
+        let wait_s = (count >= SAMPLES).then_some(shortest.as_secs_f64());
+        let change = self.wait_s.zip(wait_s).map(|(earlier_s, later_s)| later_s - earlier_s);
+        (self.wait_s, self.change_s) = (wait_s, change.unwrap_or_default());
+    }
+
+    fn pace(&self, period: &Period) -> f64 {
+        let arrived_in_s = period.seconds - self.change_s;
+        (period.seconds / arrived_in_s.max(f64::MIN_POSITIVE)).clamp(PACE[0], PACE[1])
+    }
 }
 
 impl Standing {
     /// Records that a message was read after this wait.
     pub(super) fn record(&self, is_datagram: bool, wait: Duration) {
-        let shortest = &self.shortest[usize::from(is_datagram)];
-        shortest.set(Some(shortest.get().map_or(wait, |found| found.min(wait))));
+        if is_datagram { &self.datagrams } else { &self.connections }.record(wait);
     }
 
-    pub(super) fn end_period(&mut self) {
-        let wait = self.shortest.iter().filter_map(Cell::take).max();
-        let wait_s = wait.map(|wait| wait.as_secs_f64());
-        let change = self.wait_s.zip(wait_s).map(|(earlier_s, later_s)| later_s - earlier_s);
-        (self.wait_s, self.change_s) = (wait_s, change.unwrap_or_default());
+    /// Ends a period. `drops` is true if messages are dropped.
+    pub(super) fn end_period(&mut self, now: Timestamp, drops: bool) {
+        self.connections.end_period();
+        self.datagrams.end_period();
+        let waits = [self.connections.wait_s, self.datagrams.wait_s];
+        let wait_s = waits.into_iter().flatten().fold(0.0, f64::max);
+        let is_long = wait_s > WAIT_MAX_S && now >= self.ignored_until;
+        self.long = match self.long.filter(|_| is_long && drops) {
+            None => (is_long && drops).then_some((now, wait_s)),
+            Some((since, _)) if now.since(since) < LONG_MAX => self.long,
+            Some((_, before_s)) if wait_s < LEFT_MAX * before_s => Some((now, wait_s)),
+            Some(_) => {
+                self.ignored_until = now + IGNORED;
+                None
+            }
+        };
+        let counts = is_long && now >= self.ignored_until;
+        self.passing = counts.then(|| 1.0 - (wait_s / DRAIN_S).min(DRAINED_MAX));
     }
 
     /// Returns how fast the messages of the last period arrived, compared with how fast they were
-    /// read. While the standing wait becomes shorter, more messages are read than arrive.
-    pub(super) fn pace(&self, period: &Period) -> f64 {
-        let arrived_in_s = period.seconds - self.change_s;
-        (period.seconds / arrived_in_s.max(f64::MIN_POSITIVE)).clamp(PACE[0], PACE[1])
+    /// read: those on connections, and the datagrams. While the standing wait becomes shorter, more
+    /// messages are read than arrive.
+    pub(super) fn pace(&self, period: &Period) -> [f64; 2] {
+        [&self.connections, &self.datagrams].map(|kind| kind.pace(period))
     }
 
     /// Returns the part of the messages that may pass, so that a standing wait that is too long
-    /// ends. Returns `None` if the wait is not too long.
+    /// ends. Returns `None` if the wait is not too long, or if dropping does not make it shorter,
+    /// for example because reading takes all the time.
     pub(super) fn passing(&self) -> Option<f64> {
-        let wait_s = self.wait_s.filter(|&wait_s| wait_s > WAIT_MAX_S)?;
-        Some(1.0 - (wait_s / DRAIN_S).min(DRAINED_MAX))
+        self.passing
     }
 }
 
@@ -67,15 +124,23 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    fn record(standing: &Standing, is_datagram: bool, waits: &[u32]) {
+        // Each wait is that of several messages.
+        let of_all = waits.repeat(SAMPLES as usize);
+        of_all.iter().for_each(|&wait| standing.record(is_datagram, wait * MS));
+    }
+
     /// Returns the state after one period of 100 ms for each list, in which datagrams were read
-    /// after these waits in ms, and the pace of the last period.
+    /// after these waits in ms, and the pace of the datagrams in the last period.
     fn after(periods: &[&[u32]]) -> (Standing, f64) {
         let mut standing = Standing::default();
         for waits in periods {
-            waits.iter().for_each(|&wait| standing.record(true, wait * MS));
-            standing.end_period();
+            record(&standing, true, waits);
+            standing.end_period(Timestamp::ZERO, true);
         }
-        let pace = standing.pace(&Period::between(&Tally::default(), &Tally::default(), 100 * MS));
+        let period = Period::between(&Tally::default(), &Tally::default(), 100 * MS);
+        let [of_connections, pace] = standing.pace(&period);
+        assert_eq!(of_connections, 1.0);
         (standing, (100.0 * pace).round() / 100.0)
     }
 
@@ -103,10 +168,45 @@ mod tests {
     fn the_longer_wait_of_datagrams_and_connections_counts() {
         for is_datagram in [false, true] {
             let mut standing = Standing::default();
-            standing.record(is_datagram, 250 * MS);
-            standing.record(!is_datagram, MS);
-            standing.end_period();
+            record(&standing, is_datagram, &[250]);
+            record(&standing, !is_datagram, &[1]);
+            standing.end_period(Timestamp::ZERO, true);
             assert_eq!(standing.passing(), Some(0.75));
         }
+    }
+
+    /// A stranger must not decide for all by a few messages on a connection.
+    #[test]
+    fn a_few_messages_show_no_standing_wait() {
+        let mut standing = Standing::default();
+        (1..SAMPLES).for_each(|_| standing.record(false, 500 * MS));
+        standing.end_period(Timestamp::ZERO, true);
+        assert_eq!(standing.passing(), None);
+    }
+
+    /// Returns whether the wait is too long after each of the 100 ms in which it has these values in
+    /// ms. Messages are dropped from the period `drops_from` on.
+    fn is_long(waits: &[u32], drops_from: u32) -> Vec<bool> {
+        let mut standing = Standing::default();
+        let mut after_period = |(period, &wait): (u32, &u32)| {
+            record(&standing, true, &[wait]);
+            standing.end_period(Timestamp::ZERO + period * 100 * MS, period >= drops_from);
+            standing.passing().is_some()
+        };
+        (0..).zip(waits).map(&mut after_period).collect()
+    }
+
+    #[test]
+    fn a_wait_that_drops_do_not_shorten_is_ignored_for_ten_seconds() {
+        let is_long = is_long(&[400; 130], 3);
+        let from = 3 + LONG_MAX.as_millis() as usize / 100;
+        let expected = |period| !(from..from + 100).contains(&period);
+        assert_eq!(is_long, (0..130).map(expected).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_wait_that_becomes_shorter_is_not_ignored() {
+        let falls: Vec<u32> = (0..30).map(|period| 2_000 - 60 * period).collect();
+        assert!(is_long(&falls, 0).iter().all(|&is_long| is_long));
     }
 }

@@ -660,9 +660,9 @@ fn less_passes_while_all_messages_wait_for_long() {
     let share_after = |wait_ms: u32| {
         let mut ladder = Ladder::new(LadderSettings::default());
         let mut tally = Tally::default();
-        for period in 0..100u32 {
+        for period in 0..20u32 {
             ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
-            ladder.record_wait(true, TICK * wait_ms);
+            (0..10).for_each(|_| ladder.record_wait(true, TICK * wait_ms));
             let passing = (160.0 * (1.0 - ladder.share(INVITE))) as u64;
             let (read, taken) = (passing.min(120), passing.min(98));
             tally.messages += read;
@@ -693,7 +693,8 @@ fn reading_a_backlog_does_not_look_like_a_higher_rate() {
     for period in 0..20u32 {
         ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
         let is_draining = period >= 10;
-        ladder.record_wait(true, TICK * if is_draining { 100 * (20 - period) } else { 1_000 });
+        let wait = TICK * if is_draining { 100 * (20 - period) } else { 1_000 };
+        (0..10).for_each(|_| ladder.record_wait(true, wait));
         for count in [&mut tally.messages, &mut tally.asked, &mut tally.datagrams, &mut tally.fresh]
         {
             *count += if is_draining { 200 } else { 100 };
@@ -702,6 +703,48 @@ fn reading_a_backlog_does_not_look_like_a_higher_rate() {
     }
     let rate = ladder.arrivals[INVITE as usize].per_second();
     assert!((900.0..1_100.0).contains(&rate), "{rate}");
+}
+
+/// A server that serves for a whole period reads nothing in it, and few datagrams find no room.
+#[test]
+fn a_period_in_which_only_service_took_place_does_not_silence_the_callers() {
+    let mut ladder = Ladder::new(LadderSettings::default());
+    let mut tally = Tally::default();
+    for period in 0..60u32 {
+        ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+        if period % 2 == 0 {
+            let passing = (300.0 * (1.0 - ladder.share(INVITE))) as u64;
+            for count in [&mut tally.messages, &mut tally.asked, &mut tally.datagrams] {
+                *count += passing;
+            }
+            tally.fresh += passing;
+            tally.filtered += 300 - passing;
+        } else {
+            tally.overflow += 5;
+            tally.taken += 100;
+            tally.served += Duration::from_millis(100);
+        }
+        tally.occupied += Duration::from_millis(100);
+        tally.cpu += Duration::from_millis(100);
+    }
+    assert!(ladder.share(INVITE) < 0.8, "{}", ladder.share(INVITE));
+}
+
+#[test]
+fn a_period_in_which_nothing_was_read_is_longer_if_the_processor_was_occupied() {
+    for (occupied, length) in [(100, 500), (50, 100)] {
+        let mut ladder = Ladder::new(LadderSettings::default());
+        let mut tally = Tally::default();
+        let at = |ms: u32| Timestamp::ZERO + ms * TICK;
+        ladder.on_reading(at(0), tally);
+        (tally.asked, tally.datagrams, tally.overflow) = (100, 100, 100);
+        ladder.on_reading(at(100), tally);
+        assert_eq!((ladder.rung(), ladder.poll_timeout()), (Rung::Thin, Some(at(200))));
+        tally.occupied += occupied * TICK;
+        ladder.on_reading(at(200), tally);
+        let since = if length == 100 { 200 } else { 100 };
+        assert_eq!(ladder.poll_timeout(), Some(at(since + length)));
+    }
 }
 
 #[test]

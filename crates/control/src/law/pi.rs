@@ -268,7 +268,7 @@ impl Pi {
         let service_s = self.occupancy.value() / self.taken.value();
         // Messages in the receive buffer cannot be counted, but the time that they waited shows
         // their number.
-        let time_s = left * service_s + signals.queue.lag.as_secs_f64();
+        let time_s = left * service_s + signals.queue.lag.unwrap_or_default().as_secs_f64();
         let occupancy = time_s / BACKLOG_TIME_S;
         if occupancy.is_finite() { occupancy.min(LOAD_MAX) } else { 0.0 }
     }

@@ -373,7 +373,7 @@ fn the_receive_buffer_counts_as_occupancy() {
         let mut bench =
             Bench::new(&[("adaptive", adaptive), ("c_t", 0.8), ("k_pc", 1.0), ("k_ic", 0.0)]);
         bench.rates = [100.0; 3];
-        bench.signals.queue.lag = MS * lag_ms;
+        bench.signals.queue.lag = Some(MS * lag_ms);
         bench.occupied(1.0).run(10_000).refused()
     };
     assert!((share(1.0, 0) - 0.2).abs() < 1e-3);

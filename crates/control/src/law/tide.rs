@@ -16,9 +16,11 @@
 //!   tick, together with these calls. A tick of more than 0.1 s is a stall, and shows nothing about
 //!   the rate before or after it. So the longer the stall, the less this tick counts.
 //! - Idle time of the processor.
-//! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
-//!   each tick. A single long wait comes from a stall or a quota. If ℓ is large, messages are
-//!   always read late.
+//! - ℓ, the standing wait in the receive buffer: the minimum over ten ticks of the longest wait in
+//!   each tick, less the time since the last tick that counts, in which messages must wait. A single long wait
+//!   comes from a stall or a quota. If ℓ is large, messages are always read late. A busy tick in
+//!   which nothing was read does not count, because a slow processor reads for some ticks and then
+//!   serves for some ticks.
 //! - The share of the offered calls that was rejected.
 //!
 //! # Decision
@@ -210,6 +212,8 @@ const FULL: f64 = 0.9;
 const LONG: f64 = 0.5;
 /// In a long overload, a call that has waited for this multiple of the target wait D is rejected.
 const AGES: f64 = 3.0;
+/// If at least this part of a tick was occupied, messages may have waited unread for all of it.
+const BUSY: f64 = 0.9;
 /// Number of ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
 /// The length in seconds of the longest tick that counts in full. The period of a CPU quota is
@@ -224,7 +228,10 @@ struct Tide {
     read: Reading,
     sessions: Queue,
     singles: Queue,
-    /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks.
+    /// Time of the last tick that counts in `lags`.
+    read_at: Timestamp,
+    /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks that count, less the
+    /// time since the one before.
     lags: [Duration; LAGS],
     ticks: usize,
 }
@@ -312,6 +319,7 @@ impl Tide {
             read: Reading::default(),
             sessions: Queue::new(wait_max),
             singles: Queue::new(wait_max),
+            read_at: Timestamp::ZERO,
             lags: [Duration::ZERO; LAGS],
             ticks: 0,
         }
@@ -329,10 +337,15 @@ impl Tide {
         is_long_overload.then(|| self.stale.min(Duration::from_secs_f64(AGES * wait_s)))
     }
 
-    /// Returns ℓ: the standing wait in the receive buffer.
-    fn standing_lag(&mut self, signals: &Signals) -> Duration {
-        self.lags[self.ticks % LAGS] = signals.queue.lag;
-        self.ticks += 1;
+    /// Returns ℓ: the standing wait in the receive buffer. `lag` is the longest wait of the messages
+    /// that were read in the tick. `occupancy` is the occupied part of the tick. A tick in which
+    /// nothing was read shows no wait if the processor had idle time, and otherwise nothing.
+    fn standing_lag(&mut self, now: Timestamp, lag: Option<Duration>, occupancy: f64) -> Duration {
+        if let Some(lag) = lag.or((occupancy < BUSY).then_some(Duration::ZERO)) {
+            let since_reading = now.since(std::mem::replace(&mut self.read_at, now));
+            self.lags[self.ticks % LAGS] = lag.saturating_sub(since_reading);
+            self.ticks += 1;
+        }
         self.lags.into_iter().min().unwrap_or_default()
     }
 }
@@ -360,10 +373,10 @@ impl Law for Tide {
         self.read = signals.processor;
     }
 
-    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
-        let lag = self.standing_lag(signals);
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
         let newest = signals.processor;
         let Some(occupancy) = newest.occupancy_since(self.read) else { return };
+        let lag = self.standing_lag(now, signals.queue.lag, occupancy);
         let passed = newest.at.since(self.read.at);
         self.read = newest;
 

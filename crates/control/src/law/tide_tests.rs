@@ -164,20 +164,37 @@ fn a_longer_stall_counts_less() {
 #[test]
 fn a_standing_lag_takes_from_the_wait_and_a_single_one_does_not() {
     let mut bench = Bench::of(&ENTRY, &[]);
+    bench.signals.queue.lag = Some(Duration::ZERO);
     ticks(&mut bench, 100, 1.0, 10, 0);
-    bench.signals.queue.lag = Duration::from_millis(90);
+    // Each tick takes 10 ms, so 80 ms of this wait are standing.
+    bench.signals.queue.lag = Some(Duration::from_millis(90));
     ticks(&mut bench, 9, 1.0, 10, 0);
     assert_window(&bench, 160.0);
     ticks(&mut bench, 1, 1.0, 10, 0);
-    assert_window(&bench, 70.0);
-    bench.signals.queue.lag = Duration::from_millis(500);
+    assert_window(&bench, 80.0);
+    bench.signals.queue.lag = Some(Duration::from_millis(500));
     ticks(&mut bench, 10, 1.0, 10, 0);
     assert_window(&bench, 40.0);
     assert_eq!(bench.control.queue.wait_max, None);
     // The kernel drops what does not fit.
     bench.signals.socket_fill = 1.0;
     ticks(&mut bench, 1, 1.0, 10, 0);
-    assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(700)));
+    assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(690)));
+}
+
+/// A turn of a slow processor reads for some ticks, and then serves for some ticks.
+#[test]
+fn a_busy_tick_without_reading_shows_no_shorter_wait() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for lag in [Some(Duration::from_millis(90)), None].repeat(50) {
+        bench.signals.queue.lag = lag;
+        ticks(&mut bench, 1, 1.0, 10, 0);
+    }
+    // 20 ms pass between two ticks with messages.
+    assert_window(&bench, 90.0);
+    bench.signals.queue.lag = None;
+    ticks(&mut bench, 1, 0.5, 10, 0);
+    assert_window(&bench, 160.0);
 }
 
 #[test]

@@ -285,6 +285,9 @@ impl Ingress {
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
+        if let Some(kernel_shed) = view.kernel_shed {
+            kernel_shed.record_wait(&received, lag);
+        }
         if view.is_thinned(now, &received) {
             self.gate.on_lag(lag);
             let is_banned = self.on_thinned(now, &received, view);

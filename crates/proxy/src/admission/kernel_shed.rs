@@ -96,6 +96,15 @@ impl KernelShed {
         })
     }
 
+    /// Records that a message was read `wait` after it had arrived, if it is
+    /// [droppable](is_droppable).
+    #[inline]
+    pub(crate) fn record_wait(&self, received: &Received, wait: Duration) {
+        if is_droppable(received) {
+            self.ladder.record_wait(received.flow.transport == Transport::Udp, wait);
+        }
+    }
+
     /// Determines whether the share of drops applies to a [droppable](is_droppable) message, and
     /// whether earlier copies of the message were dropped. Returns `None` for any other message.
     pub(crate) fn examine(&self, received: &Received, shedding: &Shedding) -> Option<Droppable> {
@@ -139,11 +148,9 @@ impl KernelShed {
     /// Counts an examined message. `is_repeated` is true if the message repeats a request on which
     /// the gate has decided, and its source is not heavy. Such a message says nothing about the
     /// number of callers.
-    /// The message was read `wait` after it had arrived.
-    pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool, wait: Duration) {
+    pub(crate) fn count(&self, droppable: &Droppable, is_repeated: bool) {
         let Droppable { method, is_datagram, is_subject, is_spared, mark, is_fresh, .. } =
             *droppable;
-        self.ladder.record_wait(is_datagram, wait);
         self.counts.all.add(1);
         self.counts.datagrams.add(u64::from(is_datagram));
         self.counts.spared.add(u64::from(is_spared));

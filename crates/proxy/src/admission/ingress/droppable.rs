@@ -29,8 +29,7 @@ impl Ingress {
         let Some(droppable) = kernel_shed.examine(received, view.shedding) else { return false };
         let repeats = recalled.is_repetition();
         let is_heavy = self.count_for_source(now, received, view, droppable.arrived, repeats);
-        let wait = now.since(received.arrived);
-        kernel_shed.count(&droppable, repeats && !is_heavy, wait);
+        kernel_shed.count(&droppable, repeats && !is_heavy);
         !repeats && droppable.is_late
     }
 
