@@ -62,7 +62,7 @@ def connections(mode: str, load: Load) -> list[str]:
         return [*options, "--connections", "each"]
     if mode == "opening":
         return [*options, "--connections", str(users)]
-    # The warm-up opens all of them.
+    # The warm-up opens all of them, unless the server accepts them too slowly.
     return [*options, "--connections", str(max(1, min(CONNECTIONS, int(load.rate_cps * load.warm_up_s / 2))))]
 
 

@@ -4,11 +4,11 @@
 //! # Signal
 //!
 //! There are three signals: the share of the processor that rejecting takes, the overflow of
-//! receive buffers, and the wait in them. A rejection is not timed by itself. The occupied time outside service goes to
-//! reception, rejecting and sending. Rejections and their acknowledgements are charged with a part
-//! of this time, in proportion to their number. So their cost includes the kernel's work for their
-//! datagrams, which is the largest part. The time for handshakes of connections is left out,
-//! because it belongs to no message.
+//! receive buffers, and the wait in them. A rejection is not timed by itself. The occupied time
+//! outside service goes to reception, rejecting and sending. Rejections and their acknowledgements
+//! are charged with a part of this time, in proportion to their number. So their cost includes the
+//! kernel's work for their datagrams, which is the largest part. The time for handshakes of
+//! connections is left out, because it belongs to no message.
 //!
 //! # Rungs
 //!
@@ -65,8 +65,9 @@
 //! flood shows in the number of all packets, read or dropped.
 //!
 //! The *standing wait* is the shortest time in a period that a message waited in a receive buffer.
-//! It is measured for datagrams and for messages on connections separately. While it falls, more packets are read than arrive. So the packets that were read in a period of
-//! length `T` count as those of the time `T − Δw`, where `Δw` is the change of the standing wait.
+//! It is measured for datagrams and for messages on connections separately. While it falls, more
+//! packets are read than arrive. So the packets that were read in a period of length `T` count as
+//! those of the time `T − Δw`, where `Δw` is the change of the standing wait.
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
@@ -101,13 +102,13 @@
 //! slowly at first, and twice as fast with each second without overflow. So a limit that was set
 //! while the process stood still has no effect after some seconds.
 //!
-//! A long standing wait does not lead to the third rung, but counts on it. If the standing wait `w`
-//! is more than 0.1 s, all callers are served late. This happens if a server with a small part of a
-//! core reads few messages at once. Then at most the part `1 − w/1 s` of the messages that can be
-//! read may pass, but at least half of them. So a wait of up to half a second ends about a second
-//! after the messages that arrived before were read. If messages are dropped and the wait has not
-//! become a quarter shorter in 1.5 s, dropping does not help, for example because reading takes all
-//! the time. Then the wait is ignored for 10 s.
+//! A long standing wait does not lead to the third rung, but has an effect on it. If the standing
+//! wait `w` is more than 0.1 s, all callers are served late. This happens if a server with a small
+//! part of a core reads few messages at once. Then at most the part `1 − w/1 s` of the messages
+//! that can be read may pass, but at least half of them. So a wait of up to half a second ends
+//! about a second after the messages that arrived before were read. If messages are dropped and the
+//! wait has not become a quarter shorter in 1.5 s, dropping does not help, for example because
+//! reading takes all the time. Then the wait is ignored for 10 s.
 //!
 //! If the share applies only to heavy sources, and other sources send too, an overflow must end
 //! soon, because it also loses messages of the other sources. So the limit is half of the messages
@@ -191,6 +192,7 @@ mod capacity;
 mod division;
 mod dropped;
 mod hot;
+mod incoming;
 mod overflow;
 mod period;
 mod rung;
@@ -207,11 +209,11 @@ pub use division::INVITES_PER_REGISTER;
 use division::passing_parts;
 use dropped::{Dropped, LATE_MAX, LATE_MAX_NON_INVITE, level_for};
 use hot::Hot;
+use incoming::Incoming;
 use overflow::Overflow;
 use period::Period;
 pub use period::Tally;
 pub use rung::{LadderSettings, Rung};
-use standing::Standing;
 use target::Target;
 
 /// The part of the budget for rejections that the ladder aims to use while messages are dropped.
@@ -287,13 +289,7 @@ pub struct Ladder {
     /// For each [method](DroppableMethod), the marks whose packets are dropped.
     dropped: [Dropped; 2],
     hot: Hot,
-    /// For each method, the rate of the packets that are not exempt from drops, without
-    /// retransmissions.
-    arrivals: [Arrivals; 2],
-    /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
-    exempt: Arrivals,
-    /// Part of the requests for new work that is not exempt from drops, 0 to 1.
-    subject: f64,
+    incoming: Incoming,
     /// Average seconds of processor time that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
     capacity: Capacity,
@@ -303,7 +299,6 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since a receive buffer last overflowed.
     calm: f64,
-    standing: Standing,
     target: Target,
     /// True if a receive buffer has overflowed since the last decision, or in the period before the
     /// last reading.
@@ -338,15 +333,12 @@ impl Ladder {
             rung: Rung::Reject,
             dropped: none_dropped(),
             hot: Hot::new(),
-            arrivals: Default::default(),
-            exempt: Arrivals::default(),
-            subject: 1.0,
+            incoming: Incoming::new(),
             cost: None,
             capacity: Capacity::new(),
             overflow: Overflow::default(),
             ceiling: f64::INFINITY,
             calm: 0.0,
-            standing: Standing::default(),
             target: Target::new(),
             overflows: false,
             is_unread: false,
@@ -409,8 +401,8 @@ impl Ladder {
         };
         let passed = now.since(since);
         self.overflows = tally.overflow > earlier.overflow;
-        // A server that serves for a whole period reads nothing. Such a period shows nothing about
-        // the arrivals.
+        // A server that only serves for a whole period reads nothing. Such a period shows nothing
+        // about the arrivals.
         self.is_unread = tally.asked == earlier.asked
             && tally.occupied.saturating_sub(earlier.occupied) >= passed.mul_f64(SERVING);
         if passed >= self.period_max() {
@@ -419,7 +411,9 @@ impl Ladder {
             let settles = UNSETTLED * self.settings.period;
             period.overflow = self.overflow.record(now, &period, settles);
             period.exempt_hot(self.hot.end_period(now));
-            self.standing.end_period(now, self.dropped.iter().any(|dropped| dropped.level() > 0));
+            self.incoming
+                .standing
+                .end_period(now, self.dropped.iter().any(|dropped| dropped.level() > 0));
             self.decide(now, &period);
         }
     }
@@ -465,7 +459,7 @@ impl Ladder {
 
     /// Records that a message that the ladder may drop waited for `wait` before it was read.
     pub fn record_wait(&self, is_datagram: bool, wait: Duration) {
-        self.standing.record(is_datagram, wait);
+        self.incoming.standing.record(is_datagram, wait);
     }
 
     /// Returns the marks whose packets are dropped because too many packets have the same mark, the
@@ -499,7 +493,8 @@ impl Ladder {
             (mean, cost) => mean.or(cost),
         };
         self.capacity.measure(period, self.dropped.iter().any(|dropped| dropped.level() > 0));
-        self.measure_arrivals(period);
+        self.incoming.measure(period, &self.dropped);
+        self.target.measure(period);
         self.dropped.iter_mut().for_each(|dropped| dropped.expire(now));
         let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
@@ -512,7 +507,7 @@ impl Ladder {
             let hurry = if self.target.loses_others(period) { 1.0 } else { self.calm.exp2() };
             self.ceiling *= (GROWTH * hurry * period.seconds).exp();
         }
-        if let Some(part) = self.standing.passing() {
+        if let Some(part) = self.incoming.standing.passing() {
             let capacity = self.capacity.per_second();
             let can_read = period.asked.max(if capacity.is_finite() { capacity } else { 0.0 });
             self.ceiling = self.ceiling.min(part * can_read).max(1.0);
@@ -543,35 +538,6 @@ impl Ladder {
         now.since(self.changed) > UNSETTLED * self.settings.period
     }
 
-    fn measure_arrivals(&mut self, period: &Period) {
-        // Only the number of the overflowed datagrams is known. They are assumed to be fresh, and
-        // of each method, as often as the datagrams that were read.
-        let pace = self.standing.pace(period);
-        let lost = period.overflow / (pace[1] * period.datagrams).max(1.0);
-        let read = period.read(pace);
-        let exempt = period.exempt() * read / period.asked.max(1.0);
-        let seconds = period.seconds.min(STEP_MAX_S);
-        let on_streams = period.fresh_on_streams;
-        let [invites, registers] = period.fresh_by_method();
-        let datagrams = [invites - on_streams[0], registers - on_streams[1]];
-        let datagrams = datagrams.map(|count| pace[1] * count.max(0.0));
-        let fresh = [0, 1].map(|method| pace[0] * on_streams[method] + datagrams[method]);
-        let all = read + period.filtered + period.overflow;
-        for (method, arrivals) in self.arrivals.iter_mut().enumerate() {
-            // The method of a packet that was dropped or lost is not known.
-            let arrived = (all - fresh[1 - method]).max(0.0);
-            // If one packet is sent again and again, its mark tells nothing about other marks.
-            let part = self.dropped[method].fresh();
-            let count = (fresh[method] + datagrams[method] * lost).min(part * arrived);
-            arrivals.record(count * seconds, part, arrived * seconds, seconds);
-        }
-        let exempt_count = exempt * seconds;
-        self.exempt.record(exempt_count, 1.0, exempt_count, seconds);
-        let subject = 1.0 - period.exempt() / period.asked.max(1.0);
-        self.subject += LOAD_WEIGHT * (subject - self.subject);
-        self.target.measure(period);
-    }
-
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
         let LadderSettings { budget, pads, thins, .. } = self.settings;
         if is_too_much && thins {
@@ -588,8 +554,8 @@ impl Ladder {
     fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.
-        let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
-        passing_parts(left, self.arrivals.each_ref().map(Arrivals::per_second))
+        let left = (can_pass - self.incoming.exempt.per_second()).max(LEFT * can_pass);
+        passing_parts(left, self.incoming.arrivals.each_ref().map(Arrivals::per_second))
     }
 
     /// Returns how many messages a second can be rejected in the part `budget` of the processor
@@ -606,8 +572,9 @@ impl Ladder {
         // Dropping more of the messages to which the share applies does not reduce the cost of the
         // exempt ones.
         let mean = self.load();
-        let load = if period.idle > ROOM { mean.min(period.load) } else { mean } * self.subject;
-        let exceeds = overflows || load > budget || self.standing.passing().is_some();
+        let load =
+            if period.idle > ROOM { mean.min(period.load) } else { mean } * self.incoming.subject;
+        let exceeds = overflows || load > budget || self.incoming.standing.passing().is_some();
         let (all, aimed) = (self.passing_within(budget), self.passing_within(AIM * budget));
         let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
         for (method, dropped) in self.dropped.iter_mut().enumerate() {

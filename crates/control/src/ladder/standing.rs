@@ -35,8 +35,8 @@ const PACE: [f64; 2] = [0.25, 2.0];
 /// connections wait in different buffers, so they are measured separately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
-    connections: Kind,
-    datagrams: Kind,
+    connections: Waits,
+    datagrams: Waits,
     /// A time since which messages have been dropped and the standing wait has been too long, and
     /// the wait in seconds at this time.
     long: Option<(Timestamp, f64)>,
@@ -48,7 +48,7 @@ pub(super) struct Standing {
 
 /// The waits of one kind of messages.
 #[derive(Clone, Debug, Default)]
-struct Kind {
+struct Waits {
     /// Number of messages in this period, and the shortest wait among them.
     now: Cell<(u32, Duration)>,
     /// The shortest wait in the last period in seconds, or `None` if too few messages were read.
@@ -57,7 +57,7 @@ struct Kind {
     change_s: f64,
 }
 
-impl Kind {
+impl Waits {
     fn record(&self, wait: Duration) {
         let (count, shortest) = self.now.get();
         self.now.set((count + 1, if count == 0 { wait } else { shortest.min(wait) }));
@@ -106,7 +106,7 @@ impl Standing {
     /// read: those on connections, and the datagrams. While the standing wait becomes shorter, more
     /// messages are read than arrive.
     pub(super) fn pace(&self, period: &Period) -> [f64; 2] {
-        [&self.connections, &self.datagrams].map(|kind| kind.pace(period))
+        [&self.connections, &self.datagrams].map(|waits| waits.pace(period))
     }
 
     /// Returns the part of the messages that may pass, so that a standing wait that is too long

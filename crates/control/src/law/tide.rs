@@ -17,10 +17,10 @@
 //!   the rate before or after it. So the longer the stall, the less this tick counts.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the minimum over ten ticks of the longest wait in
-//!   each tick, less the time since the last tick that counts, in which messages must wait. A single long wait
-//!   comes from a stall or a quota. If ℓ is large, messages are always read late. A busy tick in
-//!   which nothing was read does not count, because a slow processor reads for some ticks and then
-//!   serves for some ticks.
+//!   each tick. The time since the last tick is subtracted, because messages must wait in it. A
+//!   single long wait comes from a stall or a quota. If ℓ is large, messages are always read late.
+//!   A busy tick in which nothing was read does not count, because a slow processor reads for some
+//!   ticks and then serves for some ticks.
 //! - The share of the offered calls that was rejected.
 //!
 //! # Decision
