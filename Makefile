@@ -94,7 +94,7 @@ release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
 # These demonstrations measure CPU times, so they need release programs.
-show-refusal show-predict show-quota show-kernel show-disposal show-tiers show-costs \
+show-rejection show-predict show-quota show-kernel show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle show-transports: release
 show-speed show-million: simulations
 show-growth: growth

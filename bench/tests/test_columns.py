@@ -54,7 +54,7 @@ class ColumnsTest(Scratch):
     def test_laws(self) -> None:
         measured = {"min": 0.7, "median": 0.8, "max": 0.9}
         row = {"bound": 0.89, "goodput": measured, "retransmission_ratio": measured, "p50_ms": None, "p99_ms": None}
-        cells = [column.cell([{**row, "refused": measured}]).strip() for column in laws.COLUMNS]
+        cells = [column.cell([{**row, "rejected": measured}]).strip() for column in laws.COLUMNS]
         self.assertEqual(cells[:4], ["0.89", "0.70", "0.80", "0.90"])
         self.assertEqual(cells[7:10], ["-", "-", "-"])
 
@@ -117,7 +117,7 @@ class ColumnsTest(Scratch):
         self.assertEqual({one.mode for one in trials}, {"udp"})
         self.assertIn("udp, 2.0 times the limit, queue only", self.printed)
         cells = self.cells(trials[:2], registrations.QUEUE)
-        self.assertEqual((cells["kept"], cells["element"], cells["refused/s"]), ("0.80 0.80 0.80", "18", "30"))
+        self.assertEqual((cells["kept"], cells["element"], cells["rejected/s"]), ("0.80 0.80 0.80", "18", "30"))
         row = trials[0].row()
         self.assertEqual((row["control"], row["queue_max"], row["kept"]), ("queue only", 256, 0.8))
 

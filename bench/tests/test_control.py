@@ -25,10 +25,10 @@ class BoundTest(unittest.TestCase):
         self.assertEqual(bound(2, 1.0), 0.0)
 
     def test_is_the_load_that_the_costs_of_rejecting_leave(self) -> None:
-        costs = Costs(offer_us=100, serve_us=733, refuse_us=200)
+        costs = Costs(offer_us=100, serve_us=733, reject_us=200)
         offered = 2 * costs.capacity_cps
         kept = bound(2, costs.ratio) * costs.capacity_cps
-        self.assertAlmostEqual(kept * costs.call_s + (offered - kept) * costs.refusal_s, 1.0)
+        self.assertAlmostEqual(kept * costs.call_s + (offered - kept) * costs.rejection_s, 1.0)
 
 
 class VariantTest(unittest.TestCase):

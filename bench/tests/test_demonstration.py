@@ -145,7 +145,7 @@ class PushbackTest(Scratch):
         def one(_show: pushback.Show, seed: int, load: float, variant: str) -> dict[str, Any]:
             goodput = 0.995 if variant == "loss" else 0.5
             row = {"seed": seed, "variant": variant, "load": load, "goodput": goodput, "p99_ms": 1.0, "jain": 1.0}
-            row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "refused_by_receiver": 0}
+            row |= {"bound_alone": 0.5, "simulated": None, "held_by_senders": 0, "rejected_by_receiver": 0}
             row |= {"too_slow": 0, "generator_lost": 0, "ended": 1.0, "late_p99_ms": 0.1}
             return row | changed
 

@@ -71,10 +71,10 @@ class SippTest(Scratch):
 
 
 METRICS = """\
-# TYPE tidegate_work_refused_total counter
-tidegate_work_refused_total{bucket="session",reason="law"} 7
-tidegate_work_refused_total{bucket="session",reason="full"} 2
-tidegate_work_refused_totally{reason="law"} 100
+# TYPE tidegate_work_rejected_total counter
+tidegate_work_rejected_total{bucket="session",reason="law"} 7
+tidegate_work_rejected_total{bucket="session",reason="full"} 2
+tidegate_work_rejected_totally{reason="law"} 100
 tidegate_messages_received_total{class="bye"} 5
 tidegate_backend_up{backend="127.0.0.1:5070"} 1
 tidegate_backend_up{backend="127.0.0.1:5071"} 0
@@ -84,8 +84,8 @@ tidegate_backend_up{backend="127.0.0.1:5071"} 0
 class TidegateTest(Scratch):
     def test_metrics_are_summed_by_name_and_labels(self) -> None:
         metrics = Metrics(METRICS)
-        self.assertEqual(metrics.total("work_refused"), 9)
-        self.assertEqual(metrics.total("work_refused", reason="law"), 7)
+        self.assertEqual(metrics.total("work_rejected"), 9)
+        self.assertEqual(metrics.total("work_rejected", reason="law"), 7)
         self.assertEqual(metrics.total("messages_received", class_="bye"), 5)
         self.assertEqual(list(metrics.samples("backend_up")), [1.0, 0.0])
         self.assertEqual(metrics.value("absent"), 0.0)
@@ -191,11 +191,11 @@ class OtherPeersTest(Scratch):
     def test_flood_reads_the_figures_of_the_generator(self) -> None:
         self.replace("tidegate_bench.flood.built", lambda program, profile: program)
         process = Mock(exit_status=0)
-        process.tail.return_value = "    invites 10 refused 7 behind_s 0.5"
+        process.tail.return_value = "    invites 10 rejected 7 behind_s 0.5"
         stage = Mock()
         stage.start.return_value = process
         figures = Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)
-        self.assertEqual(figures, {"invites": 10.0, "refused": 7.0, "behind_s": 0.5})
+        self.assertEqual(figures, {"invites": 10.0, "rejected": 7.0, "behind_s": 0.5})
         process.exit_status = 1
         with self.assertRaises(SystemExit):
             Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)

@@ -95,7 +95,7 @@ class Point:
 
 
 OUTCOME = [
-    Column("refused/s", lambda point: point.outcome.refused_cps),
+    Column("rejected/s", lambda point: point.outcome.rejected_cps),
     Column("repeated", lambda point: point.outcome.retransmission_ratio, 2),
     Column("p50 ms", lambda point: point.outcome.p50_ms, 1),
     Column("p99 ms", lambda point: point.outcome.p99_ms, 1),

@@ -11,7 +11,7 @@ SENDERS = 3
 # At the receiver, without transactions: INVITE, 180, 200, ACK, BYE, 200.
 MESSAGES = 6
 # The cost of a rejection, as a part of the cost of a message.
-REFUSE = 1 / 6
+REJECT = 1 / 6
 
 # Callers name the senders in their Request-URIs.
 _ROUTE = '[[route]]\ndomain = ["127.0.0.1"]\nto = "app"\n'
@@ -33,7 +33,7 @@ def receiver(stage: Stage, profile: str, tables: str, capacity_cps: float = CAPA
     """Starts an answerer, and in front of it a Tidegate with these tables and this capacity."""
     callee = tidegate.callee(stage, "uas", profile)
     serve_us = 1e6 / capacity_cps / MESSAGES
-    emulate = f"[emulate]\nserve_us = {serve_us:.3f}\nrefuse_us = {serve_us * REFUSE:.3f}\n"
+    emulate = f"[emulate]\nserve_us = {serve_us:.3f}\nreject_us = {serve_us * REJECT:.3f}\n"
     return callee, tidegate.start(stage, [callee.port], profile, name="receiver", tables=emulate + _ROUTE + tables)
 
 

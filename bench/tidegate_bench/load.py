@@ -68,7 +68,7 @@ class Outcome:
     offered_cps: float
     goodput_cps: float
     """Calls set up within the deadline."""
-    refused_cps: float
+    rejected_cps: float
     """Calls answered with 503."""
     retransmission_ratio: float
     """Retransmitted INVITEs per first INVITE."""
@@ -172,7 +172,7 @@ def offer(
         calls=stats["begun"],
         offered_cps=measured["offered"] / load.measured_s,
         goodput_cps=measured["set_up_in_time"] / load.measured_s,
-        refused_cps=measured["refused"] / load.measured_s,
+        rejected_cps=measured["rejected"] / load.measured_s,
         retransmission_ratio=measured["repeated_invites"] / max(measured["offered"], 1),
         p50_ms=delay["p50_us"] / 1e3,
         p99_ms=delay["p99_us"] / 1e3,

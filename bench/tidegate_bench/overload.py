@@ -43,7 +43,7 @@ disposal = "{self.disposal}"
 
 
 # After the first messages, this law admits one call in ten thousand, because the occupancy is always above the target.
-REFUSING = Variant(
+REJECTING = Variant(
     "occupancy", "arrival", "class", params={"rho_targ": 0.01, "f_min": 0.0001, "measure": 1, "k": 2, "w": 1}
 )
 
@@ -54,7 +54,7 @@ class Costs:
 
     offer_us: float
     serve_us: float
-    refuse_us: float
+    reject_us: float
 
     @property
     def call_s(self) -> float:
@@ -62,9 +62,9 @@ class Costs:
         return 6 * (self.offer_us + self.serve_us) / 1e6
 
     @property
-    def refusal_s(self) -> float:
+    def rejection_s(self) -> float:
         """r: the cost of a rejected call: its INVITE, and the ACK to the 503."""
-        return (2 * self.offer_us + self.refuse_us) / 1e6
+        return (2 * self.offer_us + self.reject_us) / 1e6
 
     @property
     def capacity_cps(self) -> float:
@@ -74,7 +74,7 @@ class Costs:
     @property
     def ratio(self) -> float:
         """r/s."""
-        return self.refusal_s / self.call_s
+        return self.rejection_s / self.call_s
 
     def tables(self) -> str:
         """Returns the tables of the configuration."""
@@ -82,7 +82,7 @@ class Costs:
 [emulate]
 offer_us = {self.offer_us}
 serve_us = {self.serve_us}
-refuse_us = {self.refuse_us}
+reject_us = {self.reject_us}
 """
 
 

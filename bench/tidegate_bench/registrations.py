@@ -186,7 +186,7 @@ def offer(
         calls=stats["begun"],
         offered_cps=measured["offered"] / load.measured_s,
         goodput_cps=measured["registered_in_time"] / load.measured_s,
-        refused_cps=measured["refused"] / load.measured_s,
+        rejected_cps=measured["rejected"] / load.measured_s,
         retransmission_ratio=measured["repeated"] / max(measured["offered"], 1),
         p50_ms=delay["p50_us"] / 1e3,
         p99_ms=delay["p99_us"] / 1e3,

@@ -40,7 +40,7 @@ def offer(
         calls=int(caller.counts()[-1]["0_INVITE_Sent"]),
         offered_cps=sent_cps,
         goodput_cps=goodput_cps(caller, load),
-        refused_cps=rate(caller, load, "3_503_Recv"),
+        rejected_cps=rate(caller, load, "3_503_Recv"),
         retransmission_ratio=rate(caller, load, "0_INVITE_Retrans") / (sent_cps or 1.0),
         p50_ms=1e3 * _quantile(set_up, 0.5),
         p99_ms=1e3 * _quantile(set_up, 0.99),
@@ -78,7 +78,7 @@ def behind_transactions(stage: Stage) -> str:
     RFC 3261 §16.7 item 6: "A proxy which receives a 503 (Service Unavailable) response SHOULD NOT forward it upstream
     unless it can determine that any subsequent requests it might proxy will also generate a 503."
     """
-    rejection = '  <recv response="503" optional="true" next="refused"/>\n'
+    rejection = '  <recv response="503" optional="true" next="rejected"/>\n'
     text = (sipp.SCENARIOS / f"{_SCENARIO}.xml").read_text()
     assert rejection in text
     file = stage.directory / "uac-behind.xml"

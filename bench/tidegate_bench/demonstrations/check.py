@@ -11,7 +11,7 @@ from tidegate_bench import sockets, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Stage
 
-REFUSED = 2
+REJECTED = 2
 GOOD = """\
 [server]
 shards = 1
@@ -84,13 +84,13 @@ class Show(Demonstration):
                 print(f"\n{number}. {case.name}\n{text}")
                 self.keep(file)
                 self.text(f"{file.stem}.txt", text)
-                self.expect(status == REFUSED, f"check rejects it (status {status})")
+                self.expect(status == REJECTED, f"check rejects it (status {status})")
                 self.expect(f"{file.name}:{case.line}:" in text, f"the message names line {case.line}")
                 self.expect(offending in text, f"the message shows {offending}")
                 self.expect("help: " in text, "the message says how to correct it")
 
                 status, text = run("run", "--config", str(file))
                 self.expect(
-                    status == REFUSED and f"{file.name}:{case.line}:" in text, f"run rejects it too (status {status})"
+                    status == REJECTED and f"{file.name}:{case.line}:" in text, f"run rejects it too (status {status})"
                 )
         return {}

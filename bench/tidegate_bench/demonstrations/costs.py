@@ -426,7 +426,7 @@ class Show(Demonstration):
         print(f"{len(runs)} runs                                    minimum     median    maximum")
         quantities: dict[str, Callable[[Run], float]] = {
             "s, a call, whole cycle (µs)": lambda run: run["costs"]["cycle"]["call_us"],
-            "r, a call refused by 503 (µs)": lambda run: run["costs"]["cycle"]["refusal_us"],
+            "r, a call rejected by 503 (µs)": lambda run: run["costs"]["cycle"]["rejection_us"],
             "an INVITE dropped (µs)": lambda run: run["costs"]["cycle"]["drop_us"],
             "s, core alone (µs)": lambda run: run["costs"]["core"]["call_us"],
             "f for 90 %, whole cycle": lambda run: run["costs"]["cycle"]["dropping"]["fraction"],

@@ -20,7 +20,7 @@ from tidegate_bench import curve, peak, table
 from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome, trial
-from tidegate_bench.overload import REFUSING, Variant, bound
+from tidegate_bench.overload import REJECTING, Variant, bound
 from tidegate_bench.quota import SHARE
 from tidegate_bench.record import Record
 from tidegate_bench.table import Column
@@ -28,7 +28,7 @@ from tidegate_bench.tidegate import Metrics
 
 MULTIPLES = (1.0, 2.0, 3.0, 5.0, 10.0)
 # The load at which r is measured if it does not depend on the load.
-REFUSING_AT = 3.0
+REJECTING_AT = 3.0
 # Calls like those of a trunk: from one address, with names of different lengths.
 CALLERS = ("--callers", "1000", "--uneven")
 # A length above that of any 503 to our caller.
@@ -50,7 +50,7 @@ class Trial(AtPeak):
 
     disposal: str
     served_us: float
-    refused_us: float
+    rejected_us: float
     filtered: int
     """Datagrams that the kernel shed on purpose."""
     sent: int
@@ -64,7 +64,7 @@ class Trial(AtPeak):
     @property
     def ratio(self) -> float:
         """r/s."""
-        return self.refused_us / self.served_us
+        return self.rejected_us / self.served_us
 
     @property
     def bound(self) -> float:
@@ -86,9 +86,9 @@ def measure(law: Variant, load: Load, profile: str) -> tuple[Outcome, Metrics]:
     return trial(load, law, profile, limited=True, options=CALLERS)
 
 
-def refusing(disposal: str, peak_cps: float, round_: int, profile: str) -> dict[float, float]:
+def rejecting(disposal: str, peak_cps: float, round_: int, profile: str) -> dict[float, float]:
     """Returns r, the CPU time for a rejected call in µs, for each load."""
-    law = replace(REFUSING, **DISPOSALS[disposal])
+    law = replace(REJECTING, **DISPOSALS[disposal])
 
     def at(multiple: float) -> float:
         return measure(law, Load(multiple * peak_cps, 1.0, 2.0, seed=round_), profile)[0].element_us_per_call
@@ -96,14 +96,14 @@ def refusing(disposal: str, peak_cps: float, round_: int, profile: str) -> dict[
     if disposal == "kernel":
         found = {multiple: at(multiple) for multiple in MULTIPLES if multiple > 1}
         return {1.0: found[min(found)], **found}
-    return dict.fromkeys(MULTIPLES, at(REFUSING_AT))
+    return dict.fromkeys(MULTIPLES, at(REJECTING_AT))
 
 
 COLUMNS = [
     Column("offered", lambda trial: trial.offered, 2),
     curve.GOODPUT,
     *curve.BOUND,
-    Column("r, µs", lambda trial: trial.refused_us, 1),
+    Column("r, µs", lambda trial: trial.rejected_us, 1),
     Column("r/s", lambda trial: trial.ratio, 3),
     *curve.OUTCOME,
     Column("in trains", lambda trial: trial.in_trains / max(trial.sent, 1), 2),
@@ -119,9 +119,9 @@ def judge(record: Record, trials: list[Trial]) -> None:
         return [one for one in trials if one.disposal == disposal and one.multiple > 1]
 
     for disposal in ("reject", "padded"):
-        fewest = min(one.outcome.refused_cps for one in of(disposal))
+        fewest = min(one.outcome.rejected_cps for one in of(disposal))
         record.expect(fewest > 0, f"{disposal}: {fewest:.0f} calls/s or more get a 503")
-    most = max(one.outcome.refused_cps for one in of("drop"))
+    most = max(one.outcome.rejected_cps for one in of("drop"))
     record.expect(most == 0, f"drop: {most:.0f} calls/s get a 503")
     shed = sum(one.filtered for one in of("kernel"))
     record.expect(shed > 0, f"kernel: {shed} datagrams are shed unread")
@@ -145,8 +145,8 @@ class Show(CurveDemonstration):
             served_us = full.element_us_per_call
             print(f"round {round_}: {peak_cps:.0f} calls/s without control, s = {served_us:.1f} µs", flush=True)
             for disposal, keys in DISPOSALS.items():
-                refused_us = refusing(disposal, peak_cps, round_, self.profile)
-                for multiple, r_us in refused_us.items():
+                rejected_us = rejecting(disposal, peak_cps, round_, self.profile)
+                for multiple, r_us in rejected_us.items():
                     load = self.load(multiple * peak_cps, round_)
                     outcome, shown = measure(replace(PROTECTED, **keys), load, self.profile)
                     counts = [shown.total(f"udp_{name}") for name in ("filtered", "sent", "sent_in_trains")]

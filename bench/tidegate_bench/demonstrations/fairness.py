@@ -53,7 +53,7 @@ VARIANTS = {
     "off": (LAW, UNSHARED),
     "fair": (LAW, ""),
     "fair, drop": (SILENT, ""),
-    "limit, refuse": (LAW, UNSHARED + LIMIT),
+    "limit, reject": (LAW, UNSHARED + LIMIT),
     "limit, drop": (LAW, UNSHARED + LIMIT + 'then = "drop"\n'),
     "ban": (LAW, UNSHARED + "ban_above_cps = 5000\n"),
     "default": (DEFAULT, ""),
@@ -105,11 +105,11 @@ def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> 
             "others_cps": round(others.offered_cps, 1),
             "in_time": round(others.in_time, 4),
             "others_p99_ms": others.p99_ms,
-            "others_refused_cps": round(others.refused_cps, 1),
+            "others_rejected_cps": round(others.rejected_cps, 1),
             "flood_cps": round(sent_cps),
             "flood_behind_s": told["behind_s"],
-            "flood_refused": int(told["refused"]),
-            **{key: shown.total("work_refused", reason=reason) for key, reason in reasons.items()},
+            "flood_rejected": int(told["rejected"]),
+            **{key: shown.total("work_rejected", reason=reason) for key, reason in reasons.items()},
             "banned": shown.total("messages_dropped", reason="banned") + filtered,
             "kernel": filtered,
             "server_cpu": round(server_cpu, 3),
@@ -179,7 +179,7 @@ class Show(Demonstration):
         emergency = spread(EMERGENCY).minimum
         self.expect(emergency >= DEFAULT_KEPT_MIN, f"with a flood of emergency calls at least {emergency:.1%}")
         self.expect(kept.minimum > alike.maximum, f"without fair shares at most {alike.maximum:.1%}")
-        effects = {"fair": "by_share", "limit, refuse": "by_limit", "limit, drop": "by_limit", "ban": "banned"}
+        effects = {"fair": "by_share", "limit, reject": "by_limit", "limit, drop": "by_limit", "ban": "banned"}
         for name, column in effects.items():
             least = min(row[column] for row in rows if row["variant"] == name)
             self.expect(least > 0, f"{name} takes effect: it sheds at least {least} messages in each run")

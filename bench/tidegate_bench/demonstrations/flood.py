@@ -78,7 +78,7 @@ class Counted:
         self.in_dialog = shown.total("messages_received", class_="in_dialog")
         self.offered = shown.total("work_offered", bucket="session")
         self.admitted = shown.total("work_admitted", bucket="session")
-        self.refused = shown.total("work_refused", reason="law")
+        self.rejected = shown.total("work_rejected", reason="law")
         self.again = shown.total("retransmissions")
         self.lost = shown.total("udp_overflow") + shown.total("emulated_overflow")
 
@@ -192,8 +192,8 @@ class Show(Demonstration):
             row = one_flood(self, seed)
             judge(self, row)
             self.expect(
-                row["refused"] > row["forged"] / 2,
-                f"the law rejected {row['refused']} while {row['forged']} were forged",
+                row["rejected"] > row["forged"] / 2,
+                f"the law rejected {row['rejected']} while {row['forged']} were forged",
             )
             rows.append(row)
         self.rows("runs", rows)

@@ -128,7 +128,7 @@ def send_all(seed: int, edge: tidegate.Edge, process: Process) -> tuple[int, int
 
 # The statuses that a stranger gets when it asks to be relayed. A request within an unknown call may also get 481 (RFC
 # 3261 §12.2.2). An ACK and a response get no response (§17).
-REFUSED = ("403",)
+REJECTED = ("403",)
 UNKNOWN = ("403", "481")
 UNANSWERED = ()
 
@@ -157,9 +157,9 @@ def relay_attempts(edge: tidegate.Edge, away: str) -> list[Attempt]:
     vias = "".join(f"Via: SIP/2.0/UDP {at};branch=z9hG4bKforged\r\n" for at in (edge.address, away))
     tagged = ";tag=t"
     return [
-        Attempt("INVITE elsewhere", request("INVITE"), REFUSED),
-        Attempt("INVITE with a Route elsewhere", request("INVITE", there), REFUSED),
-        Attempt("MESSAGE with our Route, then another", request("MESSAGE", here + there), REFUSED),
+        Attempt("INVITE elsewhere", request("INVITE"), REJECTED),
+        Attempt("INVITE with a Route elsewhere", request("INVITE", there), REJECTED),
+        Attempt("MESSAGE with our Route, then another", request("MESSAGE", here + there), REJECTED),
         Attempt("BYE of no call", request("BYE", tag=tagged), UNKNOWN),
         Attempt("BYE of no call with a Route elsewhere", request("BYE", there, tagged), UNKNOWN),
         Attempt("BYE with a forged token", request("BYE", token, tagged), UNKNOWN),

@@ -21,11 +21,11 @@ def goodput(point: dict[str, Any]) -> float:
     return outcome["good"] / outcome["measured_s"] / point["capacity_cps"]
 
 
-def refused(point: dict[str, Any]) -> float:
+def rejected(point: dict[str, Any]) -> float:
     """Returns the share of the INVITEs that the servers rejected."""
     servers = [n for n in point["outcome"]["nodes"] if n["node"].startswith("server-")]
     invites = sum(n["received"].get("invite", 0) for n in servers)
-    return sum(sum(n["refused"].values()) for n in servers) / max(1, invites)
+    return sum(sum(n["rejected"].values()) for n in servers) / max(1, invites)
 
 
 class Show(Demonstration):
@@ -36,7 +36,7 @@ class Show(Demonstration):
         loads = sorted({point["swept"]["load"] for point in run.points})
 
         spreads = {
-            (label, load): [Spread.of([of(point) for point in run.of(label, load=load)]) for of in (goodput, refused)]
+            (label, load): [Spread.of([of(point) for point in run.of(label, load=load)]) for of in (goodput, rejected)]
             for label in LABELS
             for load in loads
         }
@@ -56,15 +56,15 @@ class Show(Demonstration):
             before = median("none", load)
             self.expect(
                 known[0] >= 0.9 and known[1] <= 0.01,
-                f"at {load:g}, configured: goodput {known[0]:.3f}, refused {known[1]:.1%}",
+                f"at {load:g}, configured: goodput {known[0]:.3f}, rejected {known[1]:.1%}",
             )
             self.expect(
                 learned[0] >= 0.9 and learned[1] <= 0.1,
-                f"at {load:g}, learned: goodput {learned[0]:.3f}, refused {learned[1]:.1%}",
+                f"at {load:g}, learned: goodput {learned[0]:.3f}, rejected {learned[1]:.1%}",
             )
             self.expect(
                 before[0] <= 0.9 * learned[0],
-                f"at {load:g}, without limits: lower goodput {before[0]:.3f}, refused {before[1]:.1%}",
+                f"at {load:g}, without limits: lower goodput {before[0]:.3f}, rejected {before[1]:.1%}",
             )
         for label, what in LABELS.items():
             light = [point["outcome"] for point in run.of(label, load=loads[0])]
@@ -78,7 +78,7 @@ class Show(Demonstration):
                     "load": point["swept"]["load"],
                     "seed": point["seed"],
                     "goodput": goodput(point),
-                    "refused": refused(point),
+                    "rejected": rejected(point),
                 }
                 for label in LABELS
                 for point in run.of(label)

@@ -31,8 +31,8 @@ def outcomes(run: dict[str, Any]) -> dict[str, int]:
         "ended by the caller": caller["completed"] - caller["hung_up"],
         "ended by the callee": caller["hung_up"],
         "given up": failed["abandoned"],
-        **{f"refused, {status}": count for status, count in failed["status"].items()},
-        **{f"BYE refused, {status}": count for status, count in failed["bye_status"].items()},
+        **{f"rejected, {status}": count for status, count in failed["status"].items()},
+        **{f"BYE rejected, {status}": count for status, count in failed["bye_status"].items()},
         "no answer at all": failed["timeout"] + failed["transport"],
         "BYE not answered": failed["bye_timeout"],
         "answer not understood": failed["malformed"],
@@ -82,9 +82,9 @@ def show(record: Record, run: dict[str, Any]) -> None:
     record.expect(
         all(
             kinds.get(kind, 0) > calls / 1000
-            for kind in ("given up", "ended by the callee", "refused, 486", "refused, 500")
+            for kind in ("given up", "ended by the callee", "rejected, 486", "rejected, 500")
         ),
-        "calls were given up, ended by the callee, and refused with 486 and with 500",
+        "calls were given up, ended by the callee, and rejected with 486 and with 500",
     )
     record.expect(not any(run["left"].values()), "no call and no transaction is left")
     record.expect(run["settled"], "no back end is counted as having work")
@@ -96,8 +96,8 @@ def memory(record: Record) -> dict[str, Any]:
     stages = {
         "live": "ringing",
         "answered": "answered",
-        "refused": "refused, no ACK yet",
-        "acknowledged": "refused, acknowledged",
+        "rejected": "rejected, no ACK yet",
+        "acknowledged": "rejected, acknowledged",
     }
     each = {}
     print(f"  {'':<24}{'in all':>8}{'call table':>12}{'a transaction':>15}")

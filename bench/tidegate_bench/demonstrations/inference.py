@@ -21,7 +21,7 @@ from tidegate_bench.quota import SHARE, Quota
 from tidegate_bench.record import Spread
 
 MULTIPLES = (0.5, 0.9, 1.0, 1.5, 3.0, 5.0)
-LEARN = ("off", "refusals", "delay")
+LEARN = ("off", "rejections", "delay")
 KINDS = {"t_relay": True, "forward": False}
 # The aim is .95. Single rounds kept .78 to 1.08 beyond the peak, and .87 to .96 of what was offered below it.
 KEPT_MIN = 0.7

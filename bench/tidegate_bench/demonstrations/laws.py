@@ -37,9 +37,9 @@ COLUMNS = [
     *spread("repeated", "retransmission_ratio", 2),
     *spread("p50, ms", "p50_ms", 0),
     *spread("p99, ms", "p99_ms", 0),
-    *spread("refused", "refused", 2),
+    *spread("rejected", "rejected", 2),
 ]
-"""Columns of a scenario: goodput as a part of the capacity, repeated INVITEs for each call, delay, refused share."""
+"""Columns of a scenario: goodput as a part of the capacity, repeated INVITEs for each call, delay, rejected share."""
 
 
 def lost(outcome: dict[str, Any]) -> Counter[str]:
@@ -100,7 +100,7 @@ class Show(Demonstration):
                 f"        load {load:g}: bound {bound:.2f}, best {max(kept.values()):.2f}; 80 % of the bound: "
                 f"{', '.join(within) or 'none of them'}"
             )
-        keys = ("variant", "load", "bound", "goodput", "retransmission_ratio", "p50_ms", "p99_ms", "refused")
+        keys = ("variant", "load", "bound", "goodput", "retransmission_ratio", "p50_ms", "p99_ms", "rejected")
         medians = ({key: row[key] for key in (*keys, "generator_load", "drops")} for row in rows)
         flat = [{key: v["median"] if isinstance(v, dict) else v for key, v in row.items()} for row in medians]
         self.rows("results", flat)

@@ -37,7 +37,7 @@ COLUMNS = [
     Column("ratio", "ratio", 3, "min"),
     Column("both/C", "both", 3),
     Column("held back", "held"),
-    Column("rejected", "refused_by_receiver"),
+    Column("rejected", "rejected_by_receiver"),
     Column("repeated", "stranger_repeated", 2),
 ]
 
@@ -54,7 +54,7 @@ def one(show: "Show", round_: int, load: float, mode: str, known: str, fairness:
             sipp_load.start(stage, "stranger", receiver.address, calls, STRANGER),
         ]
         callers[0].process.wait(calls.seconds + REST_S)
-        shown, held = receiver.metrics(), sender.metrics().total("work_refused", reason="feedback")
+        shown, held = receiver.metrics(), sender.metrics().total("work_rejected", reason="feedback")
         show.text(f"{round_}-{load:g}-{mode}-{known.replace(' ', '-')}-{fairness}.receiver.metrics", shown.text)
         drops = callee.process.drops() + sum(caller.process.drops() for caller in callers)
         for caller in callers:
@@ -75,7 +75,7 @@ def one(show: "Show", round_: int, load: float, mode: str, known: str, fairness:
         "ratio": round(ours / theirs, 4) if theirs else None,
         "both": round((ours + theirs) / CAPACITY_CPS, 4),
         "held": held,
-        "refused_by_receiver": shown.total("work_refused"),
+        "rejected_by_receiver": shown.total("work_rejected"),
         "stranger_repeated": round(repeated[1] / sent[1], 3),
         "sent_part": round(min(sent) / calls.rate_cps, 4),
         "drops": drops,

@@ -26,7 +26,7 @@ from typing import Any
 
 from tidegate_bench import feedback, table
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REFUSE, SENDERS
+from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REJECT, SENDERS
 from tidegate_bench.load import DEADLINE_S
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.record import ROOT
@@ -113,7 +113,7 @@ def simulated(name: str, load: float) -> float | None:
 
 def bound(load: float) -> float:
     """Returns the highest goodput with control at the receiver alone, which must reject each call in excess."""
-    part = REFUSE / MESSAGES
+    part = REJECT / MESSAGES
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 
 
@@ -148,7 +148,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         shown = receiver.metrics()
         name = f"{seed}-{variant.replace(', ', '-').replace(' ', '-')}-{load:g}"
         show.text(f"{name}.receiver.metrics", shown.text)
-        held = sum(sender.metrics().total("work_refused", reason="feedback") for sender in senders)
+        held = sum(sender.metrics().total("work_rejected", reason="feedback") for sender in senders)
         show.text(f"{name}.sender.metrics", senders[0].metrics().text)
         in_time = [calls["set_up_in_time"] / seconds for calls in stats]
         goodput = sum(in_time) / capacity_cps
@@ -163,7 +163,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         "simulated": simulated(VARIANTS[variant].simulated, load),
         "p99_ms": round(max(calls["set_up_delay"]["p99_us"] for calls in stats) / 1e3, 1),
         "held_by_senders": held,
-        "refused_by_receiver": shown.total("work_refused"),
+        "rejected_by_receiver": shown.total("work_rejected"),
         "jain": round(feedback.jain(in_time) or 0.0, 4),
         # Calls whose BYE was answered, as a part of those that were set up. A few are open at the end.
         "ended": round(sum(all_["completed"] for all_ in counts) / max(1, sum(all_["set_up"] for all_ in counts)), 4),
@@ -211,7 +211,7 @@ class Show(Demonstration):
             print(
                 f"seed {row['seed']}, load {row['load']:3g}, {row['variant']:14}: goodput {row['goodput']:.3f}, bound "
                 f"alone {row['bound_alone']:.3f}, simulated {row['simulated']}; {row['held_by_senders']} held back, "
-                f"{row['refused_by_receiver']} refused, {row['ended']:.3f} ended, {row['late_p99_ms']} ms late",
+                f"{row['rejected_by_receiver']} rejected, {row['ended']:.3f} ended, {row['late_p99_ms']} ms late",
                 flush=True,
             )
             rows.append(row)

@@ -40,7 +40,7 @@ class Row:
     how: str
     offered: int
     in_time: float
-    refused: float
+    rejected: float
     retransmission_ratio: float
     setup_p50_ms: float | None
     setup_p99_ms: float | None
@@ -55,7 +55,7 @@ class Row:
             how,
             figures["offered"],
             figures["in_time"] / offered,
-            figures["refused"] / offered,
+            figures["rejected"] / offered,
             figures["retransmission_ratio"],
             figures["setup_p50_ms"],
             figures["setup_p99_ms"],
@@ -65,7 +65,7 @@ class Row:
         delays = ["–" if ms is None else f"{ms:.1f}" for ms in (self.setup_p50_ms, self.setup_p99_ms)]
         return (
             f"  {self.law:<10} {self.how:<12} {self.offered:6d} {self.in_time:8.1%} "
-            f"{self.refused:8.1%} {self.retransmission_ratio:8.3f} {delays[0]:>9} {delays[1]:>9}"
+            f"{self.rejected:8.1%} {self.retransmission_ratio:8.3f} {delays[0]:>9} {delays[1]:>9}"
         )
 
 
@@ -98,7 +98,7 @@ def floods(record: Demonstration, scratch: Path) -> list[Row]:
             came = replay.replay(tidegate.built("tidegate"), live, laws=(row["law"],))
             new.append(Row.of(seed, "measured", came.figures["rows"][0]))
         print(
-            f"  {'law':<10} {'':<12} {'calls':>6} {'in time':>8} {'refused':>8} "
+            f"  {'law':<10} {'':<12} {'calls':>6} {'in time':>8} {'rejected':>8} "
             f"{'resent':>8} {'p50 ms':>9} {'p99 ms':>9}"
         )
         for row in new:

@@ -19,7 +19,7 @@ title = "Two laws, small"
 [emulate]
 offer_us = 100
 serve_us = 733
-refuse_us = 200
+reject_us = 200
 [sweep]
 load = [0.5, 1, 2, 4]
 [schedule]

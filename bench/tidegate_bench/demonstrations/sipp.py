@@ -64,7 +64,7 @@ class Show(Demonstration):
         costs = scenario.costs
         print(
             f"emulated: C {costs.capacity_cps:.1f} calls/s, s {1e3 * costs.call_s:.3f} ms, "
-            f"r {1e3 * costs.refusal_s:.3f} ms, r/s {costs.ratio:.3f}"
+            f"r {1e3 * costs.rejection_s:.3f} ms, r/s {costs.ratio:.3f}"
         )
         points = []
         for round_ in self.rounds:

@@ -32,7 +32,7 @@ AFTER_S = 40.0
 FLOOD_RATE = 25 * 6 * RATE_CPS
 FLOOD_S = 6.0
 # A server of 200 calls/s. Examining a message costs a fortieth of serving it.
-EMULATED = "\n[emulate]\noffer_us = 20\nserve_us = 813\nrefuse_us = 100\n"
+EMULATED = "\n[emulate]\noffer_us = 20\nserve_us = 813\nreject_us = 100\n"
 FAIR = '\n[overload]\nlaw = "pi"\n[overload.sources]\nfair = true\n'
 PROBED = '\n[pool.health]\nprobe = "options"\ninterval_s = 0.5\ntimeout_ms = 400\n'
 # A back end whose learned rate falls below this is as good as excluded.
@@ -326,7 +326,7 @@ ATTACKS: dict[str, tuple[str, Attack]] = {
     # INVITEs to a number that answers `503 Retry-After: 3600`.
     "overloaded-number": ("A1", _to_number("overloaded", 5, 5.0)),
     # The same attack with learned rates: 100 INVITEs to that number.
-    "learned-rate": ("A2", _to_number("overloaded", 20, 5.0, tables='\n[pool.limit]\nlearn = "refusals"\n')),
+    "learned-rate": ("A2", _to_number("overloaded", 20, 5.0, tables='\n[pool.limit]\nlearn = "rejections"\n')),
     "silent-number": ("A3", silent_number),
     "dropped-by-kamailio": ("A3", dropped_by_kamailio),
     "forged-icmp": ("A4", icmp),

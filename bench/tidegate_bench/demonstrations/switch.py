@@ -17,7 +17,7 @@ from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Edge, Metrics
 
-COSTS = Costs(offer_us=100, serve_us=700, refuse_us=100)
+COSTS = Costs(offer_us=100, serve_us=700, reject_us=100)
 MULTIPLE = 2
 # The limit on each queue. So at most as many calls wait as this Tidegate serves in about two seconds.
 SHORT_QUEUE_MAX = 400
@@ -50,7 +50,7 @@ class Switch:
     law: str
     took_ms: float
     admitted: int
-    refused: int
+    rejected: int
 
 
 def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
@@ -87,14 +87,14 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
 def judge(
     record: Record, switches: list[Switch], ended: bool, asked: dict[str, Any], answered: dict[str, Any], shown: Metrics
 ) -> dict[str, Any]:
-    refused = asked["failed"]["status"].get("503", 0)
+    rejected = asked["failed"]["status"].get("503", 0)
     completed, begun = asked["completed"], asked["begun"]
     heeded = shown.total("orders", outcome="heeded")
     expected = len(LAWS) + len(LAWS) // 2
     record.expect(heeded == expected, f"{heeded:.0f} commands were applied, for {len(LAWS)} laws and their shadow laws")
     record.expect(
-        ended and begun == completed + refused,
-        f"of {begun} calls {completed} were completed and {refused} refused by 503",
+        ended and begun == completed + rejected,
+        f"of {begun} calls {completed} were completed and {rejected} rejected by 503",
     )
     record.expect(asked["set_up"] == completed, f"each of the {asked['set_up']} calls that got a 200 was ended")
     record.expect(
@@ -109,9 +109,9 @@ def judge(
         min(before, after, last - before) > 0,
         f"admitted: {before} calls before the switches, {last - before} between, {after} after",
     )
-    record.expect(switches[0].refused < switches[-1].refused, "calls were rejected while the laws changed")
+    record.expect(switches[0].rejected < switches[-1].rejected, "calls were rejected while the laws changed")
     slowest = max(switch.took_ms for switch in switches)
-    found = {"begun": begun, "completed": completed, "refused": refused, "lost": begun - completed - refused}
+    found = {"begun": begun, "completed": completed, "rejected": rejected, "lost": begun - completed - rejected}
     return found | {"switch_ms_max": round(slowest, 1)}
 
 
@@ -123,7 +123,7 @@ def switch(edge: Edge, law: list[str], *, shadowed: bool) -> Switch:
     if shadowed:
         order(edge, [*law, "--shadow"])
     admitted = shown.total("work_admitted", bucket="session")
-    return Switch(" ".join(law), took_ms, admitted, shown.total("work_refused"))
+    return Switch(" ".join(law), took_ms, admitted, shown.total("work_rejected"))
 
 
 def order(edge: Edge, law: list[str]) -> None:
@@ -135,5 +135,5 @@ class Show(Demonstration):
         rate = round(MULTIPLE * COSTS.capacity_cps)
         print(f"capacity {COSTS.capacity_cps:.0f} calls/s, offered {rate} calls/s")
         rows = self.rows("runs", [one_run(self, round_, rate) for round_ in self.rounds])
-        table.show_spreads(rows, {"completed": 0, "refused": 0, "switch_ms_max": 1})
+        table.show_spreads(rows, {"completed": 0, "rejected": 0, "switch_ms_max": 1})
         return {"runs": rows}

@@ -36,7 +36,7 @@ from tidegate_bench.access import CONNECTIONS, MODES, TRANSPORTS, Access, Certif
 from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome
-from tidegate_bench.overload import REFUSING, Costs, Scenario, Variant, bound
+from tidegate_bench.overload import REJECTING, Costs, Scenario, Variant, bound
 from tidegate_bench.process import Stage
 from tidegate_bench.quota import SHARE, Quota
 from tidegate_bench.record import Spread
@@ -63,7 +63,7 @@ QUICK_S = 1.5
 # Without these tables, Tidegate has its default overload control.
 UNPROTECTED = Variant("none", disposal="auto").tables()
 PROTECTED = ""
-DROPPING = replace(REFUSING, disposal="drop").tables()
+DROPPING = replace(REJECTING, disposal="drop").tables()
 # Times of the measurement of d, and its load as a multiple of the load whose INVITEs take the whole capacity.
 DROPPING_WARM_UP_S = 1.0
 DROPPING_MEASURED_S = 2.0

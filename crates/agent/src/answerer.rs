@@ -217,7 +217,7 @@ impl Answerer {
                     self.say(id, &invite, said);
                 }
             }
-            Phase::Refused(..) => self.send_again(id),
+            Phase::Rejected(..) => self.send_again(id),
             Phase::Ignored(_) => self.stats.ignored += 1,
             // RFC 6026 §7.1: in the Accepted state "any retransmissions of the INVITE
             // received will match this transaction state machine and will be absorbed".
@@ -237,7 +237,7 @@ impl Answerer {
         // come here.
         let key = self.key(scan);
         let id = self.calls.find(key);
-        let id = id.filter(|&id| self.calls.get(id).is_some_and(|call| call.is_refused()));
+        let id = id.filter(|&id| self.calls.get(id).is_some_and(|call| call.is_rejected()));
         let id = id.or_else(|| self.dialog(scan));
         let acknowledged = id.and_then(|id| {
             self.calls.change(id, |call| Some((call.on_ack(now, talk_max, &timing)?, call.came)))?

@@ -14,7 +14,7 @@ mod ending;
 mod incoming;
 mod persons;
 mod redial;
-mod refusal;
+mod rejection;
 mod report;
 mod request;
 mod result;
@@ -223,7 +223,7 @@ impl Caller {
             (Some((Branch::Invite, mark)), Method::Invite) => match status {
                 ..200 => self.on_provisional(now, mark, status),
                 200..300 => self.on_answer(now, mark, received),
-                _ => self.on_refusal(now, mark, status, received),
+                _ => self.on_rejection(now, mark, status, received),
             },
             (Some((Branch::Invite, mark)), Method::Cancel) => {
                 match self.calls.get(mark.id) {

@@ -53,7 +53,7 @@ struct Load {
     health: Health,
     assigned: AtomicU64,
     failures: AtomicU64,
-    refusals: AtomicU64,
+    rejections: AtomicU64,
     probes_answered: AtomicU64,
     probe_failures: AtomicU64,
     /// Time of the last recorded answer in nanoseconds since the program started, or zero if there
@@ -61,7 +61,7 @@ struct Load {
     answered_at: AtomicU64,
     /// Time of the last request that the back end rejected for any reason, in nanoseconds since the
     /// program started, or zero if there was none.
-    refused_at: AtomicU64,
+    rejected_at: AtomicU64,
     /// Time of the last request that the back end rejected because of overload, in nanoseconds
     /// since the program started, or zero if there was none.
     overloaded_at: AtomicU64,
@@ -272,7 +272,7 @@ impl Backend {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Returns the number of failed deliveries so far: the host refused the request or did not
+    /// Returns the number of failed deliveries so far: the host rejected the request or did not
     /// answer it.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
@@ -308,25 +308,25 @@ impl Backend {
     /// [`watch`](crate::Pool::watch) returned for the pool of the back end. Returns whether the
     /// recent requests and rejections show that the back end is overloaded.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
-        self.evidence.on_refused(now, parties, of).teaches
+        self.evidence.on_rejected(now, parties, of).teaches
     }
 
     /// Records that the back end answered a new request with 503. The parameters and the result are
     /// those of [`on_unserved`](Self::on_unserved). If the back end is overloaded and rejects most
     /// requests, it gets no new calls for `wait`. If `wait` is `None`, there is no pause.
-    pub fn on_refused(
+    pub fn on_rejected(
         &self,
         now: Timestamp,
         parties: Option<Parties>,
         of: Sources,
         wait: Option<Duration>,
     ) -> bool {
-        self.load.refusals.fetch_add(1, Relaxed);
-        let verdict = self.evidence.on_refused(now, parties, of);
+        self.load.rejections.fetch_add(1, Relaxed);
+        let verdict = self.evidence.on_rejected(now, parties, of);
         if let Some(wait) = wait.filter(|_| verdict.pauses) {
             self.load.health.pause(now, wait);
         }
-        self.load.refused_at.store(now.as_nanos().max(1), Relaxed);
+        self.load.rejected_at.store(now.as_nanos().max(1), Relaxed);
         if verdict.teaches {
             self.load.overloaded_at.store(now.as_nanos().max(1), Relaxed);
         }
@@ -367,8 +367,8 @@ impl Backend {
 
     /// Returns whether the back end rejected a request for any reason within the time `within`
     /// before `now`.
-    pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
-        is_within(&self.load.refused_at, now, within)
+    pub fn has_rejected(&self, now: Timestamp, within: Duration) -> bool {
+        is_within(&self.load.rejected_at, now, within)
     }
 
     /// Returns whether the back end rejected a request because of overload within the time `within`
@@ -396,8 +396,8 @@ impl Backend {
     }
 
     /// Returns the number of requests that the back end answered with 503 so far.
-    pub fn refusals(&self) -> u64 {
-        self.load.refusals.load(Relaxed)
+    pub fn rejections(&self) -> u64 {
+        self.load.rejections.load(Relaxed)
     }
 
     pub(crate) fn allowance(&self) -> &Allowance {

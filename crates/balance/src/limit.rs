@@ -194,7 +194,7 @@ impl Allowance {
     /// Records that a request sent at `sent` was rejected or not answered. `is_proved` is true if
     /// overload is known to be the cause.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
-        self.learned.on_refused(sent, is_proved);
+        self.learned.on_rejected(sent, is_proved);
     }
 
     pub(crate) fn forget_learned(&self) {

@@ -39,9 +39,9 @@ fn main() {
             desk.submit(LOAD * capacity);
         });
         let state = desk.state.into_inner().expect("nobody panicked");
-        let refused = state.gate.signals().flow(Bucket::Session).refused;
+        let rejected = state.gate.signals().flow(Bucket::Session).rejected;
         let in_time = state.in_time as f64 / LASTS.as_secs_f64();
-        println!("{law}: {in_time:.0} jobs/s in time, {} late, {refused} rejected", state.late);
+        println!("{law}: {in_time:.0} jobs/s in time, {} late, {rejected} rejected", state.late);
     }
 }
 

@@ -16,7 +16,7 @@ const KEPT: f64 = 1.0 - WEIGHT;
 pub struct Costs {
     served: [Option<f64>; Work::CLASSES_MAX],
     looked: Option<f64>,
-    refused: Option<f64>,
+    rejected: Option<f64>,
 }
 
 impl Costs {
@@ -47,19 +47,19 @@ impl Costs {
 
     /// Returns the cost of rejecting a message, including the cost of examining it, or `None`
     /// before the first rejection.
-    pub fn refused(&self) -> Option<Duration> {
-        self.refused.map(Duration::from_secs_f64)
+    pub fn rejected(&self) -> Option<Duration> {
+        self.rejected.map(Duration::from_secs_f64)
     }
 
-    /// Records that examining `looked` messages, and rejecting `refused` of them, took `cost`.
-    pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
+    /// Records that examining `looked` messages, and rejecting `rejected` of them, took `cost`.
+    pub(crate) fn record_looks(&mut self, looked: u32, rejected: u32, cost: Duration) {
         let cost = cost.as_secs_f64();
-        let kept = f64::from(looked.saturating_sub(refused));
-        if refused == 0 {
+        let kept = f64::from(looked.saturating_sub(rejected));
+        if rejected == 0 {
             weigh_in(&mut self.looked, cost / f64::from(looked.max(1)), looked);
         } else {
             let rest = cost - kept * self.looked.unwrap_or(cost / f64::from(looked.max(1)));
-            weigh_in(&mut self.refused, (rest / f64::from(refused)).max(0.0), refused);
+            weigh_in(&mut self.rejected, (rest / f64::from(rejected)).max(0.0), rejected);
         }
     }
 }
@@ -104,19 +104,19 @@ mod tests {
         let mut costs = Costs::default();
         costs.record_looks(4, 0, us(40));
         costs.record_looks(10, 5, us(200));
-        assert_eq!((costs.looked(), costs.refused()), (Some(us(10)), Some(us(30))));
+        assert_eq!((costs.looked(), costs.rejected()), (Some(us(10)), Some(us(30))));
         for _ in 0..10 {
             costs.record_looks(64, 64, us(640));
         }
-        assert!(costs.refused().unwrap().abs_diff(us(10)) < us(1));
+        assert!(costs.rejected().unwrap().abs_diff(us(10)) < us(1));
         // Until a message has been examined without a rejection, all examined messages are assumed
         // to cost the same.
         let mut first = Costs::default();
         first.record_looks(4, 2, us(40));
-        assert_eq!((first.looked(), first.refused()), (None, Some(us(10))));
+        assert_eq!((first.looked(), first.rejected()), (None, Some(us(10))));
         // The cost that is left for the rejection is zero, not negative.
         costs.record_looks(100, 1, Duration::ZERO);
-        assert!(costs.refused().is_some());
+        assert!(costs.rejected().is_some());
     }
 
     #[test]

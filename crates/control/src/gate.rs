@@ -235,7 +235,7 @@ impl Gate {
     }
 
     /// Returns whether the gate now rejects all new sessions or a part of them.
-    pub fn is_refusing(&self) -> bool {
+    pub fn is_rejecting(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
             || self.share(Bucket::Session) < 1.0
@@ -286,9 +286,9 @@ impl Gate {
         }
     }
 
-    /// Records that examining `looked` messages, and rejecting `refused` of them, took `cost`.
-    pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
-        self.signals.costs.record_looks(looked, refused, cost);
+    /// Records that examining `looked` messages, and rejecting `rejected` of them, took `cost`.
+    pub fn on_looked(&mut self, looked: u32, rejected: u32, cost: Duration) {
+        self.signals.costs.record_looks(looked, rejected, cost);
     }
 
     /// Records how much work waits for service.

@@ -17,7 +17,7 @@
 //! 2. [`Pad`](Rung::Pad): answers are padded to a few lengths, so that the kernel takes them in
 //!    batches. The ladder has this rung only if [`pads`](LadderSettings::pads) is set. Padding
 //!    reduces the processor time by a third, and needs some more bytes.
-//! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
+//! 3. [`Drop`](Rung::Drop): a share `p` of the datagrams is dropped before they are read, and work
 //!    that is still read and not admitted is answered. Assume that `λ` pieces arrive a second, and
 //!    that a rejection takes `r` seconds. If rejecting takes more than the budget `B`, too little
 //!    time is left to serve the other calls, and the bound `(1 − m·r/s) / (1 − r/s)`
@@ -357,14 +357,14 @@ impl Ladder {
 
     /// Sets whether the ladder may drop datagrams unread. If not, the ladder drops nothing from now
     /// on.
-    pub fn set_thins(&mut self, thins: bool) {
-        if thins == self.settings.thins {
+    pub fn set_drops(&mut self, drops: bool) {
+        if drops == self.settings.drops {
             return;
         }
-        self.settings.thins = thins;
+        self.settings.drops = drops;
         (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
         self.hot = Hot::new();
-        if self.rung == Rung::Thin {
+        if self.rung == Rung::Drop {
             self.dropped = none_dropped();
             self.rung = self.rung_without_drops();
         }
@@ -389,7 +389,7 @@ impl Ladder {
     /// Returns whether messages are dropped now, or will probably be dropped soon, because a buffer
     /// overflows or rejecting takes more than the budget.
     pub fn is_alert(&self) -> bool {
-        self.rung == Rung::Thin || self.settings.thins && (self.overflows || self.excess_s > 0.0)
+        self.rung == Rung::Drop || self.settings.drops && (self.overflows || self.excess_s > 0.0)
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -451,7 +451,7 @@ impl Ladder {
     }
 
     /// Records the mark of a packet that was read. To be called for each packet while [marks
-    /// matter](Self::tells_marks), and on the rung [`Thin`](Rung::Thin). `first` is the method if
+    /// matter](Self::tells_marks), and on the rung [`Drop`](Rung::Drop). `first` is the method if
     /// the packet counts as [fresh](Tally::fresh), and otherwise `None`.
     pub fn record_mark(&self, mark: u32, first: Option<DroppableMethod>) {
         self.hot.record(mark, first);
@@ -469,7 +469,7 @@ impl Ladder {
     }
 
     /// Returns the processor time of a rejection, or `None` until it is measured.
-    pub fn refusal_cost(&self) -> Option<Duration> {
+    pub fn rejection_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
     }
 
@@ -526,8 +526,8 @@ impl Ladder {
                     self.rung = Rung::Reject;
                 }
             }
-            Rung::Thin => {
-                self.thin(now, overflows, period);
+            Rung::Drop => {
+                self.adjust_shares(now, overflows, period);
             }
         }
     }
@@ -539,10 +539,10 @@ impl Ladder {
     }
 
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
-        let LadderSettings { budget, pads, thins, .. } = self.settings;
-        if is_too_much && thins {
-            if self.rung != Rung::Thin {
-                (self.rung, self.needed) = (Rung::Thin, now);
+        let LadderSettings { budget, pads, drops, .. } = self.settings;
+        if is_too_much && drops {
+            if self.rung != Rung::Drop {
+                (self.rung, self.needed) = (Rung::Drop, now);
             }
         } else if pads && self.rung == Rung::Reject && self.load() > PAD[0] * budget {
             (self.rung, self.needed) = (Rung::Pad, now);
@@ -567,7 +567,7 @@ impl Ladder {
 
     /// Changes the shares of datagrams that are dropped, if the changes are large enough.
     /// `overflows` is true if a receive buffer has overflowed in this `period`.
-    fn thin(&mut self, now: Timestamp, overflows: bool, period: &Period) {
+    fn adjust_shares(&mut self, now: Timestamp, overflows: bool, period: &Period) {
         let budget = self.settings.budget;
         // Dropping more of the messages to which the share applies does not reduce the cost of the
         // exempt ones.

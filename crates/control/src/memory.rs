@@ -24,7 +24,7 @@ pub enum Decision {
     /// The work was admitted, and has been served.
     Served,
     /// The work was rejected, for another reason than [`Full`](Self::Full).
-    Refused,
+    Rejected,
     /// The work was rejected because no back end had room for it.
     Full,
 }
@@ -165,10 +165,10 @@ mod tests {
     fn a_decision_is_remembered_as_long_as_anybody_repeats() {
         for begun in [0, 1, 20, 31, 32, 45] {
             let mut memory = Memory::new(10);
-            memory.remember(at(begun), 7, Decision::Refused);
+            memory.remember(at(begun), 7, Decision::Rejected);
             for later in [0, 1, 10, 31] {
                 let recalled = memory.recall(at(begun + later), 7);
-                assert_eq!(recalled, Some(Decision::Refused), "{begun} + {later}");
+                assert_eq!(recalled, Some(Decision::Rejected), "{begun} + {later}");
             }
             assert_eq!(memory.recall(at(begun + 64), 7), None, "{begun}");
         }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_decision_lives_at_most_two_generations() {
         let mut memory = Memory::new(10);
-        memory.remember(at(0), 7, Decision::Refused);
+        memory.remember(at(0), 7, Decision::Rejected);
         for (s, known) in [(31, true), (32, true), (63, true), (64, false)] {
             assert_eq!(memory.recall(at(s), 7).is_some(), known, "after {s} s");
         }
@@ -189,8 +189,8 @@ mod tests {
         memory.remember(at(0), 7, Decision::Waits);
         memory.remember(at(1), 7, Decision::Served);
         assert_eq!(memory.recall(at(1), 7), Some(Decision::Served));
-        memory.remember(at(33), 7, Decision::Refused);
-        assert_eq!(memory.recall(at(33), 7), Some(Decision::Refused));
+        memory.remember(at(33), 7, Decision::Rejected);
+        assert_eq!(memory.recall(at(33), 7), Some(Decision::Rejected));
         assert_eq!(memory.recall(at(1), 8), None);
     }
 
@@ -198,7 +198,7 @@ mod tests {
     fn overflow_is_counted_and_new_again() {
         let mut memory = Memory::new(2);
         for fingerprint in 1..=5 {
-            let is_remembered = memory.remember(at(0), fingerprint, Decision::Refused);
+            let is_remembered = memory.remember(at(0), fingerprint, Decision::Rejected);
             assert_eq!(is_remembered, fingerprint <= 2);
         }
         assert_eq!((memory.len(), memory.overflowed()), (2, 3));
@@ -216,9 +216,9 @@ mod tests {
         let mut memory = Memory::new(1);
         assert!(memory.remember(at(0), 7, Decision::Waits));
         assert!(memory.remember(at(32), 8, Decision::Waits));
-        assert!(memory.remember(at(33), 7, Decision::Refused));
-        assert_eq!(memory.recall(at(33), 7), Some(Decision::Refused));
-        assert!(!memory.remember(at(33), 9, Decision::Refused));
+        assert!(memory.remember(at(33), 7, Decision::Rejected));
+        assert_eq!(memory.recall(at(33), 7), Some(Decision::Rejected));
+        assert!(!memory.remember(at(33), 9, Decision::Rejected));
         assert_eq!((memory.len(), memory.overflowed()), (2, 1));
         assert_eq!(memory.recall(at(64), 7), None);
     }

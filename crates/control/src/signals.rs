@@ -22,7 +22,7 @@ unit_enum! {
 pub(crate) const BUCKETS: usize = Bucket::ALL.len();
 
 /// Counts of the new work of one bucket since the start. At all times, `offered = admitted +
-/// refused + undecided`, where `undecided` counts the waiting pieces that the gate will judge at
+/// rejected + undecided`, where `undecided` counts the waiting pieces that the gate will judge at
 /// the start of their service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
@@ -37,10 +37,10 @@ pub struct Flow {
     /// Pieces of new work that were admitted.
     pub admitted: u64,
     /// Pieces of new work that were rejected.
-    pub refused: u64,
+    pub rejected: u64,
     /// Pieces of new work that were admitted at their arrival, but were rejected when their turn
     /// came, because they had waited too long. A piece that is judged only when its turn comes
-    /// counts as `refused` instead.
+    /// counts as `rejected` instead.
     pub stale: u64,
     /// Rejected pieces of new work for which the queue had no room, or which had waited too long in
     /// the queue.
@@ -110,8 +110,8 @@ pub struct Signals {
     /// Messages of all kinds that have arrived.
     pub messages: u64,
     /// Messages of all kinds that were not admitted, including repetitions of rejected messages.
-    pub messages_refused: u64,
-    /// The messages in `messages_refused` that were not admitted because no back end had room,
+    pub messages_rejected: u64,
+    /// The messages in `messages_rejected` that were not admitted because no back end had room,
     /// including repetitions. The law cannot change this number.
     pub messages_full: u64,
     pub(crate) flows: [Flow; BUCKETS],

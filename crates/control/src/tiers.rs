@@ -169,7 +169,7 @@ pub struct Tiers {
     since: Option<Reading>,
     /// New calls in the current period.
     begun: u64,
-    refused: u64,
+    rejected: u64,
 }
 
 impl Tiers {
@@ -194,7 +194,7 @@ impl Tiers {
             fell: Timestamp::ZERO,
             since: None,
             begun: 0,
-            refused: 0,
+            rejected: 0,
         }
     }
 
@@ -221,8 +221,8 @@ impl Tiers {
     }
 
     /// Records that a new call was rejected because of the processor.
-    pub fn on_refused(&mut self) {
-        self.refused += 1;
+    pub fn on_rejected(&mut self) {
+        self.rejected += 1;
     }
 
     /// Takes a reading of the processor, and sets the share of calls with state when a period is
@@ -235,13 +235,13 @@ impl Tiers {
         };
         let passed = processor.at.since(since.at);
         let is_over = passed >= self.settings.period
-            && (self.begun + self.refused >= CALLS || passed >= PERIOD_MAX);
+            && (self.begun + self.rejected >= CALLS || passed >= PERIOD_MAX);
         let occupancy = processor.occupancy_since(since).filter(|_| is_over);
         let Some(occupancy) = occupancy else { return };
         self.occupancy.update(occupancy, passed);
         let per_second = |count: u64| count as f64 / passed.as_secs_f64();
-        self.rate.update(per_second(self.begun + self.refused), passed);
-        let unserved = per_second(self.refused) + waiting as f64 / BACKLOG_TIME_S;
+        self.rate.update(per_second(self.begun + self.rejected), passed);
+        let unserved = per_second(self.rejected) + waiting as f64 / BACKLOG_TIME_S;
         let max = self.settings.occupancy_max;
         self.target = aimed_at.map_or(max, |aimed_at| max.min(LEAD * aimed_at));
         let step = self.step(processor.at, passed, unserved);
@@ -249,7 +249,7 @@ impl Tiers {
             self.fell = processor.at;
         }
         self.share = (self.share + step).clamp(0.0, 1.0);
-        (self.since, self.begun, self.refused) = (Some(processor), 0, 0);
+        (self.since, self.begun, self.rejected) = (Some(processor), 0, 0);
     }
 
     /// Returns the share of new calls that is served with state, 0 to 1.
@@ -286,7 +286,7 @@ impl Tiers {
             |missing: f64| if slope > 0.0 { GAIN * missing / slope } else { missing.signum() };
         if missing > 0.0 {
             -step(missing).min(FALL)
-        } else if missing < -BAND && self.refused == 0 && now.since(self.fell) >= HOLD {
+        } else if missing < -BAND && self.rejected == 0 && now.since(self.fell) >= HOLD {
             step(-missing - BAND / 2.0).min(rise_max)
         } else {
             0.0

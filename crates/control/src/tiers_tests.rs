@@ -17,7 +17,7 @@ struct Server {
     /// The fraction of the next call that is already due.
     due: f64,
     /// True if a law rejects at once the calls for which the processor has no time.
-    refuses: bool,
+    rejects: bool,
     aimed_at: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ impl Server {
             processor: Reading::default(),
             backlog: 0.0,
             due: 0.0,
-            refuses: false,
+            rejects: false,
             aimed_at: None,
         }
     }
@@ -46,8 +46,8 @@ impl Server {
         self.due += load * 1000.0 * length;
         while self.due >= 1.0 {
             self.due -= 1.0;
-            if self.refuses && self.backlog > length {
-                self.tiers.on_refused();
+            if self.rejects && self.backlog > length {
+                self.tiers.on_rejected();
                 continue;
             }
             let tier = self.tiers.choose(true);
@@ -95,7 +95,7 @@ fn under_load_as_many_calls_get_state_as_the_processor_allows() {
     }
     for load in [1.45, 1.6, 5.0] {
         let mut server = Server::new();
-        server.refuses = true;
+        server.rejects = true;
         assert!(server.run(30.0, load)[50..].iter().all(|&share| share == 0.0), "{load}");
     }
 }
@@ -140,14 +140,14 @@ fn it_rises_slowly_and_only_when_nothing_has_been_missing_for_a_second() {
 }
 
 #[test]
-fn while_anything_is_refused_it_does_not_rise() {
+fn while_anything_is_rejected_it_does_not_rise() {
     let mut server = Server::new();
-    server.refuses = true;
+    server.rejects = true;
     server.run(20.0, 5.0);
     server.backlog = 0.0;
-    server.refuses = false;
+    server.rejects = false;
     for _ in 0..50 {
-        (0..5).for_each(|_| server.tiers.on_refused());
+        (0..5).for_each(|_| server.tiers.on_rejected());
         assert_eq!(server.period(0.2), 0.0);
     }
     assert!(server.run(3.0, 0.2).last().unwrap() > &0.1);

@@ -11,7 +11,7 @@ pub enum Verdict {
     /// later.
     Admit(Ticket),
     /// The work is rejected.
-    Refuse(Reason),
+    Reject(Reason),
     /// The work is a retransmission and can be dropped. Its original waits, or its original was
     /// served and the queue has no room for the retransmission.
     Absorb,

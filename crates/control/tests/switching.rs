@@ -26,7 +26,7 @@ struct Server {
     next: u64,
     admitted: Vec<bool>,
     served: u64,
-    refused_late: u64,
+    rejected_late: u64,
     controls: Vec<Control>,
 }
 
@@ -41,7 +41,7 @@ impl Server {
             next: 0,
             admitted: Vec::new(),
             served: 0,
-            refused_late: 0,
+            rejected_late: 0,
             controls: Vec::new(),
         }
     }
@@ -89,7 +89,7 @@ impl Server {
             let sojourn = self.now.since(arrived);
             self.gate.on_service(self.now, Some(&ticket), sojourn, self.queue.len());
             match self.gate.on_taken(self.now, ticket) {
-                Some(_) => self.refused_late += 1,
+                Some(_) => self.rejected_late += 1,
                 None => {
                     self.served += 1;
                     self.in_service = Some(self.now);
@@ -167,7 +167,7 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
 }
 
 #[test]
-fn whatever_waits_when_laws_are_switched_is_served_or_refused_in_its_turn() {
+fn whatever_waits_when_laws_are_switched_is_served_or_rejected_in_its_turn() {
     for decide in [Decide::Arrival, Decide::Service] {
         let mut server = Server::new(Settings { decide, ..Settings::new(none()) }, Timestamp::ZERO);
         for law in laws().chain([pacing(), none()]).cycle().take(40) {
@@ -180,10 +180,10 @@ fn whatever_waits_when_laws_are_switched_is_served_or_refused_in_its_turn() {
         server.run(5000, 0);
         assert!(server.queue.is_empty());
         let entered = server.admitted.iter().filter(|admitted| **admitted).count() as u64;
-        assert_eq!(server.served + server.refused_late, entered, "{decide:?}");
+        assert_eq!(server.served + server.rejected_late, entered, "{decide:?}");
         let flow = server.gate.signals().flow(Bucket::Session);
         let stale = if decide == Decide::Arrival { flow.stale } else { 0 };
-        assert_eq!(flow.offered, flow.admitted + flow.refused, "{decide:?}");
+        assert_eq!(flow.offered, flow.admitted + flow.rejected, "{decide:?}");
         assert_eq!(flow.admitted, server.served + stale, "{decide:?}");
         assert_eq!(server.gate.signals().in_progress(Bucket::Session), 0);
         assert!(server.served > 1000);
@@ -212,10 +212,10 @@ fn decisions_outlive_the_law_that_made_them() {
     };
     let mut gate = server.gate;
     assert!(matches!(offer(&mut gate, 1, 0), Verdict::Admit(_)));
-    assert!(matches!(offer(&mut gate, 2, 2), Verdict::Refuse(_)));
+    assert!(matches!(offer(&mut gate, 2, 2), Verdict::Reject(_)));
     gate.switch(Timestamp::ZERO + 5 * MS, none(), None);
     assert!(matches!(offer(&mut gate, 1, 2), Verdict::Absorb));
-    assert!(matches!(offer(&mut gate, 2, 2), Verdict::Refuse(tidegate_control::Reason::Again)));
+    assert!(matches!(offer(&mut gate, 2, 2), Verdict::Reject(tidegate_control::Reason::Again)));
     assert!(matches!(offer(&mut gate, 3, 2), Verdict::Admit(_)));
 }
 
@@ -284,7 +284,7 @@ fn a_law_in_its_own_shadow_agrees_with_itself() {
         load(&mut server);
         let Compared { both, only_real, only_shadow, neither } = server.compared();
         let flow = server.gate.signals().flow(Bucket::Session);
-        assert_eq!((both, neither), (flow.admitted, flow.refused), "{law:?}, {decide:?}");
+        assert_eq!((both, neither), (flow.admitted, flow.rejected), "{law:?}, {decide:?}");
         assert_eq!((only_real, only_shadow), (0, 0), "{law:?}, {decide:?}");
         let shares = Bucket::ALL.map(|bucket| server.gate.share_of_shadow(bucket));
         assert_eq!(shares, Bucket::ALL.map(|bucket| Some(server.gate.share(bucket))));

@@ -274,7 +274,7 @@ impl<C: Core> Host<C> {
             let received = self.buffers.take(at).expect("one waits");
             self.core.offer(now, received);
             let (cost, completion) = self.charge(at, wake.saturating_add(self.costs.receive));
-            self.kept += usize::from(self.core.last_work().refused.is_none());
+            self.kept += usize::from(self.core.last_work().rejected.is_none());
             self.ready = earlier(self.ready, Some(completion));
             if serve {
                 self.share.offered(cost);

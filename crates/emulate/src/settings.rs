@@ -24,12 +24,12 @@ pub struct Costs {
     /// if it is the same as [`serve`](Self::serve).
     pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
     /// Cost of rejecting a message, by class.
-    pub refuse: [Duration; Work::CLASSES_MAX],
+    pub reject: [Duration; Work::CLASSES_MAX],
 }
 
 impl Costs {
     /// Returns the same costs for all classes, without a cost for reception or for waking.
-    pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
+    pub fn uniform(offer: Duration, serve: Duration, reject: Duration) -> Self {
         let all = |cost| [cost; Work::CLASSES_MAX];
         Self {
             wake: Duration::ZERO,
@@ -37,7 +37,7 @@ impl Costs {
             offer: all(offer),
             serve: all(serve),
             serve_stateless: None,
-            refuse: all(refuse),
+            reject: all(reject),
         }
     }
 
@@ -47,9 +47,9 @@ impl Costs {
     /// # Panics
     /// Panics if a class of `work` is not below [`Work::CLASSES_MAX`].
     pub fn of(&self, work: Work) -> Duration {
-        let Work { offered, served, refused, stateless } = work;
+        let Work { offered, served, rejected, stateless } = work;
         let serve = self.serve_stateless.as_ref().filter(|_| stateless).unwrap_or(&self.serve);
-        [(&self.offer, offered), (serve, served), (&self.refuse, refused)]
+        [(&self.offer, offered), (serve, served), (&self.reject, rejected)]
             .into_iter()
             .filter_map(|(costs, class)| class.map(|class| costs[usize::from(class)]))
             .fold(Duration::ZERO, Duration::saturating_add)
@@ -189,7 +189,7 @@ impl HostSettings {
             offer: self.costs.offer.map(charged),
             serve: self.costs.serve.map(charged),
             serve_stateless: self.costs.serve_stateless.map(|costs| costs.map(charged)),
-            refuse: self.costs.refuse.map(charged),
+            reject: self.costs.reject.map(charged),
         }
     }
 }
@@ -214,8 +214,8 @@ mod tests {
 
     #[test]
     fn an_input_costs_the_work_that_it_caused() {
-        let cost = |offered, served, refused| {
-            costs().of(Work { offered, served, refused, stateless: false })
+        let cost = |offered, served, rejected| {
+            costs().of(Work { offered, served, rejected, stateless: false })
         };
         assert_eq!(cost(None, None, None), Duration::ZERO);
         assert_eq!(cost(Some(0), None, Some(1)), 101 * US);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(costs.of(served), 600 * US);
         assert_eq!(costs.of(Work { stateless: false, ..served }), 1000 * US);
         assert_eq!(
-            costs.of(Work { refused: Some(1), stateless: true, ..Work::default() }),
+            costs.of(Work { rejected: Some(1), stateless: true, ..Work::default() }),
             100 * US
         );
         let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(costs) }.charged();
@@ -248,7 +248,7 @@ mod tests {
         let received = Costs { receive: 2 * US, wake: 4 * US, ..costs() };
         let slow = HostSettings { cost_factor: 2.5, ..HostSettings::new(received) }.charged();
         assert_eq!((slow.receive, slow.wake), (5 * US, 10 * US));
-        assert_eq!((slow.offer[0], slow.serve[1], slow.refuse[2]), (US * 5 / 2, 25 * US, 250 * US));
+        assert_eq!((slow.offer[0], slow.serve[1], slow.reject[2]), (US * 5 / 2, 25 * US, 250 * US));
         assert_eq!(slow.serve[3], 2500 * US);
     }
 

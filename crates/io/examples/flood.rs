@@ -1,7 +1,7 @@
 //! Offers calls to a server that rejects them: an INVITE at even intervals, and an ACK to each 503.
 //!
 //! The example keeps no state of calls. It builds the ACK from the response alone. So it can load a
-//! server that rejects calls, and also the example `refuse`, which always sends the same text. It
+//! server that rejects calls, and also the example `reject`, which always sends the same text. It
 //! does not retransmit an INVITE without a response.
 //!
 //! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]
@@ -108,9 +108,9 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut flooder = Flooder::new(arguments, flow, clock.now(), stop, pool);
     drive.run(&mut flooder)?;
     println!(
-        "invites {} refused {} others {} behind_s {:.3} socket_drops {} unsent {} cpu_s {:.6}",
+        "invites {} rejected {} others {} behind_s {:.3} socket_drops {} unsent {} cpu_s {:.6}",
         flooder.sent,
-        flooder.refused,
+        flooder.rejected,
         flooder.others,
         flooder.behind.as_secs_f64(),
         counters.overflow.get(),
@@ -130,7 +130,7 @@ struct Flooder {
     gaps: Vec<usize>,
     ack: String,
     sent: u64,
-    refused: u64,
+    rejected: u64,
     others: u64,
     /// The time by which the last INVITE was late.
     behind: Duration,
@@ -166,7 +166,7 @@ impl Flooder {
             interval: Duration::from_secs_f64(1.0 / arguments.rate_cps),
             calls: (arguments.rate_cps * arguments.seconds) as u64,
             sent: 0,
-            refused: 0,
+            rejected: 0,
             others: 0,
             behind: Duration::ZERO,
             stop: Some(stop),
@@ -207,7 +207,7 @@ impl Core for Flooder {
     fn offer(&mut self, _now: Timestamp, received: Received) {
         match std::str::from_utf8(&received.bytes) {
             Ok(text) if text.starts_with("SIP/2.0 503") => {
-                self.refused += 1;
+                self.rejected += 1;
                 self.acknowledge(text);
             }
             _ => self.others += 1,

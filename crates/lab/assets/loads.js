@@ -31,7 +31,7 @@ const QUANTITIES = [
     title: "Rejected",
     note: "calls rejected, as a part of the calls offered",
     label: "rejected ÷ offered",
-    of: (row) => row.refused,
+    of: (row) => row.rejected,
     format: percent,
     least: 1.02,
   },

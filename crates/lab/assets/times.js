@@ -5,7 +5,7 @@
 const TITLES = {
   offered_cps: "offered, calls/s",
   admitted_cps: "admitted, calls/s",
-  refused_cps: "rejected, calls/s",
+  rejected_cps: "rejected, calls/s",
   repeated_cps: "INVITEs repeated, 1/s",
   waiting: "messages waiting",
   occupancy: "occupancy of the processor",

@@ -100,10 +100,10 @@ pub struct Calibration {
     /// CPU time of a call, computed as the sum of the costs of its messages, in µs.
     pub call_of_costs_us: f64,
     /// CPU time for a call rejected with 503, in µs.
-    pub refusal_us: Spread,
+    pub rejection_us: Spread,
     /// CPU time of a call rejected with 503, computed as the sum of the costs of its messages, in
     /// µs.
-    pub refusal_of_costs_us: f64,
+    pub rejection_of_costs_us: f64,
     /// CPU time for an INVITE that is dropped, in µs.
     pub drop_us: Spread,
     /// CPU time that the server spends on sockets for a received packet, in µs.
@@ -195,12 +195,12 @@ impl Round {
             .zip(&packets)
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
-        let refused = &of_actions[Action::Refused as usize];
+        let rejected = &of_actions[Action::Rejected as usize];
         // All classes have the same cost of reception: the lowest cost of a received packet among
         // all runs. The rest of the cost of a message belongs to its class.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
         let prices = of_actions.iter().fold(Prices::default(), Prices::or);
-        let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);
+        let prices = prices.looking_as(rejected).receiving_for(receive_ns / 1e3);
         Ok(Self { actions, packet, prices })
     }
 
@@ -229,8 +229,8 @@ fn summarise(
         server_load: actions().map(|played| played.server_load).fold(f64::MAX, f64::min),
         call_us: spread(&|round| round.each_us(Action::Calls)),
         call_of_costs_us: us(cost::call(&whole, &cost::CALL)),
-        refusal_us: spread(&|round| round.each_us(Action::Refused)),
-        refusal_of_costs_us: us(cost::refusal(&whole, Disposal::Reject)),
+        rejection_us: spread(&|round| round.each_us(Action::Rejected)),
+        rejection_of_costs_us: us(cost::rejection(&whole, Disposal::Reject)),
         drop_us: spread(&|round| round.each_us(Action::Dropped)),
         packet_in_us: spread(&|round| round.packet.received_ns / 1e3),
         packet_out_us: spread(&|round| round.packet.sent_ns / 1e3),
@@ -259,8 +259,8 @@ impl Calibration {
 
     /// Returns the costs of examining, serving and rejecting a message of `class`, in µs.
     pub fn of(&self, class: Class) -> [f64; 3] {
-        let Emulate { offer, serve, refuse, .. } = &self.emulate;
-        [offer, serve, refuse].map(|costs| costs[class as usize].as_secs_f64() * 1e6)
+        let Emulate { offer, serve, reject, .. } = &self.emulate;
+        [offer, serve, reject].map(|costs| costs[class as usize].as_secs_f64() * 1e6)
     }
 }
 
@@ -280,8 +280,8 @@ impl std::fmt::Display for Calibration {
         writeln!(
             f,
             "a rejected call  {} µs; {:.2} by the costs",
-            text(&self.refusal_us),
-            self.refusal_of_costs_us
+            text(&self.rejection_us),
+            self.rejection_of_costs_us
         )?;
         writeln!(f, "a dropped INVITE {} µs", text(&self.drop_us))?;
         writeln!(

@@ -32,9 +32,9 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
 /// answers with 503, of the ACK. A caller that gets no 503 retransmits the INVITE. These
 /// retransmissions are not counted, so that no goodput can exceed the [`bound`](Capacity::bound).
 /// Shedding by the kernel (`kernel` and `auto`) costs nothing in the model.
-pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
+pub fn rejection(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
-    let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
+    let invite = costs.receive + costs.offer[invite] + costs.reject[invite];
     match disposal {
         Disposal::Reject => invite + costs.receive + costs.offer[ack],
         Disposal::Drop => invite,
@@ -95,7 +95,7 @@ impl Capacity {
 
     /// Returns the cost of shedding a call divided by the cost of a whole call.
     pub fn ratio(&self, costs: &Emulate, disposal: Disposal) -> f64 {
-        refusal(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
+        rejection(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
     }
 
     /// Returns the greatest possible goodput at an offered load of `load` times the capacity, as a
@@ -116,7 +116,7 @@ mod tests {
             receive: Duration::from_micros(10),
             offer: us(90),
             serve: us(700),
-            refuse: us(50),
+            reject: us(50),
             ..Emulate::default()
         };
         costs.offer[Class::Invite as usize] = Duration::from_micros(140);
@@ -133,8 +133,8 @@ mod tests {
         let capacity = |trying| Capacity::of(&single(), &costs(), trying);
         assert_eq!(capacity(false).call, us(6 * 800 + 50));
         assert_eq!((capacity(true).call, capacity(true).messages), (us(7 * 800 + 50), 7));
-        assert_eq!(refusal(&costs(), Disposal::Reject), us(150 + 50 + 100));
-        assert_eq!(refusal(&costs(), Disposal::Drop), us(150 + 50));
+        assert_eq!(rejection(&costs(), Disposal::Reject), us(150 + 50 + 100));
+        assert_eq!(rejection(&costs(), Disposal::Drop), us(150 + 50));
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_falls_by_what_refusals_cost() {
+    fn the_bound_falls_by_what_rejections_cost() {
         let capacity = Capacity::of(&single(), &costs(), false);
         assert!((capacity.cps - 1e6 / 4850.0).abs() < 1e-9);
         let ratio = 300.0 / 4850.0;

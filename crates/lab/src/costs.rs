@@ -29,7 +29,7 @@ use serde::Serialize;
 use tidegate_proxy::{Disposal, Mode};
 
 use crate::machine::Machine;
-use crate::measure::REFUSES;
+use crate::measure::REJECTS;
 use crate::measure::alone::{Alone, Diverted};
 use crate::measure::loopback::Loopback;
 use crate::measure::messages::Parties;
@@ -185,13 +185,13 @@ pub fn measure(
 
 fn state(mode: Mode, control: Control, fate: Decision) -> State {
     let measuring = control == Control::Measuring;
-    let params = if fate == Decision::Accepted { "" } else { REFUSES };
+    let params = if fate == Decision::Accepted { "" } else { REJECTS };
     let measure = if measuring { 1 } else { NEVER };
     State {
         mode,
         law: (control != Control::None).then_some(Law { name: "occupancy", measure, params }),
         reads_every: u32::from(measuring),
-        refuses: match fate {
+        rejects: match fate {
             Decision::Accepted => None,
             Decision::Rejected => Some(Disposal::Reject),
             Decision::Dropped => Some(Disposal::Drop),
@@ -209,35 +209,35 @@ fn play<W: Way>(
 ) -> Result<Vec<Timed>, String> {
     let mut script = Script::new(parties, parameters.batch as usize);
     let times = 0..parameters.messages.div_ceil(parameters.batch);
-    let timed: Result<Vec<_>, String> = if state.refuses.is_none() {
+    let timed: Result<Vec<_>, String> = if state.rejects.is_none() {
         times.map(|_| script.play(&mut server)).collect()
     } else {
-        let admits = State { law: None, reads_every: 0, refuses: None, ..state.clone() };
+        let admits = State { law: None, reads_every: 0, rejects: None, ..state.clone() };
         let admitting = Alone::new(&admits, parties)?;
-        let mut diverted = Diverted { refusing: server, admitting };
+        let mut diverted = Diverted { rejecting: server, admitting };
         times.map(|_| script.play(&mut diverted)).collect()
     };
     let timed = timed?.concat();
-    timed.iter().try_for_each(|timed| check(timed, state.refuses.is_some()))?;
+    timed.iter().try_for_each(|timed| check(timed, state.rejects.is_some()))?;
     Ok(timed)
 }
 
-/// Checks that the server rejected nearly all messages of a batch if `refuses` is true, and
+/// Checks that the server rejected nearly all messages of a batch if `rejects` is true, and
 /// otherwise admitted nearly all.
-fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
+fn check(timed: &Timed, rejects: bool) -> Result<(), String> {
     // The ACK to the server's own 503 is never rejected. The server takes it and sends nothing.
-    let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
-    let refused = timed.refused as f64 / timed.messages as f64;
-    let right = if to_be_refused { refused } else { 1.0 - refused };
+    let to_be_rejected = rejects && timed.kind != Kind::AckOfRejection;
+    let rejected = timed.rejected as f64 / timed.messages as f64;
+    let right = if to_be_rejected { rejected } else { 1.0 - rejected };
     match right >= RIGHT {
         true => Ok(()),
         false => Err(format!(
             "{} of {} {} were rejected, but in this measurement all but a few must be {}; repeat it on \
              an idle machine",
-            timed.refused,
+            timed.rejected,
             timed.messages,
             timed.kind.title(),
-            if to_be_refused { "rejected" } else { "admitted" },
+            if to_be_rejected { "rejected" } else { "admitted" },
         )),
     }
 }
@@ -303,7 +303,7 @@ pub struct Derived {
     /// The cost of all messages of a call under [`Control::Idle`], in µs (s in formulas).
     pub call_us: f64,
     /// The cost of rejecting a call with 503 and taking its ACK, in µs (r in formulas).
-    pub refusal_us: f64,
+    pub rejection_us: f64,
     /// The cost of dropping an INVITE, in µs.
     pub drop_us: f64,
     /// The model of a server that drops messages. Its t_a is the mean cost of the messages of a
@@ -312,7 +312,7 @@ pub struct Derived {
     /// The model of a server that rejects calls. Its t_a is the mean cost of the messages of a
     /// call. Its t_d is the cost of a rejected INVITE and the ACK for its 503, divided by the
     /// number of messages of a call.
-    pub refusing: Model,
+    pub rejecting: Model,
 }
 
 impl Costs {
@@ -330,15 +330,15 @@ impl Costs {
         let each = Kind::CALL.len() as f64;
         let call_us = of_call(Decision::Accepted)?;
         let dropped_us = of_call(Decision::Dropped)? / each;
-        let refused = |kind| of(kind, Control::Idle, Decision::Rejected);
-        let refusal_us = refused(Kind::Invite)? + refused(Kind::AckOfRefusal)?;
+        let rejected = |kind| of(kind, Control::Idle, Decision::Rejected);
+        let rejection_us = rejected(Kind::Invite)? + rejected(Kind::AckOfRejection)?;
         let model = |dropped_us| Model { accepted_us: call_us / each, dropped_us };
         Some(Derived {
             call_us,
-            refusal_us,
+            rejection_us,
             drop_us: of(Kind::Invite, Control::Idle, Decision::Dropped)?,
             dropping: model(dropped_us),
-            refusing: model(refusal_us / each),
+            rejecting: model(rejection_us / each),
         })
     }
 }

@@ -38,13 +38,13 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
                 "a call costs nothing",
                 "set the costs of messages in `[emulate]`, such as `serve_us = 700`",
             );
-            Err(document.refuse(report))
+            Err(document.reject(report))
         }
         None if report.is_empty() => {
             report.missing("no `[emulate]`", "name a file that `tidegate lab calibrate` wrote");
-            Err(document.refuse(report))
+            Err(document.reject(report))
         }
-        _ => Err(document.refuse(report)),
+        _ => Err(document.reject(report)),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use clock::thread_ns;
 
 /// Parameters of the law `occupancy` with which it admits one message in ten thousand when the
 /// processor is busy.
-pub(crate) const REFUSES: &str = "k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
+pub(crate) const REJECTS: &str = "k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
 
 /// Creates a server that listens on `local`, forwards to `backend` and has `overload` as its
 /// configuration table `[overload]`.

@@ -21,7 +21,7 @@ pub struct Outcome {
     /// "acknowledged"`, calls whose ACK reached the answerer in time.
     pub good: u64,
     /// Calls rejected with 503.
-    pub refused: u64,
+    pub rejected: u64,
     /// Number of INVITEs retransmitted until the end of the run.
     pub repeated_invites: u64,
     /// Duration of the measured time, in seconds.
@@ -98,7 +98,7 @@ pub struct NodeOutcome {
     /// last 0.1 s.
     pub early: u64,
     /// New work rejected, by reason.
-    pub refused: BTreeMap<String, u64>,
+    pub rejected: BTreeMap<String, u64>,
     /// Responses that the server itself generated, by status.
     pub replied: BTreeMap<String, u64>,
     /// Requests forwarded.
@@ -242,8 +242,8 @@ impl Outcome {
     }
 
     /// Returns the part of the offered calls that was rejected.
-    pub fn refused_part(&self) -> f64 {
-        self.refused as f64 / self.offered.max(1) as f64
+    pub fn rejected_part(&self) -> f64 {
+        self.rejected as f64 / self.offered.max(1) as f64
     }
 }
 
@@ -267,7 +267,7 @@ impl NodeOutcome {
             for (counts, name) in [
                 (&mut self.received, "received"),
                 (&mut self.dropped, "dropped"),
-                (&mut self.refused, "refused"),
+                (&mut self.rejected, "rejected"),
                 (&mut self.replied, "replied"),
             ] {
                 // `/status` leaves out counts of 0.
@@ -305,7 +305,7 @@ mod tests {
             "messages": {
                 "received": { "invite": invites, "ack": 1 },
                 "dropped": {},
-                "refused": {},
+                "rejected": {},
                 "replied": { "503": 2 },
                 "requests_forwarded": 3,
                 "responses_forwarded": 1,

@@ -36,7 +36,7 @@ pub fn figures(
         (
             "goodput",
             overload::goodput(
-                heading("goodput", &refusal_costs(scenario)),
+                heading("goodput", &rejection_costs(scenario)),
                 &goodput,
                 |panel, load| {
                     let Shared { disposal, factor, .. } = conditions[panel];
@@ -57,7 +57,7 @@ pub fn figures(
 }
 
 /// Describes the cost of each way to reject or drop a call that a variant of `scenario` uses.
-fn refusal_costs(scenario: &Scenario) -> String {
+fn rejection_costs(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
     let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_bound_in_a_figure_is_that_of_the_mean_load() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
                     [workload]\nprofile = \"steps:0=0.5\"\n[sweep]\nload = [1, 4]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn each_panel_has_the_bound_and_the_deadline_of_its_runs() {
-        let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nrefuse_us = 100\n\
+        let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nreject_us = 100\n\
                     [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n\
                     [[variant]]\nlabel = \"silent\"\n\

@@ -329,7 +329,7 @@ pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
         offer: each(costs.offer),
         serve: each(costs.serve),
         serve_stateless: costs.serve_stateless.map(each),
-        refuse: each(costs.refuse),
+        reject: each(costs.reject),
         ..costs.clone()
     }
 }

@@ -34,7 +34,7 @@ pub struct Row {
     /// Retransmissions of INVITEs per INVITE.
     pub resent: Spread,
     /// The fraction of the calls that was rejected.
-    pub refused: Spread,
+    pub rejected: Spread,
     /// Median set-up delay in ms. `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
     /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in any run.
@@ -155,7 +155,7 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
         goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
         of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
         resent: spread(Outcome::retransmission_ratio),
-        refused: spread(Outcome::refused_part),
+        rejected: spread(Outcome::rejected_part),
         p50_ms: delay(|delay| delay.p50_ms),
         p99_ms: delay(|delay| delay.p99_ms),
         recovery_s: Spread::of(recovered()),
@@ -180,7 +180,7 @@ mod tests {
     /// tenth of a call.
     fn bound_of(lines: &str) -> (f64, f64) {
         let text = format!(
-            "title = \"t\"\n[emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+            "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
              [sweep]\nload = [2]\n[schedule]\nwarm_up_s = 10\nmeasured_s = 20\n\
              [[variant]]\noverload = {{}}\n{lines}"
         );

@@ -42,7 +42,7 @@ pub fn render(rows: &[Row]) -> String {
         "mean ±95 %",
         "bound",
         "of bound",
-        "refused",
+        "rejected",
         "resent",
         "p50 ms",
         "p99 ms",
@@ -85,7 +85,7 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
         },
         format!("{:.3}", row.bound),
         or_none(row.of_bound.map(|share| percent(share.median))),
-        percent(row.refused.median),
+        percent(row.rejected.median),
         format!("{:.2}", row.resent.median),
         or_none(row.p50_ms.map(|delay| millis(delay.median))),
         or_none(row.p99_ms.map(|delay| millis(delay.median))),
@@ -161,7 +161,7 @@ mod tests {
             Outcome {
                 offered: (run.conditions.load * 10_000.0) as u64,
                 good: if late { 0 } else { 9_000 + 500 * u64::from(run.repetition) },
-                refused: if pi { 1_000 } else { 0 },
+                rejected: if pi { 1_000 } else { 0 },
                 repeated_invites: if late { 12_345 } else { 0 },
                 measured_s: 100.0,
                 set_up_delay: (!late).then_some(Quantiles {

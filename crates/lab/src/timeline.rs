@@ -21,7 +21,7 @@ pub struct ServerReading {
     /// New sessions that the server admitted.
     pub admitted: u64,
     /// New sessions that the server rejected.
-    pub refused: u64,
+    pub rejected: u64,
     /// Retransmissions of requests that wait in a queue, or on which the server has decided.
     pub repeated: u64,
     /// Messages that wait in the server's queues.
@@ -49,7 +49,7 @@ pub struct CallersReading {
     /// Calls that were answered within the deadline.
     pub in_time: u64,
     /// Calls rejected with 503.
-    pub refused: u64,
+    pub rejected: u64,
     /// Retransmissions of INVITEs.
     pub repeated: u64,
     /// Calls that have begun and not ended.
@@ -85,7 +85,7 @@ impl From<&CallerStats> for CallersReading {
             offered: stats.offered,
             set_up: stats.set_up,
             in_time: stats.set_up_in_time,
-            refused: stats.failed.status.get(&503).copied().unwrap_or(0),
+            rejected: stats.failed.status.get(&503).copied().unwrap_or(0),
             repeated: stats.repeated.invite,
             open: stats.open,
             unanswered: stats.open - stats.talking,
@@ -109,7 +109,7 @@ impl CallersReading {
             offered: self.offered + other.offered,
             set_up: self.set_up + other.set_up,
             in_time: self.in_time + other.in_time,
-            refused: self.refused + other.refused,
+            rejected: self.rejected + other.rejected,
             repeated: self.repeated + other.repeated,
             open: self.open + other.open,
             unanswered: self.unanswered + other.unanswered,
@@ -146,7 +146,7 @@ impl ServerReading {
             let session = &shard["session"];
             reading.offered += whole(&session["offered"]);
             reading.admitted += whole(&session["admitted"]);
-            reading.refused += whole(&session["refused"]);
+            reading.rejected += whole(&session["rejected"]);
             reading.repeated += whole(&session["repeated"]);
             reading.waiting += whole(&shard["queued"]);
             reading.occupied_s += real(&shard["occupied_s"]);
@@ -225,7 +225,7 @@ impl Timeline {
                 vec![
                     ("offered_cps", rate(|r| r.offered)),
                     ("admitted_cps", rate(|r| r.admitted)),
-                    ("refused_cps", rate(|r| r.refused)),
+                    ("rejected_cps", rate(|r| r.rejected)),
                     ("repeated_cps", rate(|r| r.repeated)),
                     ("waiting", new.waiting as f64),
                     ("occupancy", (new.occupied_s - old.occupied_s) / elapsed),
@@ -245,7 +245,7 @@ impl Timeline {
                     ("offered_cps", rate(|r| r.offered)),
                     ("set_up_cps", rate(|r| r.set_up)),
                     ("in_time_cps", rate(|r| r.in_time)),
-                    ("refused_cps", rate(|r| r.refused)),
+                    ("rejected_cps", rate(|r| r.rejected)),
                     ("repeated_cps", rate(|r| r.repeated)),
                     ("open", new.open as f64),
                     ("came_cps", rate(|r| r.came)),

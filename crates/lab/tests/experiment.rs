@@ -18,7 +18,7 @@ title = "Reckoned"
 [emulate]
 offer_us = 100
 serve_us = 733
-refuse_us = 200
+reject_us = 200
 [sweep]
 load = [0.5, 1, 2, 5]
 [schedule]

@@ -20,7 +20,7 @@ fn run(load: f64, disposal: &str) -> (Outcome, f64) {
     let text = format!(
         "title = \"t\"\n[workload]\nload = {load}\n\
          [schedule]\nwarm_up_s = 10\nmeasured_s = {SECONDS}\nrepetitions = 1\n\
-         [emulate]\nserve_us = 1000\nrefuse_us = 600\n\
+         [emulate]\nserve_us = 1000\nreject_us = 600\n\
          [[variant]]\noverload = {{ law = \"pi\", disposal = \"{disposal}\" }}\n"
     );
     let scenario = Scenario::parse(&file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));

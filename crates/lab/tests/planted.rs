@@ -197,7 +197,7 @@ fn a_stranger_that_fills_a_table_and_acknowledges_nothing_is_found() {
 
 #[test]
 fn a_rate_that_one_number_lowers_step_by_step_is_found() {
-    let learns = "[proxy.learning]\nlearn = \"refusals\"\n[proxy.health]\nretry_after_max_s = 0\n\
+    let learns = "[proxy.learning]\nlearn = \"rejections\"\n[proxy.health]\nretry_after_max_s = 0\n\
                   [proxy.pool]";
     let text = besieged("closed").to_toml().replacen("[proxy.pool]", learns, 1);
     let world = World::parse(&text.replacen("transactions_max = 100", "", 1)).unwrap();

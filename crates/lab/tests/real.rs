@@ -58,7 +58,7 @@ fn callers_without_a_callee_stop_at_once() {
 }
 
 #[test]
-fn an_impossible_load_is_refused() {
+fn an_impossible_load_is_rejected() {
     let target = "127.0.0.1:9".parse().unwrap();
     let impossible = |local| CallerConfig { callers: 0, ..CallerConfig::new(local, target) };
     let error = Callers::start(impossible, Seed(1), 0).map(|_| ()).unwrap_err();

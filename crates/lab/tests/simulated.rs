@@ -11,7 +11,7 @@ use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
 /// A call of six messages costs 6 ms, so the capacity is 166.7 calls/s.
-const COSTS: &str = "[emulate]\nserve_us = 1000\nrefuse_us = 100\n";
+const COSTS: &str = "[emulate]\nserve_us = 1000\nreject_us = 100\n";
 
 const VARIANT: &str = "[[variant]]\noverload = { law = \"pi\" }\n";
 
@@ -97,8 +97,8 @@ fn the_trunk_is_the_last_source_of_each_server() {
     let (outcome, _) = run(&format!("[workload]\n{sources}{SHORT}{west}{east}{core}"));
     assert_eq!(outcome.others_in_time, Some(1.0), "{outcome:?}");
     assert!(outcome.trunk_in_time.is_some_and(|part| part < 0.05), "{outcome:?}");
-    let refused = outcome.refused as f64 / outcome.offered as f64;
-    assert!((refused - 0.5).abs() < 0.1, "the trunks have half of the calls: {refused}");
+    let rejected = outcome.rejected as f64 / outcome.offered as f64;
+    assert!((rejected - 0.5).abs() < 0.1, "the trunks have half of the calls: {rejected}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     assert!(invites.1 == 0 && invites.0 > offered(&stalled) + 50, "{invites:?}");
     // The server decides about waiting messages when it reads them. It reads many at once after the
     // stall, and the law rejects some of them.
-    assert_eq!(stalled.good + stalled.refused, stalled.offered);
+    assert_eq!(stalled.good + stalled.rejected, stalled.offered);
 }
 
 #[test]
@@ -313,9 +313,9 @@ fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
     };
     let (gives_up, fails_over) = (run(false), run(true));
     assert_eq!(gives_up.offered, fails_over.offered);
-    let refused = gives_up.refused;
-    assert!(refused * 2 > gives_up.offered * 8 / 10, "{refused} of {}", gives_up.offered);
-    assert_eq!((fails_over.refused, fails_over.good), (0, fails_over.offered));
+    let rejected = gives_up.rejected;
+    assert!(rejected * 2 > gives_up.offered * 8 / 10, "{rejected} of {}", gives_up.offered);
+    assert_eq!((fails_over.rejected, fails_over.good), (0, fails_over.offered));
     let elsewhere: Vec<_> = fails_over
         .callers
         .iter()
@@ -333,7 +333,7 @@ fn callers_fail_over_from_a_server_that_rejects_to_one_that_accepts() {
 /// receiver with one queue for messages of all kinds.
 const PUSHBACK: &str = "[workload]\nload = 3\narrivals = \"poisson\"\nhold_s = 5\nhold = \"exp\"\n\
     answerers = 1\ntrying = true\ngoodput = \"acknowledged\"\ndeadline_ms = 10_000\n\
-    [emulate]\nserve_us = 2000\nrefuse_us = 333.333\n\
+    [emulate]\nserve_us = 2000\nreject_us = 333.333\n\
     [server]\nmode = \"transaction\"\nqueue_max = 500\n\
     [[node]]\nname = \"se1\"\nto = [\"re\"]\nobeys_feedback = true\n\
     [[node]]\nname = \"se2\"\nto = [\"re\"]\nobeys_feedback = true\n\

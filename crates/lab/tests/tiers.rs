@@ -11,7 +11,7 @@ use tidegate_lab::worlds::{Kind, Simulated, World};
 
 /// A call of six messages costs 1.2 ms with transactions and 0.72 ms without. So the capacity is
 /// 833 or 1389 calls/s.
-const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nrefuse_us = 20\n";
+const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nreject_us = 20\n";
 
 /// Cost of a stateless call, as a part of one with transactions.
 const STATELESS: f64 = 0.6;
@@ -55,13 +55,13 @@ fn no_call_is_rejected_that_can_be_served_without_transactions() {
     // `occ` decides by the occupancy, `codel` by the delay, and `pi` by the occupancy in a tenth of
     // a second. Under the last two, a short burst of calls may cause rejections: `codel` rejects no
     // calls under four or five of six seeds, and 12 to 18 of 21,600 calls under the others.
-    for (law, refused_max) in [("occ", 0), ("codel", 50), ("pi", 50)] {
+    for (law, rejected_max) in [("occ", 0), ("codel", 50), ("pi", 50)] {
         let always = run("transaction", law, 1.3);
-        assert!(always.refused > always.offered / 7, "{law}: {}", always.refused);
+        assert!(always.rejected > always.offered / 7, "{law}: {}", always.rejected);
         let outcome = run("adaptive", law, 1.3);
-        let Outcome { offered, good, refused, .. } = outcome;
-        assert!(refused <= refused_max, "{law}: {refused} of {offered}");
-        assert_eq!(good, offered - refused, "{law}");
+        let Outcome { offered, good, rejected, .. } = outcome;
+        assert!(rejected <= rejected_max, "{law}: {rejected} of {offered}");
+        assert_eq!(good, offered - rejected, "{law}");
         let share = stateful(&outcome);
         assert!((0.01..0.4).contains(&share), "{law}: {share}");
     }
@@ -73,6 +73,6 @@ fn beyond_that_load_it_serves_as_much_as_a_server_without_transactions() {
         let [adaptive, stateless] = ["adaptive", "stateless"].map(|mode| run(mode, "pi", load));
         let kept = adaptive.good as f64 / stateless.good as f64;
         assert!((0.97..1.03).contains(&kept), "{load}: {kept}");
-        assert!(adaptive.refused > 0 && stateful(&adaptive) < 0.02, "{}", stateful(&adaptive));
+        assert!(adaptive.rejected > 0 && stateful(&adaptive) < 0.02, "{}", stateful(&adaptive));
     }
 }

@@ -55,7 +55,7 @@ fn transaction(kind: usize) -> (Box<Bench>, Received) {
 #[bench::transaction_ack(args = (3), setup = transaction)]
 #[bench::transaction_bye(args = (4), setup = transaction)]
 #[bench::transaction_200_bye(args = (5), setup = transaction)]
-#[bench::reject_invite(args = (), setup = refusing)]
+#[bench::reject_invite(args = (), setup = rejecting)]
 #[bench::full_invite(args = (), setup = full)]
 #[bench::share_invite(args = (), setup = sharing)]
 #[bench::limit_invite(args = (), setup = limiting)]
@@ -133,7 +133,7 @@ fn settings_of(pools: &[Backends]) -> Vec<PoolSettings> {
 }
 
 /// Makes an INVITE that the gate rejects, after the rejection of [`WARM`] other INVITEs.
-fn refusing() -> (Box<Bench>, Received) {
+fn rejecting() -> (Box<Bench>, Received) {
     let adjust = |settings: &mut Settings| {
         settings.overload.gate.decide = Decide::Arrival;
         settings.overload.gate.law = NOTHING.values(&[]).expect("it has no parameters");
@@ -141,8 +141,8 @@ fn refusing() -> (Box<Bench>, Received) {
     let mut bench = Bench::new(Mode::Transaction, adjust);
     for _ in 0..WARM {
         let invite = bench.message(0);
-        let refused = bench.pass(invite).expect("an answer");
-        assert!(refused.bytes.starts_with(b"SIP/2.0 503 "));
+        let rejected = bench.pass(invite).expect("an answer");
+        assert!(rejected.bytes.starts_with(b"SIP/2.0 503 "));
     }
     let received = bench.message(0);
     (Box::new(bench), received)

@@ -17,7 +17,7 @@ use tidegate_world::{
 use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::admission::ingress::{Ingress, QueueLimits};
 use crate::admission::kernel_shed::{KernelShed, is_droppable};
-use crate::admission::reject::Refused;
+use crate::admission::reject::RejectedRequest;
 use crate::admission::source_policy::SourcePolicy;
 use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
@@ -99,7 +99,7 @@ struct InService {
 struct Looks {
     since: Option<Timestamp>,
     looked: u32,
-    refused: u32,
+    rejected: u32,
 }
 
 impl Proxy {
@@ -255,15 +255,15 @@ impl Proxy {
     /// messages at the same moment, so the time is known only when a later input comes.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
-            let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
-            self.ingress.on_looked(looked, refused, now.since(since));
+            let Looks { looked, rejected, .. } = std::mem::take(&mut self.looks);
+            self.ingress.on_looked(looked, rejected, now.since(since));
         }
     }
 
     fn record_look(&mut self, now: Timestamp) {
         self.looks.since.get_or_insert(now);
         self.looks.looked += 1;
-        self.looks.refused += u32::from(self.work.refused.is_some());
+        self.looks.rejected += u32::from(self.work.rejected.is_some());
     }
 
     /// Carries out the decision on a message. The decision is made when the message arrives, or
@@ -280,18 +280,18 @@ impl Proxy {
         match decision {
             Decision::Queued => {}
             Decision::Drop(why) => self.counters.dropped(why).add(1),
-            Decision::Refuse(reason, reply) => {
-                self.work.refused = number;
-                self.routing.tiering.on_refused(reason);
-                self.record_refused(class);
+            Decision::Reject(reason, reply) => {
+                self.work.rejected = number;
+                self.routing.tiering.on_rejected(reason);
+                self.record_rejected(class);
                 // Overload feedback has rejected the request, so the gate has not counted it.
                 if reason == Reason::PeerShare {
-                    self.count_refused_before(class);
+                    self.count_rejected_before(class);
                 }
-                self.send_refusal(reason, reply);
+                self.send_rejection(reason, reply);
             }
             Decision::Shed(reply) => {
-                self.work.refused = number;
+                self.work.rejected = number;
                 self.counters.shed(class.unwrap_or(Class::Other)).add(1);
                 if let Some(reply) = reply {
                     self.counters.count_reply(503, ReplyReason::Shed);
@@ -299,17 +299,17 @@ impl Proxy {
                 }
             }
             Decision::NotUnderstood(received) => {
-                self.work.refused = number;
-                self.record_refused(class);
-                self.count_refused_before(class);
+                self.work.rejected = number;
+                self.record_rejected(class);
+                self.count_rejected_before(class);
                 self.output.reject_unread(&self.snapshot, &received, 417);
             }
             Decision::Stun(received) => self.output.answer_stun(&self.snapshot, &received),
             Decision::Malformed(received, malformed) => {
-                self.work.refused = number;
+                self.work.rejected = number;
                 // The kernel can drop a malformed INVITE or REGISTER, if rejecting costs too much.
                 if Shedding::may_be_dropped(&received.bytes) {
-                    self.record_refused(Some(Class::Invite));
+                    self.record_rejected(Some(Class::Invite));
                 }
                 self.output.reject_malformed(&self.snapshot, &received, malformed);
             }
@@ -358,7 +358,7 @@ impl Proxy {
             && !is_again
             && !matches!(served, Served::Here | Served::Elsewhere(_) | Served::Parked(..))
         {
-            self.counters.refused_after(bucket).add(1);
+            self.counters.rejected_after(bucket).add(1);
         }
         // A request that was parked or handed off is served later, and counts then.
         let is_later = matches!(served, Served::Elsewhere(_) | Served::Parked(..));
@@ -372,28 +372,32 @@ impl Proxy {
         }
         match served {
             Served::Here | Served::Rejected => {}
-            Served::Refused => {
+            Served::RejectedForNow => {
                 if let Some(fingerprint) = fingerprint {
-                    self.ingress.on_refused(now, fingerprint);
+                    self.ingress.on_rejected(now, fingerprint);
                 }
             }
             Served::PoolDown => {
                 if let Some(fingerprint) = fingerprint {
-                    self.ingress.on_refused(now, fingerprint);
+                    self.ingress.on_rejected(now, fingerprint);
                 }
-                self.counters.refused(Reason::PoolDown).add(1);
+                self.counters.rejected(Reason::PoolDown).add(1);
             }
             Served::Unserved(reason) => {
                 // A rejection is not service, so its time must not be measured as service time.
                 self.in_service = None;
-                self.work = Work { served: None, refused: self.work.served, ..self.work };
-                self.record_refused(Some(class));
+                self.work = Work { served: None, rejected: self.work.served, ..self.work };
+                self.record_rejected(Some(class));
                 let Self { ingress, snapshot, .. } = self;
                 let pool = snapshot.pool_name(pool);
-                let refused =
-                    Refused { received: &received, class, fingerprint, reason: Some(reason) };
-                let reply = ingress.refuse_served(now, &refused, reason, snapshot, pool);
-                self.send_refusal(reason, reply);
+                let rejected = RejectedRequest {
+                    received: &received,
+                    class,
+                    fingerprint,
+                    reason: Some(reason),
+                };
+                let reply = ingress.reject_served(now, &rejected, reason, snapshot, pool);
+                self.send_rejection(reason, reply);
             }
             Served::Elsewhere(shard) => {
                 self.output.hand_off(shard, HandoffInput::Received(*received))
@@ -413,9 +417,9 @@ impl Proxy {
     /// Records a rejection, whether the message was rejected on arrival or when it was to be
     /// served. If only one kind of rejection were recorded, the cost of rejections would seem lower
     /// than it is, and the kernel would drop too little.
-    fn record_refused(&mut self, class: Option<Class>) {
+    fn record_rejected(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
-            kernel_shed.on_refused(class);
+            kernel_shed.on_rejected(class);
         }
     }
 
@@ -469,14 +473,14 @@ impl Proxy {
     }
 
     /// Counts a request for new work that was rejected before the gate decided on it.
-    fn count_refused_before(&self, class: Option<Class>) {
+    fn count_rejected_before(&self, class: Option<Class>) {
         if let Some(bucket) = class.and_then(Class::bucket) {
-            self.counters.refused_before(bucket).add(1);
+            self.counters.rejected_before(bucket).add(1);
         }
     }
 
-    fn send_refusal(&mut self, reason: Reason, reply: Option<Box<Transmit>>) {
-        self.counters.refused(reason).add(1);
+    fn send_rejection(&mut self, reason: Reason, reply: Option<Box<Transmit>>) {
+        self.counters.rejected(reason).add(1);
         if let Some(reply) = reply {
             self.counters.count_reply(503, reason.into());
             self.output.send(*reply);

@@ -70,7 +70,7 @@ pub use observe::call_entry::{BackendOfCall, CallAnswer, CallEntry, CallState};
 pub use observe::counters::{Counters, REPLIES};
 pub use observe::gauges::{FlowCounters, Gauges, LimitGauges, SojournGauges};
 pub use observe::in_force::{ComparedCounters, InForce};
-pub use observe::rejections::{LoadThen, Refusal, RejectionLog};
+pub use observe::rejections::{LoadThen, RejectionLog, RejectionRecord};
 pub use observe::upstream::UpstreamView;
 pub use observe::views::Views;
 pub use pushback::next_hops::{NextHopView, NextHops, Obedience};

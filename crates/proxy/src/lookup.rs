@@ -69,7 +69,7 @@ pub struct LookupCounters {
     pub late: Counter,
     /// Look-ups without a query, because too many queries were outstanding or the request could not
     /// be parked.
-    pub refused: Counter,
+    pub rejected: Counter,
     /// Queries without an answer at the moment.
     pub outstanding: Counter,
 }
@@ -86,7 +86,7 @@ pub(crate) enum LookupOutcome {
     /// The request has to wait for the answer to the query of this ticket.
     Pending(Ticket),
     /// The key is not queried: too many queries are outstanding, or the request cannot wait.
-    Refused,
+    Rejected,
 }
 
 /// The properties of a request for which a key is looked up.
@@ -184,8 +184,8 @@ impl Lookups {
         let has_room = self.outstanding.len() < OUTSTANDING_MAX
             && (!is_strangers || self.strangers.outstanding < STRANGERS_OUTSTANDING_MAX);
         if !has_room || !requester.may_wait {
-            self.counters.refused.add(1);
-            return LookupOutcome::Refused;
+            self.counters.rejected.add(1);
+            return LookupOutcome::Rejected;
         }
         let id = self.next;
         self.next += 1;

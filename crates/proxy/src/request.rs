@@ -37,7 +37,7 @@ pub(crate) enum Served {
     /// that repeats an earlier one.
     Here,
     /// The request was answered with 503, for a temporary reason.
-    Refused,
+    RejectedForNow,
     /// The request was rejected with another final response.
     Rejected,
     /// Nothing was done, because no possible back end takes the request, for this reason.
@@ -478,7 +478,7 @@ fn reject(
             let warning = ["399 tidegate \"", text, "\""].concat();
             let headers = ReplyHeaders::from_iter([("Warning", warning.as_bytes())]);
             reply(step, received, message, status, (reason, text), &headers);
-            return if status == 503 { Served::Refused } else { Served::Rejected };
+            return if status == 503 { Served::RejectedForNow } else { Served::Rejected };
         }
         // The rejection of the first copy was counted. As with a transaction, a further copy only
         // causes the same response again.

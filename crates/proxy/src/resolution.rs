@@ -72,7 +72,7 @@ pub struct ResolutionCounters {
     /// Answers that came after the proxy had given up their query.
     pub late: Counter,
     /// Queries not queued, or not sent in time, because too many others were outstanding.
-    pub refused: Counter,
+    pub rejected: Counter,
     /// Names not queried because they had failed a short time before.
     pub paused: Counter,
     /// Number of times that an expired answer was used because there was no newer one.
@@ -217,7 +217,7 @@ impl Resolution {
                 // The query was not sent, so the name has not failed. The targets of the waiting
                 // requests are located again, which may queue another query.
                 Due::Unsent(id) => {
-                    self.counters.refused.add(1);
+                    self.counters.rejected.add(1);
                     tickets.push(Ticket(id));
                 }
             }
@@ -258,7 +258,7 @@ impl Resolution {
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),
                 None => {
-                    let why = if paused { &self.counters.paused } else { &self.counters.refused };
+                    let why = if paused { &self.counters.paused } else { &self.counters.rejected };
                     why.add(1);
                     Asked::Failed
                 }

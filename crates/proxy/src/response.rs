@@ -182,7 +182,7 @@ fn serve_stateless(
             let parties = entry.parties(transaction);
             let backend = snapshot.backend(backend_ref);
             let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
-            let is_proved = backend.on_refused(now, parties, sources, None);
+            let is_proved = backend.on_rejected(now, parties, sources, None);
             backend.on_not_taken(sent, is_proved);
         }
         if let Some(backend_ref) = backend_ref.filter(|_| status >= 200)

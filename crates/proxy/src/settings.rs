@@ -145,13 +145,13 @@ pub enum Disposal {
     /// Sends no response, so that the sender retransmits the request.
     Drop,
     /// Rejects with a 503, and changes to cheaper methods as needed to keep rejecting within
-    /// [`Overload::refusing_max`]. The second method is to pad the 503s to a few lengths, so that
+    /// [`Overload::rejecting_max`]. The second method is to pad the 503s to a few lengths, so that
     /// the kernel sends them in batches. The third method is that the kernel also drops as many
     /// INVITEs and REGISTERs as needed. Under a law that rejects nothing, only the first method is
     /// used.
     Auto,
     /// Rejects with a 503, while the kernel drops as many INVITEs and REGISTERs as needed to keep
-    /// rejecting within [`Overload::refusing_max`].
+    /// rejecting within [`Overload::rejecting_max`].
     Kernel,
 }
 
@@ -174,7 +174,7 @@ pub struct Overload {
     pub pad: Option<usize>,
     /// Maximum fraction of the processor time that rejecting may take, between 0 and 1, for
     /// [`Disposal::Auto`] and [`Disposal::Kernel`].
-    pub refusing_max: f64,
+    pub rejecting_max: f64,
     /// The processor occupancy up to which all calls have transactions, above 0 and at most 1, for
     /// [`Mode::Adaptive`].
     pub stateful_max: f64,
@@ -215,7 +215,7 @@ impl Default for Overload {
             pad: None,
             sources: Sources::default(),
             feedback: FeedbackSettings::default(),
-            refusing_max: control::LadderSettings::default().budget,
+            rejecting_max: control::LadderSettings::default().budget,
             stateful_max: control::TierSettings::default().occupancy_max,
         }
     }

@@ -88,7 +88,7 @@ impl Admin {
     /// # Errors
     /// Returns an error when the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-        TcpListener::bind(address).map_err(|error| refused(address, &error))
+        TcpListener::bind(address).map_err(|error| rejected(address, &error))
     }
 
     /// Serves `pages` at `listener`, which is bound to `address`, from a thread of its own.
@@ -100,32 +100,32 @@ impl Admin {
         listener: TcpListener,
         pages: Pages,
     ) -> Result<Self, StartError> {
-        let refused = |error: std::io::Error| refused(address, &error);
-        listener.set_nonblocking(true).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
+        let rejected = |error: std::io::Error| rejected(address, &error);
+        listener.set_nonblocking(true).map_err(rejected)?;
+        let address = listener.local_addr().map_err(rejected)?;
         let runtime = runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
-            .map_err(refused)?;
+            .map_err(rejected)?;
         let listener = {
             let _entered = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(refused)?
+            tokio::net::TcpListener::from_std(listener).map_err(rejected)?
         };
         let (stop, stopped) = oneshot::channel();
-        let refusals = Arc::new(AtomicU64::new(0));
-        let router = router(pages, Arc::clone(&refusals));
+        let rejections = Arc::new(AtomicU64::new(0));
+        let router = router(pages, Arc::clone(&rejections));
         let serve = move || {
             runtime.block_on(async {
                 tokio::select! {
-                    () = connection::serve(listener, router, &refusals) => {}
+                    () = connection::serve(listener, router, &rejections) => {}
                     // A dropped sender ends the wait too.
                     _ = stopped => {}
                 }
             });
             runtime.shutdown_timeout(END_WAIT);
         };
-        let thread = Builder::new().name("admin".to_owned()).spawn(serve).map_err(refused)?;
+        let thread = Builder::new().name("admin".to_owned()).spawn(serve).map_err(rejected)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -145,20 +145,20 @@ impl Drop for Admin {
     }
 }
 
-fn refused(address: SocketAddr, error: &std::io::Error) -> StartError {
+fn rejected(address: SocketAddr, error: &std::io::Error) -> StartError {
     let remedy = "set `[admin] address` to another address, or to \"off\"";
     let place = format!("admin interface at {address}");
     StartError::new(place, format!("cannot listen: {error}"), remedy)
 }
 
-static REFUSALS: Family = Family::counter(
+static REJECTIONS: Family = Family::counter(
     "admin_connections_refused",
     "Admin connections closed to make room for others",
 );
 
-fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
+fn router(pages: Pages, rejections: Arc<AtomicU64>) -> Router {
     let Pages { life, mut metrics, status, controls, hosts } = pages;
-    metrics.add(move |samples| samples.push(&REFUSALS, &[], refusals.load(Ordering::Relaxed)));
+    metrics.add(move |samples| samples.push(&REJECTIONS, &[], rejections.load(Ordering::Relaxed)));
     let phase = Arc::clone(&life);
     let ready = move || async move {
         let phase = phase.phase();
@@ -231,7 +231,7 @@ async fn guarded(
     request: Request,
     next: Next,
 ) -> Response {
-    match origin::refusal(request.uri(), request.headers(), hosts) {
+    match origin::rejection(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
         None if request.method().is_safe() => next.run(request).await,
         None => {

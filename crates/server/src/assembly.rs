@@ -123,7 +123,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// Returns the rejections that the cores have recorded.
-    pub fn refusals(&self) -> Rejections {
+    pub fn rejections(&self) -> Rejections {
         Rejections::new(self.counters.clone())
     }
 
@@ -184,8 +184,8 @@ impl<'a> Assembly<'a> {
             moves: self.moves.clone(),
             next_hops: self.next_hops.clone(),
             trace: proxy::TraceSettings {
-                per_second: config.admin.refusals_per_second,
-                kept: (config.admin.refusals_kept / shards).max(1),
+                per_second: config.admin.rejections_per_second,
+                kept: (config.admin.rejections_kept / shards).max(1),
             },
             seed: self.seed,
             egress_routes: self.environment.egress_routes.clone(),
@@ -351,7 +351,7 @@ fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
         offer,
         serve,
         serve_stateless,
-        refuse,
+        reject,
         distribution,
         seed: configured,
         socket_max,
@@ -376,6 +376,6 @@ fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
         batch: batch_fifo.filter(|_| !split).or(batch),
         quota,
         variation,
-        ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, refuse })
+        ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, reject })
     })
 }

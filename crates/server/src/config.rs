@@ -168,7 +168,7 @@ impl Config {
         let mut report = Report::default();
         match read(path, &document, &mut report) {
             Some(config) if report.is_empty() => Ok(config),
-            _ => Err(document.refuse(report)),
+            _ => Err(document.reject(report)),
         }
     }
 }

@@ -62,11 +62,13 @@ impl HeavySources {
         for shard in shards {
             let heavy = shard.proxy.heavy.get();
             let overload = &shard.proxy.overload;
-            target = target.max(match overload.thinned.get() + overload.thinned_registers.get() {
-                0 => Target::Nothing,
-                _ if heavy.is_empty() => Target::All,
-                _ => Target::Heavy,
-            });
+            target = target.max(
+                match overload.drop_share.get() + overload.drop_share_of_registers.get() {
+                    0 => Target::Nothing,
+                    _ if heavy.is_empty() => Target::All,
+                    _ => Target::Heavy,
+                },
+            );
             let floods = shard.proxy.emergency_floods.get();
             for (rates, sources) in [(&mut rates_cps, heavy), (&mut emergencies_cps, floods)] {
                 for source in sources {
@@ -118,7 +120,7 @@ mod tests {
     /// Lets a shard drop a share of the INVITEs and REGISTERs of these hosts.
     fn shard(share: f64, hosts: impl IntoIterator<Item = u8>) -> ShardCounters {
         let shard = ShardCounters::default();
-        shard.proxy.overload.thinned.set((share * 1e6) as u64);
+        shard.proxy.overload.drop_share.set((share * 1e6) as u64);
         let of =
             |host: u8| HeavySource { source: source_of([192, 0, 2, host].into()), rate_cps: 150.0 };
         let heavy: Vec<_> = hosts.into_iter().map(of).collect();

@@ -85,7 +85,7 @@ fn the_key_in_the_first_line_makes_tokens_and_all_keys_verify_them() {
 }
 
 #[test]
-fn a_key_others_may_use_is_refused() {
+fn a_key_others_may_use_is_rejected() {
     let (dir, path) = written("0a".repeat(32));
     for wrong in [0o640, 0o604, 0o620, 0o601, 0o777] {
         set_mode(&path, wrong);
@@ -100,7 +100,7 @@ fn a_key_others_may_use_is_refused() {
 }
 
 #[test]
-fn wrong_content_is_refused_with_its_line_and_not_shown() {
+fn wrong_content_is_rejected_with_its_line_and_not_shown() {
     let right = "0a".repeat(32);
     for (content, line, what) in [
         (String::new(), 1, "an empty line"),
@@ -169,8 +169,8 @@ fn a_change_writes_all_keys_or_keeps_the_old_ones() {
     names.sort();
     assert_eq!(names, [FILE_NAME, LOCK_NAME], "no draft is left behind");
 
-    let refused = change(dir.path(), rotate).unwrap_err();
-    assert!(matches!(refused, NotKept::NotRotated(NotRotated::Settling(2, _))), "{refused:?}");
+    let rejected = change(dir.path(), rotate).unwrap_err();
+    assert!(matches!(rejected, NotKept::NotRotated(NotRotated::Settling(2, _))), "{rejected:?}");
     assert_eq!(load_or_create(dir.path()), Ok(changed));
 }
 

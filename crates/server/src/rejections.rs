@@ -1,7 +1,7 @@
 //! The rejections that the shards have recorded, as JSON for operators.
 
 use serde_json::{Value, json};
-use tidegate_proxy::{REPLIES, Refusal, ReplyReason};
+use tidegate_proxy::{REPLIES, RejectionRecord, ReplyReason};
 use tidegate_world::Timestamp;
 
 use crate::metrics::collect::{ShardCounters, limit};
@@ -23,7 +23,7 @@ impl Rejections {
         json!({
             "reasons": reasons.chain([self.in_kernel()]).collect::<Value>(),
             "missed": self.missed(),
-            "refusals": self.list(now, |_| true),
+            "rejections": self.list(now, |_| true),
         })
     }
 
@@ -34,19 +34,19 @@ impl Rejections {
         json!({
             "call_id": call_id,
             "missed": self.missed(),
-            "rejections": self.list(now, |refusal| refusal.is_of(call_id.as_bytes())),
+            "rejections": self.list(now, |rejection| rejection.is_of(call_id.as_bytes())),
         })
     }
 
-    fn list(&self, now: Timestamp, is_shown: impl Fn(&Refusal) -> bool) -> Value {
+    fn list(&self, now: Timestamp, is_shown: impl Fn(&RejectionRecord) -> bool) -> Value {
         let kept = |(shard, counters): (usize, &ShardCounters)| {
-            let kept = counters.proxy.refusals.list();
-            kept.into_iter().map(move |refusal| (shard, refusal))
+            let kept = counters.proxy.rejections.list();
+            kept.into_iter().map(move |rejection| (shard, rejection))
         };
         let mut all: Vec<_> = self.0.iter().enumerate().flat_map(kept).collect();
-        all.retain(|(_, refusal)| is_shown(refusal));
-        all.sort_by_key(|(_, refusal)| std::cmp::Reverse(refusal.at));
-        all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
+        all.retain(|(_, rejection)| is_shown(rejection));
+        all.sort_by_key(|(_, rejection)| std::cmp::Reverse(rejection.at));
+        all.iter().map(|(shard, rejection)| one(*shard, rejection, now)).collect()
     }
 
     /// Returns, as JSON like that of [`reason`](Self::reason), the number of INVITEs and REGISTERs
@@ -57,50 +57,50 @@ impl Rejections {
             "name": "kernel",
             "doc": "The kernel dropped the INVITE or REGISTER before Tidegate read it, and there \
                     was no response. The reason is that rejecting more requests would take too \
-                    much of the processor (`refusing_max`), or that the source is banned. \
+                    much of the processor (`rejecting_max`), or that the source is banned. \
                     Requests that came over TCP, TLS or a WebSocket were dropped after reading. \
                     Retransmissions count too. `/rejections` has no samples of these requests.",
-            "refused": self.0.iter().map(ShardCounters::filtered).sum::<u64>(),
+            "rejected": self.0.iter().map(ShardCounters::filtered).sum::<u64>(),
         })
     }
 
     fn missed(&self) -> u64 {
-        self.0.iter().map(|shard| shard.proxy.refusals.missed.get()).sum()
+        self.0.iter().map(|shard| shard.proxy.rejections.missed.get()).sum()
     }
 
     fn reason(&self, reason: ReplyReason) -> Value {
-        let refused = |shard: &ShardCounters| match reason {
+        let rejected = |shard: &ShardCounters| match reason {
             // This counter also includes requests that were dropped without a response.
-            ReplyReason::Work(reason) => shard.proxy.refused(reason).get(),
+            ReplyReason::Work(reason) => shard.proxy.rejected(reason).get(),
             reason => REPLIES.iter().map(|&s| shard.proxy.replied_for(s, reason).get()).sum(),
         };
         json!({
             "name": reason.name(),
             "doc": reason.doc(),
-            "refused": self.0.iter().map(refused).sum::<u64>(),
+            "rejected": self.0.iter().map(rejected).sum::<u64>(),
         })
     }
 }
 
-fn one(shard: usize, refusal: &Refusal, now: Timestamp) -> Value {
+fn one(shard: usize, rejection: &RejectionRecord, now: Timestamp) -> Value {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let load = refusal.load;
+    let load = rejection.load;
     json!({
-        "time": rfc3339(wall_time(now, refusal.at)),
-        "at_s": refusal.at.as_secs_f64(),
-        "age_s": now.since(refusal.at).as_secs_f64(),
+        "time": rfc3339(wall_time(now, rejection.at)),
+        "at_s": rejection.at.as_secs_f64(),
+        "age_s": now.since(rejection.at).as_secs_f64(),
         "shard": shard,
-        "source": refusal.source,
-        "class": refusal.class.map(|class| class.name()),
-        "status": refusal.status,
-        "method": text(&refusal.method),
-        "uri": text(&refusal.uri),
-        "from": text(&refusal.from),
-        "to": text(&refusal.to),
-        "call_id": text(&refusal.call_id),
-        "pool": refusal.pool,
-        "reason": refusal.reason.name(),
-        "cause": refusal.cause,
+        "source": rejection.source,
+        "class": rejection.class.map(|class| class.name()),
+        "status": rejection.status,
+        "method": text(&rejection.method),
+        "uri": text(&rejection.uri),
+        "from": text(&rejection.from),
+        "to": text(&rejection.to),
+        "call_id": text(&rejection.call_id),
+        "pool": rejection.pool,
+        "reason": rejection.reason.name(),
+        "cause": rejection.cause,
         "allowance": load.map(|load| load.allowance),
         "limit": load.map(|load| limit(load.limit)),
         "occupancy": load.map(|load| load.occupancy),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_that_contradicts_its_configuration_is_refused() {
+    fn a_head_that_contradicts_its_configuration_is_rejected() {
         let checked = |server: &str, listeners: usize| {
             let head = Head {
                 program: "1".to_owned(),

@@ -162,7 +162,7 @@ pub fn run(
     let controls = Controls {
         runtime_control: Arc::clone(&runtime_control),
         keeper: Some(Arc::clone(&keeper)),
-        refusals: assembly.refusals(),
+        rejections: assembly.rejections(),
         bans: assembly.bans().clone(),
         audit_log: audit_log.clone(),
         clock,

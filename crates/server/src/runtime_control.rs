@@ -130,7 +130,7 @@ impl RuntimeControl {
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
         // Held until the command is sent, so that no other command comes in between.
         let mut wanted = self.wanted();
-        let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
+        let overload = command::asked(text, &wanted.overload).map_err(ControlError::Rejected)?;
         self.give(&mut wanted, overload_toml(&overload).as_bytes())?;
         wanted.overload = overload.clone();
         Ok((wanted.given, overload))
@@ -148,7 +148,7 @@ impl RuntimeControl {
         let names: Vec<_> = found.iter().map(|backend| backend.name().to_owned()).collect();
         let name = if let [name] = &names[..] { name.as_str() } else { backend };
         let command = command::admin_state_text(name, admin_state);
-        command::given(command.as_bytes()).map_err(|wrong| ControlError::Refused(wrong.into()))?;
+        command::given(command.as_bytes()).map_err(|wrong| ControlError::Rejected(wrong.into()))?;
         match names.len() {
             0 => {
                 let config = wanted.found.expand(&wanted.config);

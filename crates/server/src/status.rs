@@ -130,13 +130,13 @@ fn connections(shard: &ShardCounters) -> Value {
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
-    let refused = Reason::ALL.map(|why| (why.name(), counters.refused(why)));
+    let rejected = Reason::ALL.map(|why| (why.name(), counters.rejected(why)));
     let shed = Class::ALL.map(|class| (class.name(), counters.shed(class)));
     let replied = REPLIES.map(|status| (status.to_string(), counters.replied(status)));
     json!({
         "received": some(received),
         "dropped": some(dropped),
-        "refused": some(refused),
+        "rejected": some(rejected),
         "shed": some(shed),
         "replied": some(replied),
         "requests_forwarded": counters.requests_forwarded.get(),
@@ -186,7 +186,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "bye_ms": b.end_response_time().as_secs_f64() * 1e3,
             "assigned": b.assigned(),
             "failures": b.failures(),
-            "refusals": b.refusals(),
+            "rejections": b.rejections(),
             "probes": probes,
             "probe_failures": probe_failures,
             "failed_probe_status": b.failed_probe_status(),
@@ -276,10 +276,10 @@ fn overload(gauges: &Gauges, now_ns: u64) -> Value {
             "arrived": flow.arrived.get(),
             "offered": flow.offered.get(),
             "admitted": flow.admitted.get(),
-            "refused": flow.refused.get(),
+            "rejected": flow.rejected.get(),
             "early": flow.early.get(),
             "repeated": flow.repeated.get(),
-            "fraction": 1.0 - gauges.refusing[bucket as usize].get() as f64 / 1e6,
+            "fraction": 1.0 - gauges.rejecting[bucket as usize].get() as f64 / 1e6,
         })
     };
     let ms = |ns: u64| ns as f64 / 1e6;

@@ -337,7 +337,7 @@ impl Counts {
         Self {
             probes_failed: backend.probes().1,
             unreachable: backend.unreachable(),
-            rejections: backend.refusals(),
+            rejections: backend.rejections(),
             falls: backend.transitions().0,
         }
     }

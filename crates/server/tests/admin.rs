@@ -147,7 +147,7 @@ fn policies_are_described_with_their_parameters() {
 }
 
 #[test]
-fn other_pages_and_methods_are_refused() {
+fn other_pages_and_methods_are_rejected() {
     let (admin, _life) = start();
     let (code, body) = request(admin.address(), "GET", "/");
     assert_eq!(code, 404);

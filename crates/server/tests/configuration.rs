@@ -157,7 +157,7 @@ fn sources_of_new_work_are_read() {
     let limit = |from, rate_cps, burst, per, then| SourceLimit { from, rate_cps, burst, per, then };
     let ban = Excess::Ban(Duration::from_secs(600));
     let limits = [
-        limit(net("192.0.2.7/32"), 20.0, 5, Per::Source, Excess::Refuse),
+        limit(net("192.0.2.7/32"), 20.0, 5, Per::Source, Excess::Reject),
         limit(net("192.0.2.0/24"), 0.5, 10, Per::Limit, Excess::Drop),
         limit(net("2001:db8::/32"), 7.0, 10, Per::Source, ban),
     ];
@@ -223,7 +223,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(us(&emulate.serve, Class::Bye), 700.0);
     assert_eq!(us(&emulate.serve, Class::Invite), 1250.5);
     assert_eq!(us(&emulate.serve_stateless.unwrap(), Class::Invite), 400.0);
-    assert_eq!(us(&emulate.refuse, Class::Invite), 0.0);
+    assert_eq!(us(&emulate.reject, Class::Invite), 0.0);
     assert_eq!(emulate.socket_max, 500);
 
     let smallest = parse(&files("good")[0].with_file_name("smallest.toml")).unwrap();
@@ -274,15 +274,15 @@ fn every_key_of_the_full_configuration_is_read() {
          drain_seconds = 5, calls_max = 1000, transactions_max = 2000, message_memory_max_mb = 64, \
          amplification_max = 5, call_idle_seconds = 60, queue_max = 256, backend_pause_seconds = 0, \
          coalesce_us = 0, timer_slack_us = 250, gso = false, name = \"edge\"
-  set      [admin] hosts = [\"sip1.example.com\", \"sip2\"], refusals_per_second = 0, \
-         refusals_kept = 7
+  set      [admin] hosts = [\"sip1.example.com\", \"sip2\"], rejections_per_second = 0, \
+         rejections_kept = 7
   set      [resolver] servers = [\"192.0.2.53:53\", \"[2001:db8::53]:5353\"]"
     );
     let name_servers = ["192.0.2.53:53", "[2001:db8::53]:5353"];
     assert_eq!(config.name_servers, name_servers.map(|at| at.parse().unwrap()));
     assert!(config.has_names());
     assert_eq!(config.admin.hosts, ["sip1.example.com", "sip2"]);
-    assert_eq!((config.admin.refusals_per_second, config.admin.refusals_kept), (0, 7));
+    assert_eq!((config.admin.rejections_per_second, config.admin.rejections_kept), (0, 7));
     assert_eq!(config.server.calls_max, 1000);
     assert_eq!(config.server.transactions_max, 2000);
     assert_eq!(config.server.message_memory_max, Some(64 << 20));
@@ -386,17 +386,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_read_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         shown_or_read(&bytes)?;
     }
 
     #[test]
-    fn any_pieces_are_read_or_refused(pieces in prop::collection::vec(piece(), 0..24)) {
+    fn any_pieces_are_read_or_rejected(pieces in prop::collection::vec(piece(), 0..24)) {
         shown_or_read(pieces.concat().as_bytes())?;
     }
 
     #[test]
-    fn a_right_configuration_with_one_byte_changed_is_read_or_refused(
+    fn a_right_configuration_with_one_byte_changed_is_read_or_rejected(
         at in 0usize..2000, byte in any::<u8>()
     ) {
         let mut bytes = include_bytes!("good/full.toml").to_vec();

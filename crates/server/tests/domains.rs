@@ -139,11 +139,11 @@ fn calls_are_shared_by_weight_among_the_servers_of_the_first_priority() {
         let ended = run(mode, 3, |stage| {
             stage.resolve_by(Resolution { delay: Duration::from_secs(5), ..Resolution::default() });
         });
-        let refused = ended.caller.failed.status.get(&503).copied().unwrap_or_default();
+        let rejected = ended.caller.failed.status.get(&503).copied().unwrap_or_default();
         // The answers for SRV and A are late, so the calls of the first ten seconds are rejected.
         // Ten are expected, and five standard deviations are 16.
-        assert!((1..=26).contains(&refused), "{refused}");
-        let served = u64::from(CALLS) - refused;
+        assert!((1..=26).contains(&rejected), "{rejected}");
+        let served = u64::from(CALLS) - rejected;
         assert_eq!(ended.caller.completed, served, "{:?}", ended.caller.failed);
         let [a, b, c] = ended.answered;
         assert_eq!((a + b, c), (served, 0));

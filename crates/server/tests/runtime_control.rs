@@ -32,7 +32,7 @@ const CONFIGURATION: &str = "
     [[pool.backend]]
     uri = \"sip:127.0.0.1:9\"
     [admin]
-    refusals_per_second = 3
+    rejections_per_second = 3
     hosts = [\"Tidegate.example\"]
     [overload]
     law = \"occ\"
@@ -276,7 +276,7 @@ fn the_heavy_sources_are_shown() {
     };
     assert_eq!(shown(), ("nothing".into(), Value::Array(Vec::new())));
     let counters = &process.assembly.counters()[0].proxy;
-    counters.overload.thinned.set(500_000);
+    counters.overload.drop_share.set(500_000);
     assert_eq!(shown().0, "all");
     let source = source_of("2001:db8::7".parse().unwrap());
     counters.heavy.publish(true, || vec![HeavySource { source, rate_cps: 900.5 }]);
@@ -352,7 +352,7 @@ fn rejections_are_shown_newest_first_with_explained_reasons() {
     let caller = UdpSocket::bind("127.0.0.1:0").unwrap();
     caller.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let from = caller.local_addr().unwrap();
-    let mut refused = 0;
+    let mut rejected = 0;
     for number in 0..40 {
         let invite = format!(
             "INVITE sip:bob@{sip} SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bK{number}\r\n\
@@ -363,30 +363,28 @@ fn rejections_are_shown_newest_first_with_explained_reasons() {
         caller.send_to(invite.as_bytes(), running.sip).unwrap();
         let mut answer = [0; 2000];
         let (length, _) = caller.recv_from(&mut answer).unwrap();
-        refused += u64::from(answer[..length].starts_with(b"SIP/2.0 503"));
+        rejected += u64::from(answer[..length].starts_with(b"SIP/2.0 503"));
     }
-    assert!(refused > 20, "{refused}");
+    assert!(rejected > 20, "{rejected}");
     let shown = running.get("/rejections");
-    let time = shown["refusals"][0]["time"].as_str().unwrap();
+    let time = shown["rejections"][0]["time"].as_str().unwrap();
     assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
-    let number = |value: &Value| value["refusals"].as_array().unwrap().len();
-    assert_eq!(number(&running.get("/refusals")), number(&shown), "its name before");
-    let call_id = shown["refusals"][0]["call_id"].as_str().unwrap();
+    let call_id = shown["rejections"][0]["call_id"].as_str().unwrap();
     let call = running.get(&format!("/calls/{}", call_id.replace('-', "%2D")));
     assert_eq!(
         (&call["call_id"], &call["rejections"][0]["call_id"]),
         (&call_id.into(), &call_id.into())
     );
     assert_eq!(running.get("/calls/call")["rejections"], Value::Array(Vec::new()));
-    let list = shown["refusals"].as_array().unwrap();
+    let list = shown["rejections"].as_array().unwrap();
     assert!(!list.is_empty() && list.len() < 40);
-    let ages: Vec<_> = list.iter().map(|refusal| refusal["age_s"].as_f64().unwrap()).collect();
+    let ages: Vec<_> = list.iter().map(|rejection| rejection["age_s"].as_f64().unwrap()).collect();
     assert!(ages.is_sorted(), "{ages:?}");
     assert_eq!((&list[0]["reason"], &list[0]["method"]), (&"law".into(), &"INVITE".into()));
     assert_eq!(list[0]["source"], from.to_string());
     assert!(list[0]["call_id"].as_str().unwrap().starts_with("call-"));
     let law = shown["reasons"].as_array().unwrap().iter().find(|r| r["name"] == "law").unwrap();
-    assert!(law["refused"].as_u64().unwrap() > 0 && law["doc"].as_str().unwrap().ends_with('.'));
+    assert!(law["rejected"].as_u64().unwrap() > 0 && law["doc"].as_str().unwrap().ends_with('.'));
     let laws = running.get("/laws");
     assert!(laws.as_array().unwrap().iter().any(|law| law["name"] == "pi"));
 }

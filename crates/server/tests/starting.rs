@@ -13,13 +13,13 @@ use tidegate_server::signal::Signals;
 use tidegate_server::{RunError, StartError, run};
 
 /// Starts a process that listens at `address`, and returns the error.
-fn refused(state_dir: &Path, address: SocketAddr) -> StartError {
-    refused_with(state_dir, address, "off", None)
+fn rejected(state_dir: &Path, address: SocketAddr) -> StartError {
+    rejected_with(state_dir, address, "off", None)
 }
 
 /// Starts a process that listens at `address`, with this `[admin] address`, and records it at the
 /// path `record`. Returns the error.
-fn refused_with(
+fn rejected_with(
     state_dir: &Path,
     address: SocketAddr,
     admin: &str,
@@ -48,9 +48,9 @@ fn refused_with(
 fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let taken = refused(dir.path(), taken.local_addr().unwrap());
+    let taken = rejected(dir.path(), taken.local_addr().unwrap());
     // This address is reserved for documentation, so no machine has it.
-    let late = refused(dir.path(), "192.0.2.1:5060".parse().unwrap());
+    let late = rejected(dir.path(), "192.0.2.1:5060".parse().unwrap());
     for (error, what, remedy) in [
         (taken, "Address already in use", "stop the program"),
         (late, "Cannot assign requested address", "add this address to the machine"),
@@ -60,7 +60,7 @@ fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     }
     let key = dir.path().join(key::FILE_NAME);
     fs::set_permissions(key, Permissions::from_mode(0o644)).unwrap();
-    let error = refused(dir.path(), "127.0.0.1:0".parse().unwrap());
+    let error = rejected(dir.path(), "127.0.0.1:0".parse().unwrap());
     assert!(error.is_lasting && error.place.ends_with(key::FILE_NAME), "{error}");
 }
 
@@ -72,7 +72,7 @@ fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was(
     fs::write(&process, "7\n").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = taken.local_addr().unwrap().to_string();
-    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), &admin, None);
+    let error = rejected_with(dir.path(), "127.0.0.1:0".parse().unwrap(), &admin, None);
     assert!(error.place.starts_with("admin interface at "), "{error}");
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
     assert!(!dir.path().join("backends").exists());
@@ -86,7 +86,7 @@ fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before()
     let process = dir.path().join("process");
     fs::write(&process, "7\n").unwrap();
     let record = dir.path().join("absent/recording");
-    let error = refused_with(dir.path(), "127.0.0.1:0".parse().unwrap(), "off", Some(&record));
+    let error = rejected_with(dir.path(), "127.0.0.1:0".parse().unwrap(), "off", Some(&record));
     assert_eq!(error.place, record.display().to_string(), "{error}");
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
 }
@@ -99,6 +99,6 @@ fn a_start_with_an_unusable_state_directory_opens_no_listener() {
     let backends = dir.path().join("backends");
     fs::write(&backends, [0xff]).unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let error = refused(dir.path(), taken.local_addr().unwrap());
+    let error = rejected(dir.path(), taken.local_addr().unwrap());
     assert_eq!(error.place, backends.display().to_string(), "{error}");
 }

@@ -31,7 +31,7 @@ enum Stage {
     Answered,
     /// The call was rejected with 486, and the caller has not acknowledged it. The proxy keeps the
     /// response.
-    Refused,
+    Rejected,
     /// The call was rejected with 486 and acknowledged. It has ended, and its transactions have a
     /// final response.
     Acknowledged,
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         json!({
             "live": held(mode, Stage::Live, &invites),
             "answered": held(mode, Stage::Answered, &invites),
-            "refused": held(mode, Stage::Refused, &invites),
+            "rejected": held(mode, Stage::Rejected, &invites),
             "acknowledged": held(mode, Stage::Acknowledged, &invites),
         })
     };
@@ -85,21 +85,21 @@ fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
     match stage {
         Stage::Live => {}
         Stage::Answered => line.respond(&forwarded, 200),
-        Stage::Refused => line.respond(&forwarded, 486),
+        Stage::Rejected => line.respond(&forwarded, 486),
         Stage::Acknowledged => {
             line.respond(&forwarded, 486);
-            let refusal = line.sent.iter().find(|t| t.flow.remote == address(CALLER));
-            let refusal = refusal.expect("the 486 goes up").bytes[..].to_vec();
-            line.tell(address(CALLER), &ack(invite, &refusal));
+            let rejection = line.sent.iter().find(|t| t.flow.remote == address(CALLER));
+            let rejection = rejection.expect("the 486 goes up").bytes[..].to_vec();
+            line.tell(address(CALLER), &ack(invite, &rejection));
         }
     }
 }
 
 // RFC 3261 §17.1.1.3: the ACK has the fields of the INVITE, but the To of the response.
-fn ack(invite: &[u8], refusal: &[u8]) -> Vec<u8> {
+fn ack(invite: &[u8], rejection: &[u8]) -> Vec<u8> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).expect("our own texts").to_owned();
     let invite = Message::parse(invite).expect("our own INVITE");
-    let refusal = Message::parse(refusal).expect("the proxy sends SIP");
+    let rejection = Message::parse(rejection).expect("the proxy sends SIP");
     let value = |message: &Message<'_>, name| text(message.field(name).expect("present").value);
     format!(
         "ACK {} SIP/2.0\r\nVia: {}\r\nMax-Forwards: 70\r\nFrom: {}\r\nTo: {}\r\nCall-ID: {}\r\n\
@@ -107,7 +107,7 @@ fn ack(invite: &[u8], refusal: &[u8]) -> Vec<u8> {
         text(invite.request_uri().expect("a request")),
         value(&invite, HeaderName::Via),
         value(&invite, HeaderName::From),
-        value(&refusal, HeaderName::To),
+        value(&rejection, HeaderName::To),
         value(&invite, HeaderName::CallId),
     )
     .into_bytes()

@@ -169,7 +169,7 @@ fn time(line: &mut Line, requests: &[String]) -> f64 {
         spent += began.elapsed();
         let forwarded = line.sent.last().expect("it is forwarded");
         let forwarded = (forwarded.flow.remote, forwarded.bytes[..].to_vec());
-        assert!(forwarded.1.starts_with(b"INFO"), "and not refused");
+        assert!(forwarded.1.starts_with(b"INFO"), "and not rejected");
         line.respond(&forwarded, 200);
         line.pass(INTERVAL);
     }

@@ -49,7 +49,7 @@ const ACK: &[u8] = b"ACK sip:bob@biloxi.example.com;transport=udp SIP/2.0\r\n\
 
 const SOURCE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 33)), 5060);
 
-fn refusal() -> Reply<'static> {
+fn rejection() -> Reply<'static> {
     Reply {
         to_tag: Some(b"0123456789abcdef"),
         source: Some(SOURCE),
@@ -72,8 +72,8 @@ fn warm(operation: Operation) -> (Operation, Vec<u8>) {
 #[bench::scan_180(scan_180)]
 #[bench::glance_invite(glance_invite)]
 #[bench::outline_invite(outline_invite)]
-#[bench::refuse_invite(refuse_invite)]
-#[bench::scan_ack_of_refusal(scan_ack_of_refusal)]
+#[bench::reject_invite(reject_invite)]
+#[bench::scan_ack_of_rejection(scan_ack_of_rejection)]
 #[bench::parse_invite(parse_invite)]
 #[bench::parse_check_read_invite(parse_check_read_invite)]
 #[bench::parse_forward_invite(parse_forward_invite)]
@@ -102,13 +102,13 @@ fn outline_invite(_: &mut Vec<u8>) {
     black_box(&Outline::of(black_box(INVITE)).expect("well-formed"));
 }
 
-fn refuse_invite(out: &mut Vec<u8>) {
+fn reject_invite(out: &mut Vec<u8>) {
     let outline = Outline::of(black_box(INVITE)).expect("well-formed");
     black_box(outline.reply_target(SOURCE));
-    outline.write_reply(&refusal(), out).expect("a Vec takes everything");
+    outline.write_reply(&rejection(), out).expect("a Vec takes everything");
 }
 
-fn scan_ack_of_refusal(_: &mut Vec<u8>) {
+fn scan_ack_of_rejection(_: &mut Vec<u8>) {
     black_box(scan_ack(black_box(ACK)).expect("has a tag"));
 }
 
@@ -142,5 +142,5 @@ fn parse_forward_invite(out: &mut Vec<u8>) {
 fn parse_reply_503(out: &mut Vec<u8>) {
     let m = Message::parse(black_box(INVITE)).expect("well-formed");
     black_box(response_target(&m.top_via().expect("a Via")));
-    write_reply(&m, &refusal(), out).expect("a Vec takes everything");
+    write_reply(&m, &rejection(), out).expect("a Vec takes everything");
 }

@@ -172,7 +172,7 @@ mod tests {
 
     /// RFC 3261 §8.2.6.2, RFC 3581 §4.
     #[test]
-    fn a_refusal_made_of_the_requests_lines() {
+    fn a_rejection_made_of_the_requests_lines() {
         let text = invite(LINES);
         let outline = Outline::of(text.as_bytes()).unwrap();
         let source = "192.0.2.1:9988".parse().unwrap();

@@ -145,7 +145,7 @@ mod tests {
 
     /// RFC 3261 §8.2.6.2.
     #[test]
-    fn a_refusal_made_of_the_requests_lines() {
+    fn a_rejection_made_of_the_requests_lines() {
         let text = reply(&Reply {
             to_tag: Some(b"ours"),
             source: "192.0.2.1:9988".parse().ok(),

@@ -69,7 +69,7 @@ fn tshark_finds_the_same() {
                     None => unexplained.push(seen.to_string()),
                 }
             };
-        let verdict = |is_read| [if is_read { "read" } else { "refused" }.to_owned()];
+        let verdict = |is_read| [if is_read { "read" } else { "rejected" }.to_owned()];
         let ours = ours::read(&case.bytes);
         let is_read = !theirs.is_empty();
         compare("message", Some(&verdict(ours.is_ok())), Some(&verdict(is_read)));

@@ -6,10 +6,10 @@ mod alike;
 use std::fs;
 use std::path::PathBuf;
 
-use alike::{acknowledged_alike, refused_alike};
+use alike::{acknowledged_alike, rejected_alike};
 
 #[test]
-fn the_torture_messages_are_refused_as_if_read_in_full() {
+fn the_torture_messages_are_rejected_as_if_read_in_full() {
     let mut others = Vec::new();
     for corpus in ["rfc4475", "rfc5118"] {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(corpus);
@@ -18,7 +18,7 @@ fn the_torture_messages_are_refused_as_if_read_in_full() {
             if path.extension().is_some_and(|extension| extension == "dat") {
                 let bytes = fs::read(&path).expect("a message");
                 acknowledged_alike(&bytes);
-                if !refused_alike(&bytes) {
+                if !rejected_alike(&bytes) {
                     let name = path.file_stem().expect("a name");
                     others.push(name.to_string_lossy().into_owned());
                 }

@@ -7,7 +7,7 @@ mod planted;
 
 use std::ops::Range;
 
-use alike::refused_alike;
+use alike::rejected_alike;
 use exercise::agree;
 use planted::{Address, Planted, planted, planted_request};
 use proptest::prelude::*;
@@ -250,7 +250,7 @@ proptest! {
     fn planted_values_are_found(planted in planted()) {
         assert_planted(&planted);
         exercise(&planted.bytes);
-        assert_eq!(refused_alike(&planted.bytes), planted.start.is_ok());
+        assert_eq!(rejected_alike(&planted.bytes), planted.start.is_ok());
     }
 
     #[test]

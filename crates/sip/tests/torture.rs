@@ -20,7 +20,7 @@ fn verdict(name: &str) -> Result<(), Malformed> {
     let scanned = scan(&bytes);
     let checked = Message::parse(&bytes).and_then(|message| message.check());
     if checked.is_ok() {
-        assert!(scanned.is_ok(), "{name}: scan refuses what check accepts");
+        assert!(scanned.is_ok(), "{name}: scan rejects what check accepts");
     }
     checked
 }
@@ -40,7 +40,7 @@ fn every_valid_message_is_accepted() {
 }
 
 #[test]
-fn invalid_messages_are_refused_for_their_reason() {
+fn invalid_messages_are_rejected_for_their_reason() {
     use HeaderName::{CSeq, ContentLength, To, Via};
     use Malformed::{BadHeader, DuplicateHeader, MissingHeader, StartLine, Version};
     for (name, reason) in [
@@ -267,8 +267,8 @@ fn semantics_that_the_grammar_leaves_alone() {
 /// §3.1.2.16).
 #[test]
 fn rejected_messages_can_still_be_answered() {
-    let refused = "clerr ncl lwsruri lwsstart trws badvers mcl01 insuf quotbal";
-    for name in refused.split_whitespace() {
+    let rejected = "clerr ncl lwsruri lwsstart trws badvers mcl01 insuf quotbal";
+    for name in rejected.split_whitespace() {
         let bytes = load(name);
         let message = Message::parse_head(&bytes).unwrap();
         assert!(message.top_via().is_ok(), "{name}");

@@ -57,7 +57,6 @@ enum Command {
     /// Change the law in force or its parameters, or start a shadow law
     Law(LawArgs),
     /// Show the latest rejections: caller, callee and reason
-    #[command(alias = "refusals")]
     Rejections,
     /// Show a call: back end, state, age, source, and why it was rejected
     Call {

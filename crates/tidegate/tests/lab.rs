@@ -76,8 +76,8 @@ fn a_scenario_is_run_on_real_sockets_and_judged() {
 #[test]
 fn an_invalid_scenario_is_rejected_with_the_place_of_the_error() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = run(folder.path(), "goodput = 1").code(2);
-    let err = text(&refused.get_output().stderr);
+    let rejected = run(folder.path(), "goodput = 1").code(2);
+    let err = text(&rejected.get_output().stderr);
     assert!(err.contains("few.toml:12:1") && err.contains("unknown key `goodput`"), "{err}");
     assert!(!folder.path().join("out").exists());
     lab(&["run", "/nonexistent.toml"]).assert().code(2);
@@ -140,8 +140,8 @@ fn results_of_both_worlds_are_reported_in_one_page() {
         assert!(folder.path().join("both").join(figure).exists(), "{figure}");
     }
 
-    let refused = lab(&["report", "/nonexistent"]).assert().code(2);
-    let err = text(&refused.get_output().stderr);
+    let rejected = lab(&["report", "/nonexistent"]).assert().code(2);
+    let err = text(&rejected.get_output().stderr);
     assert!(err.contains("/nonexistent/results.json: No such file"), "{err}");
 }
 
@@ -213,8 +213,8 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
     fs::write(folder.path().join("few.toml"), format!("{link}goodput_of_bound_min = 0.01\n"))
         .unwrap();
     let mut command = lab(&["run", "few.toml", "--out", "out"]);
-    let refused = command.current_dir(folder.path()).assert().code(1);
-    let out = text(&refused.get_output().stdout);
+    let rejected = command.current_dir(folder.path()).assert().code(1);
+    let out = text(&rejected.get_output().stdout);
     assert!(out.contains("a `[[link]]` works only in simulated time"), "{out}");
 }
 
@@ -303,7 +303,7 @@ fn costs_are_measured_and_scenarios_run_with_them() {
 }
 
 #[test]
-fn wrong_costs_are_refused_before_anything_is_run() {
+fn wrong_costs_are_rejected_before_anything_is_run() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
         .unwrap();
@@ -315,8 +315,8 @@ fn wrong_costs_are_refused_before_anything_is_run() {
     ] {
         fs::write(folder.path().join("costs.toml"), costs).unwrap();
         let run = ["run", "few.toml", "--world", "sim", "--costs", "costs.toml", "--out", "out"];
-        let refused = lab(&run).current_dir(folder.path()).assert().code(2);
-        let err = text(&refused.get_output().stderr);
+        let rejected = lab(&run).current_dir(folder.path()).assert().code(2);
+        let err = text(&rejected.get_output().stderr);
         assert!(err.contains(wrong) && err.contains("costs.toml"), "{err}");
     }
     assert!(!folder.path().join("out").exists());
@@ -327,8 +327,8 @@ fn wrong_costs_are_refused_before_anything_is_run() {
     {
         lab(&["calibrate", option, value]).assert().code(2);
     }
-    let refused = lab(&["calibrate", "--out", "/nonexistent/costs.toml"]).assert().code(2);
-    let err = text(&refused.get_output().stderr);
+    let rejected = lab(&["calibrate", "--out", "/nonexistent/costs.toml"]).assert().code(2);
+    let err = text(&rejected.get_output().stderr);
     assert_eq!(
         err,
         "tidegate-lab calibrate: /nonexistent/costs.toml: No such file or directory \
@@ -365,13 +365,13 @@ fn parameters_are_tuned_by_simulation() {
         (&["--out", "few.toml/out"], "few.toml/out: Not a directory"),
         (&["--steps", "0"], "0 is not in 1..=10000"),
     ] {
-        let refused = tune(arguments).code(2);
-        let err = text(&refused.get_output().stderr);
+        let rejected = tune(arguments).code(2);
+        let err = text(&rejected.get_output().stderr);
         assert!(err.contains(wrong), "{err}");
     }
     let mut unknown = lab(&["tune", "few.toml", "--law", "x"]);
-    let refused = unknown.current_dir(folder.path()).assert().code(2);
-    let err = text(&refused.get_output().stderr);
+    let rejected = unknown.current_dir(folder.path()).assert().code(2);
+    let err = text(&rejected.get_output().stderr);
     assert!(err.contains("unknown law `x`"), "{err}");
 }
 

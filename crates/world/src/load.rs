@@ -22,7 +22,7 @@ pub struct Load {
     /// INVITEs and REGISTERs was full. Losses for other reasons and at other buffers are not
     /// counted, because the core cannot prevent them by shedding INVITEs and REGISTERs.
     pub overflow: u64,
-    /// True if the kernel has refused the [requested](crate::Core::poll_shedding) shedding within
+    /// True if the kernel has rejected the [requested](crate::Core::poll_shedding) shedding within
     /// the last second. The driver then waits a second before it tries again, unless the core no
     /// longer wants a share of the datagrams dropped.
     pub is_shed_refused: bool,
@@ -38,7 +38,7 @@ pub struct Work {
     /// Class of the message that was served, or `None` if there was none.
     pub served: Option<u8>,
     /// Class of the message that was rejected, or `None` if there was none.
-    pub refused: Option<u8>,
+    pub rejected: Option<u8>,
     /// True if the message was served without keeping state.
     pub stateless: bool,
 }

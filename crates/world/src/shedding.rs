@@ -220,12 +220,12 @@ impl Shedding {
         if self.banned().any(|banned| banned == source.to_canonical()) {
             return true;
         }
-        self.thins(Transport::Udp, source, bytes)
+        self.drops_by_share(Transport::Udp, source, bytes)
     }
 
     /// Returns whether the share or a mark drops a message with this content from `source`. Unlike
     /// [`drops`](Self::drops), this does not depend on bans, and the message may come on a stream.
-    pub fn thins(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
+    pub fn drops_by_share(&self, transport: Transport, source: IpAddr, bytes: &[u8]) -> bool {
         let Some(method) = DroppableMethod::of(bytes) else { return false };
         if !self.has_share() || !self.applies(transport, source, bytes) {
             return false;
@@ -360,10 +360,14 @@ mod tests {
         let marks = [sos, other].map(|bytes| Shedding::NONE.hash(SOURCE, bytes)).to_vec();
         let marked = Shedding { marks, unspared: unspared.clone(), ..Shedding::NONE };
         for shedding in [Shedding { unspared, ..share(1.0) }, marked] {
-            let thins = |transport, bytes| shedding.thins(transport, SOURCE, bytes);
-            assert!(thins(Transport::Udp, sos));
+            let drops_by_share =
+                |transport, bytes| shedding.drops_by_share(transport, SOURCE, bytes);
+            assert!(drops_by_share(Transport::Udp, sos));
             for transport in [Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss] {
-                assert!(!thins(transport, sos) && thins(transport, other), "{transport:?}");
+                assert!(
+                    !drops_by_share(transport, sos) && drops_by_share(transport, other),
+                    "{transport:?}"
+                );
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) enum Phase {
     Answered(Option<Backoff>, Timestamp, Answer),
     /// A final response other than 2xx was sent. Contains the server transaction of the INVITE, and
     /// the response for retransmissions.
-    Refused(InviteServer, Box<[u8]>),
+    Rejected(InviteServer, Box<[u8]>),
     /// The ACK to the 2xx has arrived. The call ends when the caller sends a BYE, or at this time.
     /// The 2xx is kept only for a call that the answerer ends, because the BYE is written from the
     /// 2xx.
@@ -123,7 +123,7 @@ impl Call {
             Phase::Answered(resend, give_up, _) => {
                 resend.map_or(*give_up, |resend| resend.at().min(*give_up))
             }
-            Phase::Refused(invite, _) => invite.deadline().unwrap_or(Timestamp::ZERO),
+            Phase::Rejected(invite, _) => invite.deadline().unwrap_or(Timestamp::ZERO),
             Phase::Leaving(bye, ..) => bye.deadline().unwrap_or(Timestamp::ZERO),
             Phase::Ignored(at) | Phase::Talking(at, _) | Phase::Over(at, _) => *at,
         }
@@ -134,8 +134,8 @@ impl Call {
     }
 
     /// Returns whether the call was rejected and waits for the ACK.
-    pub fn is_refused(&self) -> bool {
-        matches!(self.phase, Phase::Refused(..))
+    pub fn is_rejected(&self) -> bool {
+        matches!(self.phase, Phase::Rejected(..))
     }
 
     /// Returns the action that is required at the time [`due`](Self::due).
@@ -165,9 +165,9 @@ impl Call {
                 self.phase = Phase::Answered(resend, give_up, answer);
                 Action::Again
             }
-            Phase::Refused(invite, response) => {
+            Phase::Rejected(invite, response) => {
                 let (invite, firing) = invite.on_timer(now, timing);
-                self.phase = Phase::Refused(invite, response);
+                self.phase = Phase::Rejected(invite, response);
                 match firing {
                     Firing::Resend => Action::Again,
                     // RFC 3261 §17.2.1: timer H fired, "the ACK was never received". A CANCEL
@@ -211,7 +211,7 @@ impl Call {
     pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
-            Phase::Refused(_, response) => Some((self.flow, response)),
+            Phase::Rejected(_, response) => Some((self.flow, response)),
             Phase::Leaving(_, pending_bye, _) => Some((pending_bye.flow, &pending_bye.bytes)),
             _ => None,
         }
@@ -228,7 +228,7 @@ impl Call {
                 self.phase = Phase::Talking(until, self.talk.map(|_| answer));
                 Some(true)
             }
-            Phase::Refused(..) => {
+            Phase::Rejected(..) => {
                 // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I).
                 // §17.2.2: the response to a CANCEL is repeated for 64·T1 (timer J).
                 let until = (now + timing.t4).max(self.cancelled.unwrap_or_default());
@@ -259,7 +259,7 @@ impl Call {
                 self.early_bye = Some(bye);
                 Bye::EndsEarly
             }
-            Phase::Refused(..) if self.early_bye.is_some_and(|early| early.cseq == bye.cseq) => {
+            Phase::Rejected(..) if self.early_bye.is_some_and(|early| early.cseq == bye.cseq) => {
                 Bye::Again
             }
             Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
@@ -303,7 +303,7 @@ impl Call {
     /// call has not ended.
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
-    // terminated." Any other refusal leaves nothing else to do.
+    // terminated." Any other rejection leaves nothing else to do.
     pub fn on_bye_response(
         &mut self,
         now: Timestamp,

@@ -13,7 +13,7 @@ pub enum Behaviour {
     Answer,
     /// Rejects the call with this final status, 300..=699. A status of 500..=599 is sent at once,
     /// without ringing, as by a failing server.
-    Refuse(u16),
+    Reject(u16),
     /// Rings until the caller hangs up.
     Ring,
     /// Sends no response.
@@ -22,7 +22,7 @@ pub enum Behaviour {
 
 impl Behaviour {
     pub(crate) fn rings(self) -> bool {
-        !matches!(self, Self::Refuse(500..600) | Self::Silent)
+        !matches!(self, Self::Reject(500..600) | Self::Silent)
     }
 
     /// Returns the final status of the response, or `None` if this behaviour sends no final
@@ -30,7 +30,7 @@ impl Behaviour {
     pub(crate) fn status(self) -> Option<u16> {
         match self {
             Self::Answer => Some(200),
-            Self::Refuse(status) => Some(status),
+            Self::Reject(status) => Some(status),
             Self::Ring | Self::Silent => None,
         }
     }
@@ -43,11 +43,11 @@ impl FromStr for Behaviour {
     fn from_str(text: &str) -> Result<Self, MixError> {
         match text {
             "answer" => Ok(Self::Answer),
-            "busy" => Ok(Self::Refuse(486)),
+            "busy" => Ok(Self::Reject(486)),
             "ring" => Ok(Self::Ring),
             "silent" => Ok(Self::Silent),
             _ => match text.parse() {
-                Ok(status @ 300..700) => Ok(Self::Refuse(status)),
+                Ok(status @ 300..700) => Ok(Self::Reject(status)),
                 _ => Err(MixError::Behaviour(text.to_owned())),
             },
         }
@@ -155,24 +155,24 @@ mod tests {
         let mix: Mix = "answer=70,busy=15,404=0,ring=10.5,silent=4.5".parse().unwrap();
         let parts = [
             (Behaviour::Answer, 70.0),
-            (Behaviour::Refuse(486), 15.0),
+            (Behaviour::Reject(486), 15.0),
             (Behaviour::Ring, 10.5),
             (Behaviour::Silent, 4.5),
         ];
         assert_eq!(mix, Mix(parts.into()));
-        assert_eq!("603".parse(), Ok(Mix::from(Behaviour::Refuse(603))));
+        assert_eq!("603".parse(), Ok(Mix::from(Behaviour::Reject(603))));
     }
 
     #[test]
     fn not_a_mix() {
-        let refused = |text: &str| text.parse::<Mix>().unwrap_err();
+        let rejected = |text: &str| text.parse::<Mix>().unwrap_err();
         for behaviour in ["", "200", "700", "bussy"] {
-            assert_eq!(refused(behaviour), MixError::Behaviour(behaviour.to_owned()));
+            assert_eq!(rejected(behaviour), MixError::Behaviour(behaviour.to_owned()));
         }
-        assert!(matches!(refused("busy=x"), MixError::Weight(_)));
-        assert_eq!(refused("busy=-1"), MixError::Weight(-1.0));
-        assert!(matches!(refused("busy=inf"), MixError::Weight(_)));
-        assert_eq!(refused("busy=0,ring=0"), MixError::Empty);
+        assert!(matches!(rejected("busy=x"), MixError::Weight(_)));
+        assert_eq!(rejected("busy=-1"), MixError::Weight(-1.0));
+        assert!(matches!(rejected("busy=inf"), MixError::Weight(_)));
+        assert_eq!(rejected("busy=0,ring=0"), MixError::Empty);
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         for _ in 0..n {
             drawn[match mix.draw(&mut stream) {
                 Behaviour::Answer => 0,
-                Behaviour::Refuse(_) => 1,
+                Behaviour::Reject(_) => 1,
                 _ => 2,
             }] += 1;
         }

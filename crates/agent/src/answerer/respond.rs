@@ -17,7 +17,7 @@ impl Answerer {
     /// Answers or rejects a call with the final response `status`.
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
-            *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
+            *if status < 300 { &mut self.stats.answered } else { &mut self.stats.rejected } += 1;
         }
     }
 
@@ -99,7 +99,7 @@ impl Answerer {
                 ),
                 _ => {
                     let (server, _) = InviteServer::start().on_sending(now, &timing, status);
-                    Phase::Refused(server, response.bytes[..].into())
+                    Phase::Rejected(server, response.bytes[..].into())
                 }
             };
         });

@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn provisional_responses_come_at_equal_distances() {
         assert_eq!(schedule(Behaviour::Answer, 9, 3), (vec![(3, 1), (6, 2)], 9));
-        assert_eq!(schedule(Behaviour::Refuse(486), 9, 1), (vec![], 9));
+        assert_eq!(schedule(Behaviour::Reject(486), 9, 1), (vec![], 9));
         assert_eq!(schedule(Behaviour::Answer, 9, 0), (vec![], 9));
     }
 

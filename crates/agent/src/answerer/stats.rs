@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Counts of an answerer.
 ///
 /// When no call is open, `calls` is the sum of `overflowed`, `silent`, `unanswerable`,
-/// `unanswered`, `cancelled`, `refused` and `answered`, and `answered` is the sum of `completed`,
+/// `unanswered`, `cancelled`, `rejected` and `answered`, and `answered` is the sum of `completed`,
 /// `hung_up`, `not_acknowledged` and `forgotten`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
@@ -27,7 +27,7 @@ pub struct AnswererStats {
     pub cancelled: u64,
     /// Calls rejected with the configured status, and INVITEs within a dialog, which are always
     /// rejected.
-    pub refused: u64,
+    pub rejected: u64,
     /// Calls answered with 200.
     pub answered: u64,
     /// Answered calls that the caller ended with a BYE.
@@ -90,7 +90,7 @@ impl AnswererStats {
             unanswerable,
             unanswered,
             cancelled,
-            refused,
+            rejected,
             answered,
             completed,
             hung_up,
@@ -118,7 +118,7 @@ impl AnswererStats {
         self.unanswerable += unanswerable;
         self.unanswered += unanswered;
         self.cancelled += cancelled;
-        self.refused += refused;
+        self.rejected += rejected;
         self.answered += answered;
         self.completed += completed;
         self.hung_up += hung_up;
@@ -145,10 +145,10 @@ impl AnswererStats {
 /// Formats the counts as a table. Each line has the counts of one topic.
 impl fmt::Display for AnswererStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { calls, answered, refused, cancelled, completed, hung_up, .. } = self;
+        let Self { calls, answered, rejected, cancelled, completed, hung_up, .. } = self;
         writeln!(
             f,
-            "calls           {calls}: answered {answered}, refused {refused}, cancelled {cancelled}, \
+            "calls           {calls}: answered {answered}, rejected {rejected}, cancelled {cancelled}, \
              completed {completed}, hung up {hung_up}"
         )?;
         writeln!(

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn an_invalid_profile_is_rejected_with_the_expected_syntax() {
         let many: Vec<_> = (0..=STEPS_MAX).map(|at| format!("{at}=1")).collect();
-        let refused = [
+        let rejected = [
             ("", ProfileError::Form(FORMS)),
             ("ramp:1", ProfileError::Form(FORMS)),
             ("constant:1", ProfileError::Form(FORMS)),
@@ -290,7 +290,7 @@ mod tests {
             ("avalanche:1,2,0", ProfileError::Length),
             (&format!("steps:{}", many.join(",")), ProfileError::TooMany),
         ];
-        for (text, why) in refused {
+        for (text, why) in rejected {
             assert_eq!(text.parse::<Profile>(), Err(why), "{text}");
         }
         assert_eq!(ProfileError::Form(GRADUAL).to_string(), "expected gradual:UP,HOLD,DOWN");

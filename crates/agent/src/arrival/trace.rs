@@ -129,14 +129,14 @@ mod tests {
 
     #[test]
     fn invalid_traces_are_rejected_with_the_line() {
-        let refused = |text: &str| text.parse::<Trace>().unwrap_err();
-        assert_eq!(refused(""), TraceError::Empty);
-        assert_eq!(refused("# nothing\n"), TraceError::Empty);
+        let rejected = |text: &str| text.parse::<Trace>().unwrap_err();
+        assert_eq!(rejected(""), TraceError::Empty);
+        assert_eq!(rejected("# nothing\n"), TraceError::Empty);
         for moment in ["x", "-1", "inf", "1 2"] {
             let text = format!("0\n#\n{moment}\n");
-            assert_eq!(refused(&text), TraceError::Moment { line: 3 }, "{moment}");
+            assert_eq!(rejected(&text), TraceError::Moment { line: 3 }, "{moment}");
         }
-        assert_eq!(refused("0\n#\n2\n1.5\n"), TraceError::Order { line: 4 });
+        assert_eq!(rejected("0\n#\n2\n1.5\n"), TraceError::Order { line: 4 });
         let said = TraceError::Order { line: 4 }.to_string();
         assert_eq!(said, "line 4: the call is earlier than the call before it");
         let s = Duration::from_secs;

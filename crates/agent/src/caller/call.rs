@@ -215,7 +215,7 @@ impl Call {
     }
 
     /// Handles a final response to the INVITE other than 2xx.
-    pub fn on_refusal(&mut self, status: u16) -> Action {
+    pub fn on_rejection(&mut self, status: u16) -> Action {
         match self.phase {
             Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
             Phase::Cancelling(..) => Action::End(Err(Failure::Abandoned)),

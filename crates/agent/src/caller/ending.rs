@@ -28,8 +28,8 @@ impl Caller {
                 _ => Failure::Timeout,
             },
             Err(failure) => {
-                let refused = failure == Failure::Status(503) && self.is_measured(call.intended);
-                self.stats.measured.refused += u64::from(refused);
+                let rejected = failure == Failure::Status(503) && self.is_measured(call.intended);
+                self.stats.measured.rejected += u64::from(rejected);
                 failure
             }
         };

@@ -124,12 +124,12 @@ impl fmt::Display for CallerReport {
                 f,
                 "after warm-up",
                 format_args!(
-                    "{} offered, {} set up in time: {:.1}/s; INVITE sent again {}, refused {}",
+                    "{} offered, {} set up in time: {:.1}/s; INVITE sent again {}, rejected {}",
                     measured.offered,
                     measured.set_up_in_time,
                     self.measured_goodput_cps,
                     measured.repeated_invites,
-                    measured.refused
+                    measured.rejected
                 ),
             )?;
         }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_the_start_is_refused() {
+    fn a_time_before_the_start_is_rejected() {
         let json = serde_json::to_string(&CallerResult::new(stats(5, 2), usage())).unwrap();
         let wrong = json.replace("\"begun_s\":2.0", "\"begun_s\":-2.0");
         assert_ne!(wrong, json);

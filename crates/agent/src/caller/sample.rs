@@ -19,8 +19,8 @@ pub struct CallerSample {
     /// Calls that were set up and then ended by a BYE.
     pub completed: u64,
     /// Calls that failed because of a 503.
-    pub refused: u64,
-    /// Calls that failed, including the calls in `refused`.
+    pub rejected: u64,
+    /// Calls that failed, including the calls in `rejected`.
     pub failed: u64,
     /// INVITEs retransmitted.
     pub repeated: u64,
@@ -40,7 +40,7 @@ impl CallerSample {
             set_up: self.set_up - earlier.set_up,
             set_up_in_time: self.set_up_in_time - earlier.set_up_in_time,
             completed: self.completed - earlier.completed,
-            refused: self.refused - earlier.refused,
+            rejected: self.rejected - earlier.rejected,
             failed: self.failed - earlier.failed,
             repeated: self.repeated - earlier.repeated,
             open: self.open,
@@ -58,7 +58,7 @@ impl CallerStats {
             set_up: self.set_up,
             set_up_in_time: self.set_up_in_time,
             completed: self.completed,
-            refused: self.failed.status.get(&503).copied().unwrap_or(0),
+            rejected: self.failed.status.get(&503).copied().unwrap_or(0),
             failed: self.failed.total(),
             repeated: self.repeated.invite,
             open: self.open,
@@ -79,7 +79,7 @@ mod tests {
             set_up: 8 * n,
             set_up_in_time: 7 * n,
             completed: 6 * n,
-            refused: 5 * n,
+            rejected: 5 * n,
             failed: 4 * n,
             repeated: 3 * n,
             open: 2 * n,

@@ -143,7 +143,7 @@ pub struct Measured {
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
     /// Calls that failed because of a 503.
-    pub refused: u64,
+    pub rejected: u64,
     /// INVITEs retransmitted, by timer A.
     pub repeated_invites: u64,
     /// Delays from the intended time of a call to the arrival of the 2xx.
@@ -179,7 +179,7 @@ impl Measured {
         self.not_begun += other.not_begun;
         self.set_up += other.set_up;
         self.set_up_in_time += other.set_up_in_time;
-        self.refused += other.refused;
+        self.rejected += other.rejected;
         self.repeated_invites += other.repeated_invites;
         self.set_up_delay.merge(&other.set_up_delay);
         self.byes += other.byes;

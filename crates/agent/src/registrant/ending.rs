@@ -13,7 +13,7 @@ impl Registrant {
         self.stats.open = self.registrations.len() as u64;
         let Err(failure) = outcome else { return };
         if failure == Failure::Status(503) && self.is_measured(registration.intended) {
-            self.stats.measured.refused += 1;
+            self.stats.measured.rejected += 1;
         }
         let failure = match (failure, self.undelivered) {
             (Failure::Timeout, Some((at, cause))) if at >= registration.begun => {

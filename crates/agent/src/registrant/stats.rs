@@ -19,7 +19,7 @@ pub struct MeasuredRegistrations {
     /// their intended time.
     pub registered_in_time: u64,
     /// Registrations answered with 503.
-    pub refused: u64,
+    pub rejected: u64,
     /// Number of retransmitted REGISTERs.
     pub repeated: u64,
     /// Delays from the intended time of a registration to the arrival of the 2xx.

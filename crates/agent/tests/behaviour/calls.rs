@@ -57,10 +57,10 @@ fn retransmissions_replace_lost_packets_and_no_call_counts_twice() {
 }
 
 #[test]
-fn refused_calls_fail_with_their_status_and_are_acknowledged() {
+fn rejected_calls_fail_with_their_status_and_are_acknowledged() {
     let mut net = Net::new(
         calling(1000.0, 1000),
-        AnswererConfig { mix: Behaviour::Refuse(486).into(), ..answering() },
+        AnswererConfig { mix: Behaviour::Reject(486).into(), ..answering() },
         3,
     );
     net.loss = 0.1;
@@ -69,7 +69,7 @@ fn refused_calls_fail_with_their_status_and_are_acknowledged() {
     let busy = caller.failed.status[&486];
     assert_eq!(busy + caller.failed.timeout + caller.failed.abandoned, 1000);
     assert!(busy >= 998, "{:?}", caller.failed);
-    assert_eq!((answerer.answered, answerer.refused), (0, answerer.calls));
+    assert_eq!((answerer.answered, answerer.rejected), (0, answerer.calls));
     assert!(answerer.repeated > 100, "timer G: {answerer:?}");
 }
 

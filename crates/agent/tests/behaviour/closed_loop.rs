@@ -185,7 +185,7 @@ fn samples_count_events_between_them() {
     let caller = net.caller.stats().sample().since(&caller);
     assert_eq!((caller.offered, caller.begun, caller.set_up), (100 - 51, 10, 10));
     assert_eq!((caller.set_up_in_time, caller.completed), (0, 10), "they had waited for 1 s");
-    assert_eq!((caller.failed, caller.refused, caller.repeated), (0, 0, 0));
+    assert_eq!((caller.failed, caller.rejected, caller.repeated), (0, 0, 0));
     assert_eq!((caller.open, caller.waiting), (10, 80));
     let answerer = net.answerer.stats().sample().since(&answerer);
     assert_eq!((answerer.calls, answerer.answered, answerer.acknowledged), (10, 10, 10));

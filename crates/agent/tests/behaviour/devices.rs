@@ -153,15 +153,15 @@ fn a_share_of_the_devices_is_lost() {
 }
 
 #[test]
-fn impossible_devices_are_refused() {
-    let refused = |devices: DevicesConfig| {
+fn impossible_devices_are_rejected() {
+    let rejected = |devices: DevicesConfig| {
         let config = CallerConfig { devices: Some(devices), ..CallerConfig::new(uac(), uas()) };
         let caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new());
         assert_eq!(caller.err(), Some(CallerConfigError::Devices));
     };
-    refused(devices(DevicesConfig::COUNT_MAX + 1));
-    refused(DevicesConfig { refresh: Duration::ZERO, ..devices(1) });
-    refused(DevicesConfig {
+    rejected(devices(DevicesConfig::COUNT_MAX + 1));
+    rejected(DevicesConfig { refresh: Duration::ZERO, ..devices(1) });
+    rejected(DevicesConfig {
         back_off: BackOff { jitter: 1.5, ..devices(1).back_off },
         ..devices(1)
     });

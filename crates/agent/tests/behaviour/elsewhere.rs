@@ -13,12 +13,12 @@ fn two_servers() -> CallerConfig {
     CallerConfig { alternates: vec![second()], ..config() }
 }
 
-const REFUSED: &str = ";tag=r";
+const REJECTED: &str = ";tag=r";
 
 #[test]
-fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
+fn a_call_rejected_with_503_is_offered_to_the_next_server_as_a_new_one() {
     let (mut script, first) = calling(two_servers());
-    script.until(20).tell(uas(), &response(&first, 503, REFUSED, ""));
+    script.until(20).tell(uas(), &response(&first, 503, REJECTED, ""));
     let sent = script.sent();
     let [ack, invite] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((ack.what(), ack.to, ack.branch()), ("ACK", uas(), first.branch()));
@@ -33,7 +33,7 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
     assert_eq!(script.sent_one().to, second());
 
     // A copy of the 503 is acknowledged at its source, and changes nothing.
-    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    script.tell(uas(), &response(&first, 503, REJECTED, ""));
     let again = script.sent_one();
     assert_eq!((again.what(), again.to), ("ACK", uas()));
 
@@ -49,16 +49,16 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
 }
 
 #[test]
-fn a_call_that_all_servers_refuse_has_failed_once() {
+fn a_call_that_all_servers_reject_has_failed_once() {
     let (mut script, first) = calling(two_servers());
-    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    script.tell(uas(), &response(&first, 503, REJECTED, ""));
     let invite = script.sent().pop().unwrap();
-    script.tell(second(), &response(&invite, 503, REFUSED, ""));
+    script.tell(second(), &response(&invite, 503, REJECTED, ""));
     let ack = script.sent_one();
     assert_eq!((ack.what(), ack.to), ("ACK", second()));
     // A copy of the 503 is acknowledged at its source, not at the first server, although the call
     // is over.
-    script.tell(second(), &response(&invite, 503, REFUSED, ""));
+    script.tell(second(), &response(&invite, 503, REJECTED, ""));
     assert_eq!(script.sent_one().to, second());
     let stats = script.agent.stats();
     assert_eq!((stats.failed.status[&503], stats.failed.total(), stats.open), (1, 1, 0));
@@ -68,7 +68,7 @@ fn a_call_that_all_servers_refuse_has_failed_once() {
 #[test]
 fn any_other_rejection_is_final() {
     let (mut script, first) = calling(two_servers());
-    script.tell(uas(), &response(&first, 486, REFUSED, ""));
+    script.tell(uas(), &response(&first, 486, REJECTED, ""));
     assert_eq!(script.sent_one().what(), "ACK");
     assert_eq!(script.agent.stats().failed.status[&486], 1);
 }
@@ -79,9 +79,9 @@ fn a_caller_that_hangs_up_does_not_try_another_server() {
         patience: std::time::Duration::from_secs(1).into(),
         ..two_servers()
     });
-    script.tell(uas(), &response(&first, 180, REFUSED, "")).until(1000);
+    script.tell(uas(), &response(&first, 180, REJECTED, "")).until(1000);
     assert_eq!(script.sent_one().what(), "CANCEL");
-    script.tell(uas(), &response(&first, 503, REFUSED, ""));
+    script.tell(uas(), &response(&first, 503, REJECTED, ""));
     assert_eq!(script.sent_one().what(), "ACK");
     let stats = script.agent.stats();
     assert_eq!((stats.failed.abandoned, stats.offered_elsewhere), (1, 0));

@@ -157,7 +157,7 @@ proptest! {
         prop_assert!(caller.agent.is_done(), "every call ends");
         let stats = answerer.agent.stats();
         prop_assert_eq!(answerer.agent.held() as u64, stats.open);
-        let begun = stats.overflowed + stats.unanswerable + stats.cancelled + stats.refused;
+        let begun = stats.overflowed + stats.unanswerable + stats.cancelled + stats.rejected;
         let ended = stats.completed + stats.hung_up + stats.not_acknowledged;
         prop_assert_eq!(stats.calls, begun + ended + stats.open);
     }

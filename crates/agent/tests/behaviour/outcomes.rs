@@ -37,11 +37,11 @@ fn conserved(caller: &CallerStats, answerer: &AnswererStats) {
     assert_eq!(caller.offered, caller.begun + caller.not_begun);
     assert_eq!(caller.begun, caller.completed + caller.failed.total());
     assert_eq!((caller.open, answerer.open), (0, 0));
-    let AnswererStats { overflowed, silent, unanswerable, unanswered, cancelled, refused, .. } =
+    let AnswererStats { overflowed, silent, unanswerable, unanswered, cancelled, rejected, .. } =
         answerer;
     assert_eq!(
         answerer.calls,
-        overflowed + silent + unanswerable + unanswered + cancelled + refused + answerer.answered
+        overflowed + silent + unanswerable + unanswered + cancelled + rejected + answerer.answered
     );
     let AnswererStats { completed, hung_up, not_acknowledged, forgotten, .. } = answerer;
     assert_eq!(answerer.answered, completed + hung_up + not_acknowledged + forgotten);
@@ -60,9 +60,9 @@ fn without_losses_both_ends_report_the_same_outcomes() {
     let calls = u64::from(CALLS);
     assert_eq!((caller.begun, answerer.calls), (calls, calls));
     let status = |status| caller.failed.status.get(&status).copied().unwrap_or(0);
-    let refused: u64 = caller.failed.status.values().sum();
+    let rejected: u64 = caller.failed.status.values().sum();
     // A CANCEL and a final response cross if they are sent within 5 ms of each other.
-    assert!(answerer.refused.abs_diff(refused) < 20, "{caller:?} {answerer:?}");
+    assert!(answerer.rejected.abs_diff(rejected) < 20, "{caller:?} {answerer:?}");
     assert_eq!((answerer.silent, answerer.not_acknowledged), (caller.failed.timeout, 0));
     assert!(answerer.completed + answerer.hung_up - caller.completed < 20);
     assert!(answerer.hung_up.abs_diff(caller.hung_up) < 20);

@@ -275,7 +275,7 @@ fn rejections_and_retransmissions_of_the_warm_up_are_told_apart() {
     }
     let stats = script.agent.stats();
     assert_eq!((stats.failed.status[&503], stats.repeated), (2, 2));
-    assert_eq!((stats.measured.offered, stats.measured.refused), (1, 1));
+    assert_eq!((stats.measured.offered, stats.measured.rejected), (1, 1));
     assert_eq!(stats.measured.repeated, 1);
 }
 
@@ -296,14 +296,14 @@ fn a_registrant_that_is_stopped_early_has_not_offered_all() {
 
 #[test]
 fn a_configuration_without_sense_is_an_error() {
-    let refused = |config: RegistrantConfig| {
+    let rejected = |config: RegistrantConfig| {
         Registrant::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).err()
     };
     let none = RegistrantConfig { users: 0, ..config(1) };
-    assert_eq!(refused(none), Some(RegistrantConfigError::Users));
+    assert_eq!(rejected(none), Some(RegistrantConfigError::Users));
     for aor in ["", "sip:@host", "sip:user@", "sip:a b@host", "sip:{to}@host"] {
         let config = RegistrantConfig { aor: aor.to_owned(), ..config(1) };
-        assert_eq!(refused(config), Some(RegistrantConfigError::Aor), "{aor}");
+        assert_eq!(rejected(config), Some(RegistrantConfigError::Aor), "{aor}");
     }
     for (transport, connections) in [
         (Transport::Udp, ConnectionUse::Each),
@@ -311,11 +311,11 @@ fn a_configuration_without_sense_is_an_error() {
         (Transport::Tcp, ConnectionUse::Shared(3)),
     ] {
         let config = RegistrantConfig { transport, connections, ..config(1) };
-        assert_eq!(refused(config), Some(RegistrantConfigError::Connections), "{transport:?}");
+        assert_eq!(rejected(config), Some(RegistrantConfigError::Connections), "{transport:?}");
     }
     let keep_alive = Some(Duration::from_secs(25));
     let lasting = RegistrantConfig { transport: Transport::Wss, keep_alive, ..config(1) };
-    assert_eq!(refused(lasting), None);
+    assert_eq!(rejected(lasting), None);
     for (transport, connections) in [
         (Transport::Udp, ConnectionUse::Shared(1)),
         (Transport::Tcp, ConnectionUse::Shared(1)),
@@ -323,16 +323,16 @@ fn a_configuration_without_sense_is_an_error() {
         (Transport::Wss, ConnectionUse::Each),
     ] {
         let config = RegistrantConfig { transport, connections, keep_alive, ..config(1) };
-        assert_eq!(refused(config), Some(RegistrantConfigError::KeepAlive), "{transport:?}");
+        assert_eq!(rejected(config), Some(RegistrantConfigError::KeepAlive), "{transport:?}");
     }
     let mut slow = config(1);
     slow.load.rate_cps = 0.0;
-    assert_eq!(refused(slow), Some(RegistrantConfigError::Load(LoadError::Rate(0.0))));
+    assert_eq!(rejected(slow), Some(RegistrantConfigError::Load(LoadError::Rate(0.0))));
     let mut timeless = config(1);
     timeless.timing.t1 = Duration::ZERO;
-    assert_eq!(refused(timeless), Some(RegistrantConfigError::T1));
+    assert_eq!(rejected(timeless), Some(RegistrantConfigError::T1));
     let mut pauseless = config(1);
     pauseless.timing.t2 = Duration::ZERO;
-    assert_eq!(refused(pauseless), Some(RegistrantConfigError::T2));
+    assert_eq!(rejected(pauseless), Some(RegistrantConfigError::T2));
     assert_eq!(RegistrantConfigError::T1.to_string(), "T1 must be above 0 ms");
 }

@@ -74,8 +74,8 @@ fn a_2xx_is_sent_once_and_given_up_after_64_t1() {
 }
 
 #[test]
-fn a_refusal_is_sent_once() {
-    let mix = Behaviour::Refuse(486).into();
+fn a_rejection_is_sent_once() {
+    let mix = Behaviour::Reject(486).into();
     let mut script = called(AnswererConfig { mix, ..AnswererConfig::new(uas()) });
     assert_eq!(script.sent_one().what(), "486");
     script.until(100_000);

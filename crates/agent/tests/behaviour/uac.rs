@@ -59,7 +59,7 @@ fn a_provisional_response_ends_timers_a_and_b() {
 }
 
 #[test]
-fn a_refusal_is_acknowledged_in_its_transaction() {
+fn a_rejection_is_acknowledged_in_its_transaction() {
     // §17.1.1.3: "The ACK request [...] MUST contain values for the Call-ID, From, and
     // Request-URI that are equal to the values of those header fields in the request", a
     // "single Via [...] equal to the top Via", "To [...] equal [...] the To header field in the
@@ -236,31 +236,31 @@ fn a_response_that_is_not_ours_changes_nothing() {
 
 #[test]
 fn impossible_arrivals_are_rejected() {
-    let refused = |change: fn(&mut CallerConfig)| {
+    let rejected = |change: fn(&mut CallerConfig)| {
         let mut config = config();
         change(&mut config);
         Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).err()
     };
-    assert_eq!(refused(|_| {}), None);
+    assert_eq!(rejected(|_| {}), None);
     assert_eq!(
-        refused(|c| c.load.rate_cps = 0.0),
+        rejected(|c| c.load.rate_cps = 0.0),
         Some(CallerConfigError::Load(LoadError::Rate(0.0)))
     );
     assert!(matches!(
-        refused(|c| c.load.rate_cps = f64::NAN),
+        rejected(|c| c.load.rate_cps = f64::NAN),
         Some(CallerConfigError::Load(LoadError::Rate(_)))
     ));
-    assert_eq!(refused(|c| c.uri = "sip:a@b\r\nX: y".to_owned()), Some(CallerConfigError::Uri));
-    assert_eq!(refused(|c| c.uri = "a".repeat(1025)), Some(CallerConfigError::Uri));
-    assert_eq!(refused(|c| c.callers = 0), Some(CallerConfigError::Callers));
+    assert_eq!(rejected(|c| c.uri = "sip:a@b\r\nX: y".to_owned()), Some(CallerConfigError::Uri));
+    assert_eq!(rejected(|c| c.uri = "a".repeat(1025)), Some(CallerConfigError::Uri));
+    assert_eq!(rejected(|c| c.callers = 0), Some(CallerConfigError::Callers));
     let two = |c: &mut CallerConfig| c.connections = ConnectionUse::Shared(2);
-    assert_eq!(refused(two), Some(CallerConfigError::Connections), "over UDP");
-    assert_eq!(refused(|c| c.callees = 0), Some(CallerConfigError::Callees));
-    assert_eq!(refused(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
-    assert_eq!(refused(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));
-    assert_eq!(refused(|c| c.timing.t2 = Duration::ZERO), Some(CallerConfigError::T2));
+    assert_eq!(rejected(two), Some(CallerConfigError::Connections), "over UDP");
+    assert_eq!(rejected(|c| c.callees = 0), Some(CallerConfigError::Callees));
+    assert_eq!(rejected(|c| c.slack = Duration::from_micros(1001)), Some(CallerConfigError::Slack));
+    assert_eq!(rejected(|c| c.timing.t1 = Duration::ZERO), Some(CallerConfigError::T1));
+    assert_eq!(rejected(|c| c.timing.t2 = Duration::ZERO), Some(CallerConfigError::T2));
     let short = |c: &mut CallerConfig| c.timing.t1 = Duration::from_micros(500);
-    assert_eq!(refused(short), None, "below 1 ms");
+    assert_eq!(rejected(short), None, "below 1 ms");
     assert_eq!(CallerConfigError::T1.to_string(), "T1 must be above 0 ms");
 }
 

@@ -40,7 +40,7 @@ fn a_provisional_response_to_the_bye_slows_timer_e() {
 }
 
 #[test]
-fn a_refused_bye_is_a_failure_of_its_own() {
+fn a_rejected_bye_is_a_failure_of_its_own() {
     let (mut script, invite) = calling(config());
     script.until(0).tell(uas(), &ok(&invite)).until(10_000);
     let bye = script.sent().pop().unwrap();

@@ -14,8 +14,8 @@ fn config() -> AnswererConfig {
     AnswererConfig::new(uas())
 }
 
-fn refusing() -> AnswererConfig {
-    AnswererConfig { mix: Behaviour::Refuse(486).into(), ..config() }
+fn rejecting() -> AnswererConfig {
+    AnswererConfig { mix: Behaviour::Reject(486).into(), ..config() }
 }
 
 fn invite() -> String {
@@ -154,9 +154,9 @@ fn a_slow_answerer_that_does_not_ring_says_100() {
 }
 
 #[test]
-fn a_refusal_is_repeated_by_timer_g_until_timer_h() {
+fn a_rejection_is_repeated_by_timer_g_until_timer_h() {
     // §17.2.1.
-    let mut script = answerer(refusing());
+    let mut script = answerer(rejecting());
     script.tell(uac(), &invite());
     script.sent();
     script.until(31_999);
@@ -169,8 +169,8 @@ fn a_refusal_is_repeated_by_timer_g_until_timer_h() {
 }
 
 #[test]
-fn an_acknowledged_refusal_is_repeated_no_more() {
-    let mut script = answerer(refusing());
+fn an_acknowledged_rejection_is_repeated_no_more() {
+    let mut script = answerer(rejecting());
     script.tell(uac(), &invite());
     let busy = script.sent().pop().unwrap();
     assert_eq!(busy.what(), "486");
@@ -218,15 +218,15 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     let mut script = answerer(AnswererConfig { ring: Duration::from_secs(9).into(), ..config() });
     script.tell(uac(), &invite()).until(1000).tell(uac(), &request("CANCEL", "1", "", 1));
     let sent = script.sent();
-    let refusal = sent.last().unwrap();
-    script.tell(uac(), &request("ACK", "1", &tag(refusal), 1));
+    let rejection = sent.last().unwrap();
+    script.tell(uac(), &request("ACK", "1", &tag(rejection), 1));
     script.until(32_999).tell(uac(), &request("CANCEL", "1", "", 1));
     assert_eq!(script.sent_one().what(), "200");
     script.until(33_000);
     assert_eq!(script.agent.held(), 0);
 
     // A CANCEL shortly before Timer H fires is answered for 64·T1 too, and so is one after the ACK.
-    let mut script = answerer(refusing());
+    let mut script = answerer(rejecting());
     script.tell(uac(), &invite()).until(31_999);
     script.sent();
     for ms in [31_999, 32_001, 63_998] {
@@ -236,7 +236,7 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     script.until(63_999);
     assert_eq!(script.agent.held(), 0);
 
-    let mut script = answerer(refusing());
+    let mut script = answerer(rejecting());
     script.tell(uac(), &invite());
     let busy = script.sent().pop().unwrap();
     script.tell(uac(), &request("ACK", "1", &tag(&busy), 1));
@@ -252,7 +252,7 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
 /// sent a retransmission of the INVITE to another server, the ACK to that server's rejection may
 /// come here. The call then once counted as set up.
 #[test]
-fn the_ack_to_anothers_refusal_does_not_acknowledge_ours() {
+fn the_ack_to_anothers_rejection_does_not_acknowledge_ours() {
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "1", ";tag=another", 1));
     assert_eq!((script.agent.stats().acknowledged, script.agent.stats().stray), (0, 1));
@@ -343,7 +343,7 @@ fn a_call_without_bye_is_forgotten_in_the_end() {
 }
 
 #[test]
-fn an_invite_within_a_dialog_is_refused() {
+fn an_invite_within_a_dialog_is_rejected() {
     // §14.2: a new session gets 488. §12.2.2: a request gets 481 if its dialog does not exist. The
     // ACK to the 488 has the tag of the dialog, so only the branch of the INVITE identifies it.
     let (mut script, ok) = answered(config());
@@ -355,7 +355,7 @@ fn an_invite_within_a_dialog_is_refused() {
     script.tell(uac(), &request("INVITE", "6", ";tag=gone", 2));
     assert_eq!(script.sent_one().what(), "481");
     let stats = script.agent.stats();
-    assert_eq!((stats.calls, stats.answered, stats.refused, stats.stray), (3, 1, 2, 0));
+    assert_eq!((stats.calls, stats.answered, stats.rejected, stats.stray), (3, 1, 2, 0));
 }
 
 #[test]

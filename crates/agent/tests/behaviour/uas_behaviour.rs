@@ -187,7 +187,7 @@ fn a_100_comes_first_if_asked_for() {
     // A call has seven messages: these three responses, the INVITE, the ACK, the BYE and its 200.
     assert_eq!(said(config()), ["100", "180", "200"]);
     assert_eq!(
-        said(AnswererConfig { mix: Behaviour::Refuse(503).into(), ..config() }),
+        said(AnswererConfig { mix: Behaviour::Reject(503).into(), ..config() }),
         ["100", "503"]
     );
     assert!(said(AnswererConfig { mix: Behaviour::Silent.into(), ..config() }).is_empty());
@@ -226,7 +226,7 @@ fn an_ack_counts_as_in_time_within_the_deadline_of_the_first_invite() {
 fn a_server_that_fails_does_not_ring() {
     let ring = Duration::from_secs(4).into();
     for (status, sent) in [(500, &["500"][..]), (503, &["503"]), (603, &["180"]), (486, &["180"])] {
-        let mix = Behaviour::Refuse(status).into();
+        let mix = Behaviour::Reject(status).into();
         let mut script = answerer(AnswererConfig { mix, ring, ..config() });
         script.tell(uac(), &invite());
         assert_eq!(script.sent().iter().map(Sent::what).collect::<Vec<_>>(), sent);

@@ -215,7 +215,7 @@ fn a_low_rate_rises_while_more_is_wanted() {
     let backend = &pool.backends()[0];
     let mut picker = picker(&pool, Policy::Rr);
     let mut draws = Seed(2).stream(Purpose::Arrivals, 0);
-    let (mut now, mut refused, mut minute) = (NOW, [0; 3], [0; 3]);
+    let (mut now, mut rejected, mut minute) = (NOW, [0; 3], [0; 3]);
     while now < NOW + Duration::from_secs(180) {
         now = now + Duration::from_secs_f64(-(1.0 - draws.unit()).ln() / 10.0);
         let at = (now.since(NOW).as_secs() / 60).min(2) as usize;
@@ -224,11 +224,11 @@ fn a_low_rate_rises_while_more_is_wanted() {
             // Requests of the first seconds are rejected.
             Ok(_) if now < NOW + Duration::from_secs(3) => backend.on_not_taken(now, true),
             Ok(_) => {}
-            Err(_) => refused[at] += 1,
+            Err(_) => rejected[at] += 1,
         }
     }
-    assert!(refused[0] > 10, "it was learned: {refused:?} of {minute:?}");
-    assert!(refused[2] * 100 <= minute[2], "{refused:?} of {minute:?}");
+    assert!(rejected[0] > 10, "it was learned: {rejected:?} of {minute:?}");
+    assert!(rejected[2] * 100 <= minute[2], "{rejected:?} of {minute:?}");
 }
 
 #[test]

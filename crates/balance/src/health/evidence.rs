@@ -103,22 +103,22 @@ struct Generation {
     /// the data of the current and of the previous generation count.
     number: AtomicU64,
     given: AtomicU32,
-    refused: AtomicU32,
+    rejected: AtomicU32,
     sources_given: AtomicU64,
-    sources_refused: AtomicU64,
+    sources_rejected: AtomicU64,
     destinations_given: AtomicU64,
-    destinations_refused: AtomicU64,
+    destinations_rejected: AtomicU64,
 }
 
 /// The sums of the counts and the unions of the maps of all generations that still count.
 #[derive(Default)]
 struct Seen {
     given: u64,
-    refused: u64,
+    rejected: u64,
     sources_given: u64,
-    sources_refused: u64,
+    sources_rejected: u64,
     destinations_given: u64,
-    destinations_refused: u64,
+    destinations_rejected: u64,
 }
 
 impl Evidence {
@@ -148,13 +148,13 @@ impl Evidence {
             self.watched_until.store((now + WATCH).as_nanos(), Relaxed);
         }
         let seen = self.seen(now);
-        Sources(seen.sources_given | seen.sources_refused)
+        Sources(seen.sources_given | seen.sources_rejected)
     }
 
     /// Records that the back end rejected a request. `parties` are the source and the destination
     /// of the request, if they are known. `of` contains the sources of the recent requests to the
     /// pool of the back end.
-    pub(crate) fn on_refused(
+    pub(crate) fn on_rejected(
         &self,
         now: Timestamp,
         parties: Option<Parties>,
@@ -163,9 +163,9 @@ impl Evidence {
         let Some(parties) = parties else { return Verdict { teaches: false, pauses: false } };
         let (source, destination) = parties.maps();
         let generation = self.generation(now);
-        generation.refused.fetch_add(1, Relaxed);
-        set(&generation.sources_refused, source);
-        set(&generation.destinations_refused, destination);
+        generation.rejected.fetch_add(1, Relaxed);
+        set(&generation.sources_rejected, source);
+        set(&generation.destinations_rejected, destination);
         self.judge(now, of)
     }
 
@@ -178,20 +178,20 @@ impl Evidence {
     fn judge(&self, now: Timestamp, Sources(of): Sources) -> Verdict {
         let since = Timestamp::from_nanos(self.watched_since.load(Relaxed));
         let seen = self.seen(now);
-        let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
-        let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
+        let (rejected, served) = split(seen.destinations_given, seen.destinations_rejected);
+        let (sources_rejected, sources_served) = split(seen.sources_given, seen.sources_rejected);
         // `of` contains the sources of this back end, except a source whose first rejection came
         // after `of` was collected.
-        let sources = (of | seen.sources_refused).count_ones();
+        let sources = (of | seen.sources_rejected).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
-            && refused >= DESTINATIONS_MIN
-            && sources_refused >= sources_min;
+            && rejected >= DESTINATIONS_MIN
+            && sources_rejected >= sources_min;
         let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
-            && refused > served
-            && sources_refused >= sources_served
+            && rejected > served
+            && sources_rejected >= sources_served
             // The bits of many destinations collide. The number of requests is exact.
-            && 2 * seen.refused > seen.given;
+            && 2 * seen.rejected > seen.given;
         Verdict { teaches, pauses: teaches && outweighs }
     }
 
@@ -204,11 +204,11 @@ impl Evidence {
                 continue;
             }
             seen.given += u64::from(generation.given.load(Relaxed));
-            seen.refused += u64::from(generation.refused.load(Relaxed));
+            seen.rejected += u64::from(generation.rejected.load(Relaxed));
             seen.sources_given |= generation.sources_given.load(Relaxed);
-            seen.sources_refused |= generation.sources_refused.load(Relaxed);
+            seen.sources_rejected |= generation.sources_rejected.load(Relaxed);
             seen.destinations_given |= generation.destinations_given.load(Relaxed);
-            seen.destinations_refused |= generation.destinations_refused.load(Relaxed);
+            seen.destinations_rejected |= generation.destinations_rejected.load(Relaxed);
         }
         seen
     }
@@ -224,11 +224,11 @@ impl Evidence {
         if is_older && generation.number.compare_exchange(before, current, Relaxed, Relaxed).is_ok()
         {
             generation.given.store(0, Relaxed);
-            generation.refused.store(0, Relaxed);
+            generation.rejected.store(0, Relaxed);
             generation.sources_given.store(0, Relaxed);
-            generation.sources_refused.store(0, Relaxed);
+            generation.sources_rejected.store(0, Relaxed);
             generation.destinations_given.store(0, Relaxed);
-            generation.destinations_refused.store(0, Relaxed);
+            generation.destinations_rejected.store(0, Relaxed);
         }
         generation
     }
@@ -239,10 +239,10 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns the number of bits in `refused`, and the number of bits in `given` that are not in
-/// `refused`.
-fn split(given: u64, refused: u64) -> (u32, u32) {
-    (refused.count_ones(), (given & !refused).count_ones())
+/// Returns the number of bits in `rejected`, and the number of bits in `given` that are not in
+/// `rejected`.
+fn split(given: u64, rejected: u64) -> (u32, u32) {
+    (rejected.count_ones(), (given & !rejected).count_ones())
 }
 
 /// Sets `bit` in `map`. Stores nothing if the bit is already set, because a store would move the
@@ -261,9 +261,9 @@ mod tests {
     const TEACHES: Verdict = Verdict { teaches: true, pauses: false };
     const PAUSES: Verdict = Verdict { teaches: true, pauses: true };
 
-    fn refuse(evidence: &Evidence, now: Timestamp, parties: Option<Parties>) -> Verdict {
+    fn reject(evidence: &Evidence, now: Timestamp, parties: Option<Parties>) -> Verdict {
         let of = evidence.watch(now);
-        evidence.on_refused(now, parties, of)
+        evidence.on_rejected(now, parties, of)
     }
 
     fn at(ms: u64) -> Timestamp {
@@ -272,7 +272,7 @@ mod tests {
 
     /// Runs a request each 20 ms for two seconds. The functions get the number of the request.
     /// Rejections are immediate. Returns the last verdict.
-    fn run(parties: impl Fn(u64) -> Parties, is_refused: impl Fn(u64) -> bool) -> Verdict {
+    fn run(parties: impl Fn(u64) -> Parties, is_rejected: impl Fn(u64) -> bool) -> Verdict {
         let evidence = Evidence::default();
         let mut verdict = NOTHING;
         for n in 0..100 {
@@ -280,8 +280,8 @@ mod tests {
             if evidence.is_watched(now) {
                 evidence.on_given(now, parties(n));
             }
-            if is_refused(n) {
-                verdict = refuse(&evidence, now, Some(parties(n)));
+            if is_rejected(n) {
+                verdict = reject(&evidence, now, Some(parties(n)));
             }
         }
         verdict
@@ -324,13 +324,13 @@ mod tests {
         let two_strangers =
             |n| if n % 2 == 0 { Parties::of(n / 2 % 2, n) } else { Parties::of(n, n) };
         assert_eq!(run(two_strangers, |n| n % 2 == 0), NOTHING);
-        let is_refused = |n: u64| !n.is_multiple_of(4);
+        let is_rejected = |n: u64| !n.is_multiple_of(4);
         for (others, expected) in [(14, PAUSES), (15, NOTHING)] {
             let strangers_and = |n: u64| {
-                let source = if is_refused(n) { n % 2 } else { 2 + n / 4 % others };
+                let source = if is_rejected(n) { n % 2 } else { 2 + n / 4 % others };
                 Parties::of(source, n)
             };
-            assert_eq!(run(strangers_and, is_refused).teaches, expected.teaches, "{others}");
+            assert_eq!(run(strangers_and, is_rejected).teaches, expected.teaches, "{others}");
         }
     }
 
@@ -345,10 +345,10 @@ mod tests {
             for other in &fellows {
                 let theirs = Parties::of(2 + ms / 20 % 5, ms);
                 other.on_given(at(ms), theirs);
-                other.on_refused(at(ms), Some(theirs), Sources::default());
+                other.on_rejected(at(ms), Some(theirs), Sources::default());
                 of = of.and(other.watch(at(ms)));
             }
-            assert_eq!(one.on_refused(at(ms), Some(mine), of), NOTHING);
+            assert_eq!(one.on_rejected(at(ms), Some(mine), of), NOTHING);
         }
     }
 
@@ -362,7 +362,7 @@ mod tests {
             let (now, parties) = (at(n), Parties::of(n / 4, n / 4 + n % 4));
             evidence.on_given(now, parties);
             if n % 4 == 0 {
-                verdict = refuse(&evidence, now, Some(parties));
+                verdict = reject(&evidence, now, Some(parties));
             }
         }
         assert_eq!(verdict, TEACHES);
@@ -378,7 +378,7 @@ mod tests {
             let mut verdict = NOTHING;
             for n in 0..6 {
                 evidence.on_given(at(1000), Parties::of(n, n));
-                verdict = refuse(&evidence, at(1000), Some(Parties::of(n, n)));
+                verdict = reject(&evidence, at(1000), Some(Parties::of(n, n)));
             }
             assert_eq!(verdict, expected, "{served}");
         }
@@ -388,28 +388,28 @@ mod tests {
     fn the_first_seconds_of_a_process_count_as_any_others() {
         let evidence = Evidence::default();
         let now = |ms| Timestamp::ZERO + Duration::from_millis(ms);
-        let refused = |ms| refuse(&evidence, now(ms), Some(Parties::of(ms, ms)));
-        assert!((0..=1000).step_by(10).map(refused).any(|verdict| verdict == PAUSES));
+        let rejected = |ms| reject(&evidence, now(ms), Some(Parties::of(ms, ms)));
+        assert!((0..=1000).step_by(10).map(rejected).any(|verdict| verdict == PAUSES));
     }
 
     #[test]
-    fn it_takes_a_moment_until_refusals_teach_and_a_second_until_they_pause() {
+    fn it_takes_a_moment_until_rejections_teach_and_a_second_until_they_pause() {
         let evidence = Evidence::default();
-        let refused = |ms: u64| refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
-        assert!((0..200).step_by(10).all(|ms| refused(ms) == NOTHING));
-        assert!((200..1000).step_by(10).all(|ms| refused(ms) == TEACHES));
-        assert_eq!(refused(1000), PAUSES);
+        let rejected = |ms: u64| reject(&evidence, at(ms), Some(Parties::of(ms, ms)));
+        assert!((0..200).step_by(10).all(|ms| rejected(ms) == NOTHING));
+        assert!((200..1000).step_by(10).all(|ms| rejected(ms) == TEACHES));
+        assert_eq!(rejected(1000), PAUSES);
     }
 
     #[test]
     fn entries_older_than_two_generations_are_forgotten() {
         let evidence = Evidence::default();
         for ms in (0..=2000).step_by(10) {
-            refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
+            reject(&evidence, at(ms), Some(Parties::of(ms, ms)));
         }
         // After 10 s, generations start at 12 s, 15 s and 18 s.
-        assert_eq!(refuse(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
-        assert_eq!(refuse(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
+        assert_eq!(reject(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
+        assert_eq!(reject(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
         assert!(evidence.is_watched(at(14_099)) && !evidence.is_watched(at(14_100)));
     }
 
@@ -427,7 +427,7 @@ mod tests {
     fn an_unknown_source_only_begins_a_watch() {
         let evidence = Evidence::default();
         assert!(!evidence.is_watched(at(0)));
-        assert_eq!(refuse(&evidence, at(0), None), NOTHING);
+        assert_eq!(reject(&evidence, at(0), None), NOTHING);
         assert!(evidence.is_watched(at(1)));
         evidence.forget();
         assert!(!evidence.is_watched(at(1)));

@@ -57,9 +57,9 @@ impl Aimd {
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given_cps();
-        if interval.refused > 0 {
-            let given = interval.given.max(interval.refused);
-            let taken = 1.0 - interval.refused as f64 / given as f64;
+        if interval.rejected > 0 {
+            let given = interval.given.max(interval.rejected);
+            let taken = 1.0 - interval.rejected as f64 / given as f64;
             let least = if self.clean_s > 0.0 { FALL_FIRST } else { FALL_NEXT };
             let rate = self.rate.min(given_cps) * (taken * learning.decrease).max(least);
             return Self { rate: rate.max(learning.rate_min_cps).min(cps_max), clean_s: 0.0 };
@@ -81,16 +81,16 @@ mod tests {
 
     const NONE: f64 = f64::INFINITY;
 
-    fn interval(given: u64, refused: u64) -> Interval {
-        Interval { lasted: Duration::from_millis(200), given, refused, wanted: false }
+    fn interval(given: u64, rejected: u64) -> Interval {
+        Interval { lasted: Duration::from_millis(200), given, rejected, wanted: false }
     }
 
     fn at(rate: f64) -> Aimd {
         Aimd { rate, clean_s: 0.0 }
     }
 
-    fn rate(from: Aimd, given: u64, refused: u64) -> f64 {
-        let next = from.step(&RateLearning::default(), &interval(given, refused), NONE);
+    fn rate(from: Aimd, given: u64, rejected: u64) -> f64 {
+        let next = from.step(&RateLearning::default(), &interval(given, rejected), NONE);
         (next.rate * 1e6).round() / 1e6
     }
 
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn it_stays_within_the_configured_bounds() {
-        let step = |from: Aimd, given, refused| {
-            from.step(&RateLearning::default(), &interval(given, refused), 100.0).rate
+        let step = |from: Aimd, given, rejected| {
+            from.step(&RateLearning::default(), &interval(given, rejected), 100.0).rate
         };
         assert_eq!((step(at(99.9), 20, 0), step(Aimd::COLD, 80, 1)), (100.0, 100.0));
     }

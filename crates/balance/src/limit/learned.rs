@@ -32,7 +32,7 @@ pub(crate) struct Learned {
     /// Time of the last request, in nanoseconds since the program started.
     given_at: AtomicU64,
     /// Rejections in the current interval that are caused by load.
-    refused: AtomicU64,
+    rejected: AtomicU64,
     /// Rejections in the current interval whose reason is not known: load, or something else.
     suspected: AtomicU64,
     /// True if the rate limit kept a request from the back end in the current interval.
@@ -57,7 +57,7 @@ impl Default for Learned {
             rate: AtomicF64::default(),
             given: AtomicU64::new(0),
             given_at: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             suspected: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
             counts_from: AtomicU64::new(0),
@@ -128,7 +128,7 @@ impl Learned {
         if !learning.is_over(now.since(record.began), before + 1) {
             return;
         }
-        let is_suspect = self.suspected.load(Relaxed) > 0 && self.refused.load(Relaxed) == 0;
+        let is_suspect = self.suspected.load(Relaxed) > 0 && self.rejected.load(Relaxed) == 0;
         if is_suspect && now.since(record.began) < SUSPECT_INTERVALS * learning.interval {
             return;
         }
@@ -139,16 +139,16 @@ impl Learned {
         let interval = Interval {
             lasted: until.since(record.began).max(learning.interval),
             given,
-            refused: self.refused.load(Relaxed),
+            rejected: self.rejected.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
         // Rejections of requests sent within an interval after a decrease do not count. So an
         // interval that began in this time may not raise the rate.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
-        if interval.refused > 0 && record.law.needs_rest() {
+        if interval.rejected > 0 && record.law.needs_rest() {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
         }
-        if interval.refused > 0 || !is_deaf {
+        if interval.rejected > 0 || !is_deaf {
             record.law = record.law.step(&learning, &interval, cps_max);
         }
         self.start_interval_with(&mut record, now, has_paused.into());
@@ -157,12 +157,12 @@ impl Learned {
 
     /// Records that the back end rejected a request sent at `sent`. If `is_proved` is true, load is
     /// known to be the cause, also of the earlier rejections in this interval.
-    pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
+    pub(crate) fn on_rejected(&self, sent: Timestamp, is_proved: bool) {
         if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
             return;
         }
         if is_proved {
-            self.refused.fetch_add(1 + self.suspected.swap(0, Relaxed), Relaxed);
+            self.rejected.fetch_add(1 + self.suspected.swap(0, Relaxed), Relaxed);
         } else {
             self.suspected.fetch_add(1, Relaxed);
         }
@@ -180,7 +180,7 @@ impl Learned {
         let ends_at = if now == Timestamp::ZERO { ends_at.and(Some(0)) } else { ends_at };
         self.ends_at.store(ends_at.unwrap_or(OFF), Relaxed);
         self.given.store(given, Relaxed);
-        self.refused.store(0, Relaxed);
+        self.rejected.store(0, Relaxed);
         self.suspected.store(0, Relaxed);
         self.wanted.store(false, Relaxed);
     }
@@ -221,18 +221,18 @@ mod tests {
         rate
     }
 
-    /// Sends one request each 5 ms from `from` on. `is_refused` decides its outcome after 20 ms.
+    /// Sends one request each 5 ms from `from` on. `is_rejected` decides its outcome after 20 ms.
     /// Returns the rates that were set during the run, each with its time in milliseconds.
     fn run(
         learned: &Learned,
         from: u64,
         until: u64,
-        is_refused: impl Fn(u64) -> bool,
+        is_rejected: impl Fn(u64) -> bool,
     ) -> Vec<(u64, f64)> {
         let mut rates = Vec::new();
         for ms in (from..until).step_by(5) {
-            if ms >= from + 20 && is_refused(ms - 20) {
-                learned.on_refused(at(ms - 20), true);
+            if ms >= from + 20 && is_rejected(ms - 20) {
+                learned.on_rejected(at(ms - 20), true);
             }
             let rate = given(learned, at(ms));
             rates.extend(rate.map(|rate| (ms, rate.round())));
@@ -255,11 +255,11 @@ mod tests {
         run(&learned, 0, 200, |_| true);
         let fallen = given(&learned, at(200)).unwrap();
         for ms in [120, 150, 199, 201, 399] {
-            learned.on_refused(at(ms), true);
+            learned.on_rejected(at(ms), true);
         }
         let rates = run(&learned, 205, 405, |_| false);
         assert!(rates.len() == 1 && rates[0].1 >= fallen.floor(), "{rates:?} after {fallen}");
-        learned.on_refused(at(400), true);
+        learned.on_rejected(at(400), true);
         assert!(run(&learned, 405, 610, |_| false)[0].1 < rates[0].1);
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let mut rates = Vec::new();
         for s in [0, 3, 6, 9] {
             rates.extend(given(&learned, at(s * 1000)));
-            learned.on_refused(at(s * 1000), true);
+            learned.on_rejected(at(s * 1000), true);
         }
         // The rate is half of one request in 200 ms. Requests sent at a decrease are no evidence.
         // Then the rate is halved again.
@@ -308,11 +308,11 @@ mod tests {
             for ms in (0..200).step_by(5) {
                 given(&learned, at(ms));
                 if ms % 10 == 0 {
-                    learned.on_refused(at(ms), false);
+                    learned.on_rejected(at(ms), false);
                 }
             }
             assert_eq!(given(&learned, at(200)), None, "it is not known yet");
-            learned.on_refused(at(200), is_proved);
+            learned.on_rejected(at(200), is_proved);
             let rates = (205..=600).step_by(5).filter_map(|ms| given(&learned, at(ms)));
             rates.last().unwrap()
         };
@@ -324,7 +324,7 @@ mod tests {
     fn it_is_switched_on_and_off_and_forgets() {
         let learned = Learned::default();
         assert!(!learned.is_on());
-        learned.on_refused(at(0), true);
+        learned.on_rejected(at(0), true);
         assert!(run(&learned, 0, 1000, |_| true).is_empty());
         learned.set(Some(RateLearning::default()), |_| {});
         run(&learned, 1000, 1300, |_| true);
@@ -364,7 +364,7 @@ mod tests {
         for ms in (300..1200).step_by(100) {
             given(&learned, at(ms));
         }
-        learned.on_refused(at(900), true);
+        learned.on_rejected(at(900), true);
         // Ten requests in a second, nine of them accepted, less the margin.
         assert_eq!(given(&learned, at(1200)), Some(10.0 * (0.9 * 0.95)));
     }

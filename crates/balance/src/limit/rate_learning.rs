@@ -60,7 +60,7 @@ pub(crate) struct Interval {
     /// Requests that the back end got.
     pub(crate) given: u64,
     /// Requests that the back end rejected.
-    pub(crate) refused: u64,
+    pub(crate) rejected: u64,
     /// True if the rate limit held requests back.
     pub(crate) wanted: bool,
 }

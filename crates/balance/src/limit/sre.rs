@@ -66,10 +66,10 @@ impl Sre {
     ) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let kept = (-lasted_s / HISTORY_S).exp();
-        let (given, refused) = (interval.given as f64, interval.refused as f64);
+        let (given, rejected) = (interval.given as f64, interval.rejected as f64);
         self.given = kept * self.given + given;
         // A rejection may arrive in a later interval than its request.
-        self.accepted = (kept * self.accepted + given - refused).max(0.0);
+        self.accepted = (kept * self.accepted + given - rejected).max(0.0);
         self.seconds = kept * self.seconds + lasted_s;
         let rate = K * self.accepted / self.seconds;
         let is_limited = if self.rate.is_infinite() {
@@ -92,10 +92,10 @@ mod tests {
     const NONE: f64 = f64::INFINITY;
 
     /// Gives the law intervals of 200 ms with these counts, for some seconds.
-    fn run(mut law: Sre, seconds: u32, given: u64, refused: u64) -> Sre {
+    fn run(mut law: Sre, seconds: u32, given: u64, rejected: u64) -> Sre {
         for _ in 0..5 * seconds {
             let lasted = Duration::from_millis(200);
-            let interval = Interval { lasted, given, refused, wanted: false };
+            let interval = Interval { lasted, given, rejected, wanted: false };
             law = law.step(&RateLearning::default(), &interval, NONE);
         }
         law

@@ -80,7 +80,7 @@ impl Capacity {
         self.cps = cps.max(0.0).min(open) * (1.0 - floor);
         let of_a_call = || {
             let call_s = gate.signals().sessions.cost()?.as_secs_f64();
-            Some(gate.refusal_cost()?.as_secs_f64() / call_s)
+            Some(gate.rejection_cost()?.as_secs_f64() / call_s)
         };
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }

@@ -101,7 +101,7 @@ impl Gate {
             None if sender.exceeds_limit => {
                 let is_remembered = self.sources.remembers_excess(sender);
                 let fingerprint = fingerprint.filter(|_| is_remembered);
-                self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
+                self.reject(now, bucket, fingerprint, Reason::SourceLimit)
             }
             None => {
                 let exempt = exempt
@@ -118,10 +118,10 @@ impl Gate {
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
-            Some(decision @ (Decision::Refused | Decision::Full)) => {
-                self.signals.messages_refused += 1;
+            Some(decision @ (Decision::Rejected | Decision::Full)) => {
+                self.signals.messages_rejected += 1;
                 self.signals.messages_full += u64::from(decision == Decision::Full);
-                Verdict::Refuse(Reason::Again)
+                Verdict::Reject(Reason::Again)
             }
         }
     }
@@ -136,7 +136,7 @@ impl Gate {
         if passes {
             self.on_session_message(now, class, false);
         } else {
-            self.signals.messages_refused += 1;
+            self.signals.messages_rejected += 1;
         }
         passes
     }
@@ -166,8 +166,8 @@ impl Gate {
                 flow.stale += 1;
                 flow.lost += 1;
                 self.count_early(now, bucket, Reason::Stale);
-                self.signals.messages_refused += 1;
-                self.remember(now, fingerprint, Decision::Refused);
+                self.signals.messages_rejected += 1;
+                self.remember(now, fingerprint, Decision::Rejected);
                 return Some(Reason::Stale);
             }
             Decide::Arrival => {}
@@ -178,7 +178,7 @@ impl Gate {
                     if is_stale { Some(Reason::Stale) } else { self.decide_waiting(now, &ticket) };
                 self.compare(now, &ticket, true, reason.is_none());
                 if let Some(reason) = reason {
-                    self.refuse(now, bucket, fingerprint, reason);
+                    self.reject(now, bucket, fingerprint, reason);
                     return Some(reason);
                 }
                 self.signals.flow_mut(bucket).admitted += 1;
@@ -194,11 +194,11 @@ impl Gate {
 
     /// Records that admitted work was rejected later, because a queue was full or no back end was
     /// available. The gate will reject its repetitions as well.
-    pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
-        self.remember(now, Some(fingerprint), Decision::Refused);
+    pub fn on_rejected(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Rejected);
     }
 
-    /// Like [`on_refused`](Self::on_refused), for work that was rejected because no pool has
+    /// Like [`on_rejected`](Self::on_rejected), for work that was rejected because no pool has
     /// [headroom](Sender::headroom).
     pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Full);
@@ -217,29 +217,29 @@ impl Gate {
             Bucket::Single | Bucket::Priority => usize::MAX,
         };
         if self.stopping {
-            return self.refuse(now, bucket, fingerprint, Reason::Stopping);
+            return self.reject(now, bucket, fingerprint, Reason::Stopping);
         }
         if !sender.headroom.holds(bucket) {
             self.compare(now, &ticket, false, false);
-            return self.refuse(now, bucket, fingerprint, Reason::PoolFull);
+            return self.reject(now, bucket, fingerprint, Reason::PoolFull);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             self.compare(now, &ticket, has_room, false);
-            return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
+            return self.reject(now, bucket, fingerprint, Reason::QueueFull);
         }
         let is_late = sender.is_late && !ticket.exempt && bucket != Bucket::Priority;
         if is_late && !self.has_spare_places(bucket, class, waiting_max) {
             self.compare(now, &ticket, has_room, false);
-            return self.refuse(now, bucket, fingerprint, Reason::Late);
+            return self.reject(now, bucket, fingerprint, Reason::Late);
         }
         if !self.may_queue(&ticket, waiting_max) {
-            return self.refuse(now, bucket, fingerprint, Reason::SourceShare);
+            return self.reject(now, bucket, fingerprint, Reason::SourceShare);
         }
         if self.settings.decide == Decide::Arrival {
             let reason = self.decide_waiting(now, &ticket);
             self.compare(now, &ticket, has_room, reason.is_none());
             if let Some(reason) = reason {
-                return self.refuse(now, bucket, fingerprint, reason);
+                return self.reject(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
         }
@@ -388,7 +388,7 @@ impl Gate {
         self.signals.sessions.on_class(class);
     }
 
-    fn refuse(
+    fn reject(
         &mut self,
         now: Timestamp,
         bucket: Bucket,
@@ -396,15 +396,15 @@ impl Gate {
         reason: Reason,
     ) -> Verdict {
         let flow = self.signals.flow_mut(bucket);
-        flow.refused += 1;
+        flow.rejected += 1;
         flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
         self.count_early(now, bucket, reason);
-        self.signals.messages_refused += 1;
+        self.signals.messages_rejected += 1;
         let is_full = reason == Reason::PoolFull;
         self.signals.messages_full += u64::from(is_full);
-        let decision = if is_full { Decision::Full } else { Decision::Refused };
+        let decision = if is_full { Decision::Full } else { Decision::Rejected };
         self.remember(now, fingerprint, decision);
-        Verdict::Refuse(reason)
+        Verdict::Reject(reason)
     }
 
     fn count_early(&mut self, now: Timestamp, bucket: Bucket, reason: Reason) {

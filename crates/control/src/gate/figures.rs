@@ -32,22 +32,22 @@ impl Gate {
     /// Returns r, the mean cost of shedding one piece of new work. The cost includes the
     /// repetitions of the piece and the acknowledgements of their rejections, but not the work of
     /// the operating system. Returns `None` before the first rejection.
-    pub fn refusal_cost(&self) -> Option<Duration> {
-        let Signals { costs, messages_refused, .. } = &self.signals;
+    pub fn rejection_cost(&self) -> Option<Duration> {
+        let Signals { costs, messages_rejected, .. } = &self.signals;
         let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
-        let pieces: u64 = flows.iter().map(|flow| flow.refused + flow.stale).sum();
-        let once = costs.refused()? + costs.looked().unwrap_or_default();
-        Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
+        let pieces: u64 = flows.iter().map(|flow| flow.rejected + flow.stale).sum();
+        let once = costs.rejected()? + costs.looked().unwrap_or_default();
+        Some(once.mul_f64((*messages_rejected as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
     /// Returns the maximum goodput that any law can reach at the offered load of `now`, as a part
     /// of the capacity, 0 to 1 ([`bound`]). Returns `None` while the costs are not known.
     pub fn bound(&self, now: Timestamp) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
-        let refusal_s = self.refusal_cost()?.as_secs_f64();
+        let rejection_s = self.rejection_cost()?.as_secs_f64();
         Some(bound::goodput(
             self.offered.rate_at(now) * session_s,
-            (refusal_s / session_s).min(1.0),
+            (rejection_s / session_s).min(1.0),
         ))
     }
 

@@ -128,12 +128,12 @@ fn admitted_work_is_counted_at_its_arrival_and_when_it_is_taken() {
 }
 
 #[test]
-fn refused_work_is_refused_again_and_offered_once() {
+fn rejected_work_is_rejected_again_and_offered_once() {
     let mut gate = closed();
-    assert_eq!(arrives(&mut gate, at(0), CALL, 0), Verdict::Refuse(Reason::Law));
-    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Refuse(Reason::Again));
+    assert_eq!(arrives(&mut gate, at(0), CALL, 0), Verdict::Reject(Reason::Law));
+    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Reject(Reason::Again));
     let flow = flow(&gate);
-    assert_eq!(flow, Flow { arrived: 2, offered: 1, refused: 1, repeated: 1, ..Flow::default() });
+    assert_eq!(flow, Flow { arrived: 2, offered: 1, rejected: 1, repeated: 1, ..Flow::default() });
 }
 
 // Admitted work found no room in a table. There may be room for its repetition. But the repetition
@@ -144,8 +144,8 @@ fn work_rejected_after_admission_is_rejected_again() {
     let ticket = enters(&mut gate, at(0), CALL);
     let fingerprint = ticket.fingerprint().unwrap();
     gate.on_taken(at(1), ticket);
-    gate.on_refused(at(1), fingerprint);
-    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Refuse(Reason::Again));
+    gate.on_rejected(at(1), fingerprint);
+    assert_eq!(arrives(&mut gate, at(500), CALL, 0), Verdict::Reject(Reason::Again));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
 fn the_memory_is_searched_once() {
     let mut gate = gate(&[]);
     let recalled = gate.recall(at(0), CALL);
-    gate.on_refused(at(0), 7);
+    gate.on_rejected(at(0), 7);
     assert!(!recalled.is_repetition() && gate.recall(at(0), CALL).is_repetition());
     let verdict = gate.judge(at(0), &Sender::default(), Bucket::Session, 0, recalled, true);
     assert!(matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
@@ -200,12 +200,12 @@ fn a_late_caller_takes_a_place_only_while_most_are_free() {
     assert!(matches!(judge(&mut gate, 1), Verdict::Admit(_)), "the law admits everything");
     gate.control.admit_of_all(Allowance::Window(8.0));
     assert!(matches!(judge(&mut gate, 2), Verdict::Admit(_)));
-    assert_eq!(judge(&mut gate, 3), Verdict::Refuse(Reason::Late), "two of eight places are taken");
+    assert_eq!(judge(&mut gate, 3), Verdict::Reject(Reason::Late), "two of eight places are taken");
     assert!(matches!(arrives(&mut gate, at(0), Some(4), 0), Verdict::Admit(_)));
     let others = [Allowance::Fraction(0.99), Allowance::Rate(1e6), Allowance::Closed];
     for (allowance, call) in others.into_iter().zip(10..) {
         gate.control.admit_of_all(allowance);
-        assert_eq!(judge(&mut gate, call), Verdict::Refuse(Reason::Late), "others wait");
+        assert_eq!(judge(&mut gate, call), Verdict::Reject(Reason::Late), "others wait");
     }
     let has_priority = Sender { has_priority: true, ..late };
     gate.settings.sources.priority_cps = 10.0;
@@ -237,8 +237,8 @@ fn judged_at_service_work_enters_first() {
     let entered = Flow { arrived: 2, offered: 2, entered: 2, ..Flow::default() };
     assert_eq!(flow(&gate), entered);
     assert_eq!(tickets.map(|ticket| gate.on_taken(at(1), ticket)), [Some(Reason::Law), None]);
-    assert_eq!(flow(&gate), Flow { taken: 1, admitted: 1, refused: 1, ..entered });
-    assert_eq!(arrives(&mut gate, at(500), Some(1), 0), Verdict::Refuse(Reason::Again));
+    assert_eq!(flow(&gate), Flow { taken: 1, admitted: 1, rejected: 1, ..entered });
+    assert_eq!(arrives(&mut gate, at(500), Some(1), 0), Verdict::Reject(Reason::Again));
     assert!(matches!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Admit(_)));
 }
 
@@ -255,13 +255,13 @@ fn without_memory_or_fingerprint_every_message_is_new() {
 }
 
 #[test]
-fn without_room_work_is_refused_whatever_the_law() {
+fn without_room_work_is_rejected_whatever_the_law() {
     let mut gate = gate(&[]);
     gate.on_arrival(at(0), 0);
-    let full = Verdict::Refuse(Reason::QueueFull);
+    let full = Verdict::Reject(Reason::QueueFull);
     assert_eq!(gate.on_new(at(0), Bucket::Single, 0, CALL, false), full);
     assert_eq!(gate.on_new(at(0), Bucket::Session, 0, Some(8), false), full);
-    assert_eq!(flow(&gate).refused, 1);
+    assert_eq!(flow(&gate).rejected, 1);
 }
 
 // The law's limit applies to the queue of new sessions.
@@ -269,7 +269,7 @@ fn without_room_work_is_refused_whatever_the_law() {
 fn as_many_sessions_wait_as_the_law_allows() {
     let mut gate = gate(&[("waiting_max", 5.0)]);
     assert!(matches!(arrives(&mut gate, at(0), Some(1), 4), Verdict::Admit(_)));
-    assert_eq!(arrives(&mut gate, at(0), Some(2), 5), Verdict::Refuse(Reason::QueueFull));
+    assert_eq!(arrives(&mut gate, at(0), Some(2), 5), Verdict::Reject(Reason::QueueFull));
     assert!(matches!(gate.on_new(at(0), Bucket::Single, 0, Some(3), true), Verdict::Admit(_)));
 }
 
@@ -315,7 +315,7 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     let waits = enters(&mut gate, at(0), Some(2));
     assert!(!gate.may_release());
     gate.stop();
-    assert_eq!(arrives(&mut gate, at(1), Some(3), 1), Verdict::Refuse(Reason::Stopping));
+    assert_eq!(arrives(&mut gate, at(1), Some(3), 1), Verdict::Reject(Reason::Stopping));
     assert_eq!(arrives(&mut gate, at(1), Some(2), 1), Verdict::Absorb);
     assert!(matches!(arrives(&mut gate, at(1), Some(1), 1), Verdict::Admit(_)));
     // The queue is no longer paced.
@@ -329,16 +329,16 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
 #[test]
 fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);
-    for (waiting, refusing) in [(0, false), (4, false), (5, true), (6, true), (4, false)] {
+    for (waiting, rejecting) in [(0, false), (4, false), (5, true), (6, true), (4, false)] {
         open.on_arrival(at(0), waiting);
-        assert_eq!(open.is_refusing(), refusing, "{waiting} wait");
+        assert_eq!(open.is_rejecting(), rejecting, "{waiting} wait");
     }
     open.stop();
-    assert!(open.is_refusing());
-    for (share, refusing) in [(1.0, false), (0.99, true), (0.0, true)] {
+    assert!(open.is_rejecting());
+    for (share, rejecting) in [(1.0, false), (0.99, true), (0.0, true)] {
         let mut gate = gate(&[("share", share)]);
         gate.on_arrival(at(0), 0);
-        assert_eq!(gate.is_refusing(), refusing, "{share}");
+        assert_eq!(gate.is_rejecting(), rejecting, "{share}");
     }
 }
 
@@ -423,12 +423,12 @@ fn all_that_is_not_admitted_is_counted_with_its_repetitions() {
     let mut gate = closed();
     arrives(&mut gate, at(0), CALL, 0);
     arrives(&mut gate, at(500), CALL, 0);
-    assert_eq!((gate.signals().messages, gate.signals().messages_refused), (2, 2));
+    assert_eq!((gate.signals().messages, gate.signals().messages_rejected), (2, 2));
     let mut open = Gate::new(settings(&[]), Seed(1), 0);
     let ticket = enters(&mut open, at(0), CALL);
     arrives(&mut open, at(1), CALL, 0);
     open.on_taken(at(2), ticket);
-    assert_eq!(open.signals().messages_refused, 0, "what is absorbed was not refused");
+    assert_eq!(open.signals().messages_rejected, 0, "what is absorbed was not rejected");
 }
 
 #[test]
@@ -447,23 +447,23 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
 }
 
 #[test]
-fn below_the_floor_a_session_is_refused_by_its_rank() {
+fn below_the_floor_a_session_is_rejected_by_its_rank() {
     let mut gate = gate(&[]);
     gate.on_arrival(at(0), 0);
     gate.control.rank_floor = 0.25;
     let quarter = 1u64 << 62;
     let mut verdict = |bucket, fingerprint| gate.on_new(at(0), bucket, 0, Some(fingerprint), true);
     for low in [0, quarter - (1 << 11)] {
-        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Rank), "{low:x}");
-        assert_eq!(verdict(Bucket::Session, low), Verdict::Refuse(Reason::Again));
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Reject(Reason::Rank), "{low:x}");
+        assert_eq!(verdict(Bucket::Session, low), Verdict::Reject(Reason::Again));
     }
     assert!(matches!(verdict(Bucket::Session, quarter), Verdict::Admit(_)));
     assert!(matches!(verdict(Bucket::Single, 1), Verdict::Admit(_)));
     assert_eq!((gate.share(Bucket::Session), gate.share(Bucket::Single)), (0.75, 1.0));
     let anonymous = |gate: &mut Gate| gate.on_new(at(0), Bucket::Session, 0, None, true);
-    let refused = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Refuse(_))).count();
+    let rejected = (0..1000).filter(|_| matches!(anonymous(&mut gate), Verdict::Reject(_))).count();
     // Standard deviation 14.
-    assert!((180..320).contains(&refused), "{refused}");
+    assert!((180..320).contains(&rejected), "{rejected}");
 }
 
 #[test]
@@ -478,13 +478,13 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
             gate.on_taken(at(ms), ticket)
         });
         assert_eq!(taken.collect::<Vec<_>>(), [None, Some(Reason::Stale)], "{decide:?}");
-        assert_eq!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Refuse(Reason::Again));
-        assert_eq!(gate.signals().messages_refused, 2);
+        assert_eq!(arrives(&mut gate, at(500), Some(2), 0), Verdict::Reject(Reason::Again));
+        assert_eq!(gate.signals().messages_rejected, 2);
         let once =
             Flow { arrived: 3, offered: 2, entered: 2, taken: 1, repeated: 1, ..flow(&gate) };
         let decided = match decide {
-            Decide::Arrival => Flow { admitted: 2, refused: 0, stale: 1, ..once },
-            Decide::Service => Flow { admitted: 1, refused: 1, stale: 0, ..once },
+            Decide::Arrival => Flow { admitted: 2, rejected: 0, stale: 1, ..once },
+            Decide::Service => Flow { admitted: 1, rejected: 1, stale: 0, ..once },
         };
         assert_eq!(flow(&gate), decided, "{decide:?}");
         assert_eq!(gate.signals().in_progress(Bucket::Session), 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Minimum number of rejections in a period for measuring their cost.
-const REFUSALS: u64 = 10;
+const REJECTIONS: u64 = 10;
 
 /// The counts of the server that the ladder reads. All counts begin at the start of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Tally {
     /// those of spared networks, and emergency calls that do not belong to a flood of them.
     pub spared: u64,
     /// Messages in `asked` that were rejected, for the first time or again.
-    pub refused: u64,
+    pub rejected: u64,
     /// Messages in `asked` that were served.
     pub taken: u64,
     /// ACKs that were read and that acknowledge rejections. They are a part of the cost of
@@ -89,11 +89,11 @@ impl Period {
         let time = |time: fn(&Tally) -> Duration| time(later).saturating_sub(time(earlier));
         let seconds = passed.as_secs_f64();
         let rate = |count: u64| count as f64 / seconds;
-        let (messages, refused) = (since(|t| t.messages), since(|t| t.refused));
-        let part = (refused + since(|t| t.brought)) as f64 / messages.max(1) as f64;
+        let (messages, rejected) = (since(|t| t.messages), since(|t| t.rejected));
+        let part = (rejected + since(|t| t.brought)) as f64 / messages.max(1) as f64;
         let beside = time(|t| t.occupied).saturating_sub(time(|t| t.served));
         let of_messages = beside.saturating_sub(time(|t| t.apart));
-        let refusing = of_messages.as_secs_f64() * part.min(1.0);
+        let rejecting = of_messages.as_secs_f64() * part.min(1.0);
         Self {
             seconds,
             asked: rate(since(|t| t.asked)),
@@ -110,10 +110,10 @@ impl Period {
             taken: rate(since(|t| t.taken)),
             filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),
-            load: refusing / seconds,
+            load: rejecting / seconds,
             idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
             cpu: time(|t| t.cpu).as_secs_f64() / seconds,
-            cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
+            cost: (rejected >= REJECTIONS).then(|| rejecting / rejected as f64),
         }
     }
 

@@ -13,13 +13,13 @@ pub struct LadderSettings {
     pub period: Duration,
     /// True if the ladder may pad its answers ([`Rung::Pad`]). The default is `false`.
     pub pads: bool,
-    /// True if the ladder may drop datagrams unread ([`Rung::Thin`]). The default is `true`.
-    pub thins: bool,
+    /// True if the ladder may drop datagrams unread ([`Rung::Drop`]). The default is `true`.
+    pub drops: bool,
 }
 
 impl Default for LadderSettings {
     fn default() -> Self {
-        Self { budget: 0.08, period: Duration::from_millis(100), pads: false, thins: true }
+        Self { budget: 0.08, period: Duration::from_millis(100), pads: false, drops: true }
     }
 }
 
@@ -35,6 +35,6 @@ unit_enum! {
         Pad = "pad",
         /// A share of the datagrams is dropped before they are read. Work that is read and not
         /// admitted is answered.
-        Thin = "thin",
+        Drop = "drop",
     }
 }

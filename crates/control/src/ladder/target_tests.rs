@@ -27,7 +27,7 @@ fn at(ms: u64) -> Timestamp {
 /// Returns a ladder after these periods. The ladder may not drop messages, so the counts do not
 /// depend on its decisions.
 fn after(is_targeted: bool, periods: impl IntoIterator<Item = Counts>) -> Ladder {
-    let mut ladder = Ladder::new(LadderSettings { thins: false, ..LadderSettings::default() });
+    let mut ladder = Ladder::new(LadderSettings { drops: false, ..LadderSettings::default() });
     ladder.set_targeted(is_targeted);
     let mut tally = Tally::default();
     ladder.on_reading(at(0), tally);

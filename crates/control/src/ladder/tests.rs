@@ -9,7 +9,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// Costs of a call and of a rejection in seconds of processor time. The capacity is 2,000 calls a
 /// second, and at ten times the capacity rejecting takes the whole processor.
 const SERVICE: f64 = 0.000_5;
-const REFUSAL: f64 = 0.000_05;
+const REJECTION: f64 = 0.000_05;
 const CAPACITY: f64 = 1.0 / SERVICE;
 /// Cost of a rejection if many rejections have the same length.
 const PADDED: f64 = 0.000_035;
@@ -213,9 +213,9 @@ impl Plant {
                 self.waiting += 1;
                 self.in_time += u64::from(packet.before == 0);
             } else {
-                self.tally.refused += 1;
+                self.tally.rejected += 1;
                 let padded = self.ladder.as_ref().is_some_and(Ladder::pads);
-                time -= if padded { PADDED } else { REFUSAL };
+                time -= if padded { PADDED } else { REJECTION };
             }
         }
         let beside = whole - time;
@@ -261,7 +261,7 @@ fn after_rejections(
         tally.messages += 400;
         tally.asked += 150;
         tally.fresh += 150;
-        tally.refused += 100;
+        tally.rejected += 100;
         tally.brought += 100;
         tally.occupied += Duration::from_micros(100 * (200 + beside_ms));
         tally.served += Duration::from_millis(20);
@@ -271,16 +271,16 @@ fn after_rejections(
 }
 
 #[test]
-fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_take() {
+fn it_trips_just_above_the_budget_by_what_rejections_and_their_acknowledgements_take() {
     let after = |seconds, beside_ms| {
         let ladder = Ladder::new(LadderSettings { budget: 0.4, ..LadderSettings::default() });
         let ladder = after_rejections(ladder, seconds, beside_ms, 0);
-        let cost = ladder.refusal_cost().unwrap().as_secs_f64() * 1e6;
+        let cost = ladder.rejection_cost().unwrap().as_secs_f64() * 1e6;
         (ladder.rung(), (100.0 * ladder.load()).round(), cost.round())
     };
     assert_eq!(after(20, 780), (Rung::Reject, 39.0, 390.0));
     assert_eq!(after(4, 820), (Rung::Reject, 41.0, 410.0), "within 50 ms of the budget");
-    assert_eq!(after(6, 820), (Rung::Thin, 41.0, 410.0));
+    assert_eq!(after(6, 820), (Rung::Drop, 41.0, 410.0));
 }
 
 /// A storm of TLS handshakes is no reason to drop calls.
@@ -305,7 +305,7 @@ fn at_twenty_times_the_capacity_nearly_all_of_the_goodput_stays() {
         plant.run(20.0, 3);
         let goodput = plant.run(20.0, 10);
         assert!(goodput > 0.85, "{goodput}, repeats: {repeats}, by chance: {by_chance}");
-        assert_eq!(plant.ladder().rung(), Rung::Thin);
+        assert_eq!(plant.ladder().rung(), Rung::Drop);
     }
 }
 
@@ -331,7 +331,7 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     plant.run(1.7, 20);
     assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Pad, 0));
     plant.run(20.0, 5);
-    assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Thin, true));
+    assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Drop, true));
     plant.run(1.1, 90);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
 }
@@ -340,15 +340,15 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
 /// processor.
 fn pass_half_busy(ladder: &mut Ladder, tally: &mut Tally, at: Timestamp) {
     let passes = 1.0 - ladder.share(INVITE);
-    let [served, refused] = [60.0, 140.0].map(|count| (count * passes).round() as u64);
-    tally.messages += 7 * served + 2 * refused;
-    tally.asked += served + refused;
-    tally.fresh += served + refused;
+    let [served, rejected] = [60.0, 140.0].map(|count| (count * passes).round() as u64);
+    tally.messages += 7 * served + 2 * rejected;
+    tally.asked += served + rejected;
+    tally.fresh += served + rejected;
     tally.taken += served;
-    tally.refused += refused;
-    tally.brought += refused;
-    tally.filtered += 200 - served - refused;
-    tally.occupied += Duration::from_micros(500 * served + 145 * refused);
+    tally.rejected += rejected;
+    tally.brought += rejected;
+    tally.filtered += 200 - served - rejected;
+    tally.occupied += Duration::from_micros(500 * served + 145 * rejected);
     tally.cpu = tally.occupied;
     tally.served += Duration::from_micros(300 * served);
     ladder.on_reading(at, *tally);
@@ -374,7 +374,7 @@ fn a_server_that_rejected_everything_while_it_was_full_regains_its_capacity() {
     let mut tally = Tally::default();
     ladder.on_reading(Timestamp::ZERO, tally);
     // A period in which the processor was busy, but took no call.
-    (tally.messages, tally.asked, tally.fresh, tally.refused) = (10, 10, 10, 10);
+    (tally.messages, tally.asked, tally.fresh, tally.rejected) = (10, 10, 10, 10);
     (tally.occupied, tally.cpu) = (Duration::from_millis(100), Duration::from_millis(100));
     ladder.on_reading(Timestamp::ZERO + Duration::from_millis(100), tally);
     for period in 2..=300u32 {
@@ -402,7 +402,7 @@ fn idle_time_is_no_capacity_if_the_quota_is_used_up() {
             tally.asked += asked;
             tally.fresh += asked;
             tally.taken += taken;
-            tally.refused += asked - taken;
+            tally.rejected += asked - taken;
             tally.brought += asked - taken;
             tally.filtered += 200 - asked;
             tally.occupied += Duration::from_millis(if is_busy { 100 } else { 70 });
@@ -417,7 +417,7 @@ fn idle_time_is_no_capacity_if_the_quota_is_used_up() {
 
 #[test]
 fn where_nothing_can_be_dropped_everything_is_answered() {
-    let settings = LadderSettings { pads: true, thins: false, ..LadderSettings::default() };
+    let settings = LadderSettings { pads: true, drops: false, ..LadderSettings::default() };
     let mut plant = Plant::new(Some(Ladder::new(settings)));
     plant.run(20.0, 10);
     assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Pad, 0));
@@ -429,18 +429,18 @@ fn where_nothing_can_be_dropped_everything_is_answered() {
 }
 
 #[test]
-fn nothing_is_dropped_or_late_while_the_kernel_refuses_to_drop() {
+fn nothing_is_dropped_or_late_while_the_kernel_rejects_to_drop() {
     let mut plant = Plant::with_ladder();
     plant.run(20.0, 10);
     let ladder = plant.ladder.as_mut().unwrap();
     assert!(ladder.share(INVITE) > 0.5);
-    ladder.set_thins(false);
+    ladder.set_drops(false);
     assert_eq!((ladder.rung(), ladder.share(INVITE)), (Rung::Reject, 0.0));
     assert!(!ladder.tells_marks());
     let filtered = plant.filtered;
     plant.run(20.0, 10);
     assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Reject, filtered));
-    plant.ladder.as_mut().unwrap().set_thins(true);
+    plant.ladder.as_mut().unwrap().set_drops(true);
     plant.run(20.0, 1);
     assert!(plant.ladder().share(INVITE) > 0.5, "{}", plant.ladder().share(INVITE));
 }
@@ -450,7 +450,7 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
     for by_chance in [false, true] {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
-        assert_eq!(plant.ladder().rung(), Rung::Thin);
+        assert_eq!(plant.ladder().rung(), Rung::Drop);
         // A fiftieth of the processor is enough to reject every caller once, but not seven times.
         // Callers of the flood retransmit for half a minute.
         plant.run(1.2, 75);
@@ -545,7 +545,7 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     let mut plant = Plant { measured: 0.05, ..Plant::with_ladder() };
     plant.run(20.0, 5);
     let goodput = plant.run(20.0, 10);
-    assert_eq!(plant.ladder().rung(), Rung::Thin);
+    assert_eq!(plant.ladder().rung(), Rung::Drop);
     assert!(plant.ladder().share(INVITE) > 0.3, "{}", plant.ladder().share(INVITE));
     let (lost, read) = (plant.tally.overflow, plant.tally.asked);
     assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
@@ -588,13 +588,13 @@ fn the_ladder_is_alert_from_the_first_overflow_until_nothing_is_dropped() {
     ladder.on_reading(at(4), tally);
     assert!(ladder.is_alert() && ladder.rung() == Rung::Reject);
     ladder.on_reading(at(100), tally);
-    assert!(ladder.is_alert() && ladder.rung() == Rung::Thin);
-    while ladder.rung() == Rung::Thin {
+    assert!(ladder.is_alert() && ladder.rung() == Rung::Drop);
+    while ladder.rung() == Rung::Drop {
         assert!(ladder.is_alert());
         ladder.on_reading(ladder.poll_timeout().unwrap(), tally);
     }
     assert!(!ladder.is_alert());
-    ladder.set_thins(false);
+    ladder.set_drops(false);
     tally.overflow += 100;
     ladder.on_reading(at(60_000), tally);
     assert!(!ladder.is_alert(), "nothing can be dropped");
@@ -670,7 +670,7 @@ fn less_passes_while_all_messages_wait_for_long() {
             tally.datagrams += read;
             tally.fresh += read;
             tally.taken += taken;
-            tally.refused += read - taken;
+            tally.rejected += read - taken;
             tally.filtered += 160 - passing;
             // The overflow of the first period leads to the third rung.
             tally.overflow += 100 * u64::from(period == 0);
@@ -739,7 +739,7 @@ fn a_period_in_which_nothing_was_read_is_longer_if_the_processor_was_occupied() 
         ladder.on_reading(at(0), tally);
         (tally.asked, tally.datagrams, tally.overflow) = (100, 100, 100);
         ladder.on_reading(at(100), tally);
-        assert_eq!((ladder.rung(), ladder.poll_timeout()), (Rung::Thin, Some(at(200))));
+        assert_eq!((ladder.rung(), ladder.poll_timeout()), (Rung::Drop, Some(at(200))));
         tally.occupied += occupied * TICK;
         ladder.on_reading(at(200), tally);
         let since = if length == 100 { 200 } else { 100 };
@@ -777,7 +777,7 @@ fn the_share_stays_below_one_with_any_readings() {
         let grow = |chance: &mut Stream| chance.below(4) * chance.below(1 << 20);
         tally.messages += grow(&mut chance);
         tally.asked += grow(&mut chance);
-        tally.refused += grow(&mut chance);
+        tally.rejected += grow(&mut chance);
         tally.taken += grow(&mut chance);
         let fresh = grow(&mut chance);
         tally.fresh += fresh;
@@ -812,7 +812,7 @@ fn shares_beside(arrive: [u64; 2]) -> [f64; 2] {
         tally.fresh += all;
         tally.fresh_registers += read[1];
         tally.taken += all - rejected;
-        tally.refused += rejected;
+        tally.rejected += rejected;
         tally.brought += rejected;
         tally.filtered += arrive[0] + arrive[1] - all;
         let rejecting = Duration::from_micros(100 * rejected).min(Duration::from_millis(90));
@@ -839,7 +839,7 @@ fn registers_that_overflow_a_receive_buffer_cost_no_invites_on_connections() {
         tally.fresh_registers += 200;
         tally.fresh_on_streams[0] += 20;
         tally.taken += 20;
-        tally.refused += 200;
+        tally.rejected += 200;
         tally.brought += 200;
         tally.overflow += 800;
         tally.served += Duration::from_millis(20);

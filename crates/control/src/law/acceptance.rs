@@ -95,7 +95,7 @@ pub(super) struct Acceptance {
 struct Counts {
     at: Timestamp,
     messages: u64,
-    refused: u64,
+    rejected: u64,
     admitted: u64,
 }
 
@@ -129,19 +129,19 @@ impl Estimate for Acceptance {
         let newest = Counts {
             at: now,
             messages: signals.messages - full,
-            refused: signals.messages_refused - full,
+            rejected: signals.messages_rejected - full,
             admitted: signals.flow(Bucket::Session).admitted,
         };
         let oldest = self.trail.push(newest)?;
         let acceptance = match self.sustainable_cps {
             None => {
                 let messages = newest.messages.saturating_sub(oldest.messages);
-                let refused = newest.refused - oldest.refused;
+                let rejected = newest.rejected - oldest.rejected;
                 if messages == 0 {
                     return None;
                 }
                 // The newest message is counted, but not decided yet.
-                let accepted = messages.saturating_sub(refused);
+                let accepted = messages.saturating_sub(rejected);
                 (accepted as f64 / messages as f64).max(self.least)
             }
             Some(sustainable_cps) => {
@@ -169,16 +169,16 @@ mod tests {
         Bench::of(&ENTRY, &[&given[..], &[("sustainable", sustainable)]].concat())
     }
 
-    /// Runs `count` messages, one each millisecond. The first `refused` of them are rejected.
-    fn messages(bench: &mut Bench, count: u64, refused: u64) -> f64 {
+    /// Runs `count` messages, one each millisecond. The first `rejected` of them are rejected.
+    fn messages(bench: &mut Bench, count: u64, rejected: u64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), 0.0);
             bench.signals.messages += 1;
             bench.arrival();
             let flow = bench.signals.flow_mut(Bucket::Session);
-            if i < refused {
-                flow.refused += 1;
-                bench.signals.messages_refused += 1;
+            if i < rejected {
+                flow.rejected += 1;
+                bench.signals.messages_rejected += 1;
             } else {
                 flow.admitted += 1;
             }
@@ -251,7 +251,7 @@ mod tests {
                 bench.pass(Duration::from_millis(1), 0.0);
                 bench.signals.messages += 1;
                 bench.arrival();
-                bench.signals.messages_refused += 1;
+                bench.signals.messages_rejected += 1;
                 bench.signals.messages_full += 1;
             }
             bench.share()

@@ -71,13 +71,13 @@ mod tests {
         Bench::of(&ENTRY, &given)
     }
 
-    /// Runs `count` messages, one each millisecond. The first `refused` of them are rejected.
-    fn messages(bench: &mut Bench, count: u64, refused: u64, occupancy: f64) -> f64 {
+    /// Runs `count` messages, one each millisecond. The first `rejected` of them are rejected.
+    fn messages(bench: &mut Bench, count: u64, rejected: u64, occupancy: f64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), occupancy);
             bench.signals.messages += 1;
             bench.arrival();
-            bench.signals.messages_refused += u64::from(i < refused);
+            bench.signals.messages_rejected += u64::from(i < rejected);
         }
         bench.share()
     }

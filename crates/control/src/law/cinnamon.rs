@@ -324,7 +324,7 @@ mod tests {
         bench.law.on_begin(bench.now, &bench.signals);
         // 40 are served and 60 rejected, one of them as stale. The queue grows by 10: e = 10/40.
         let flow = bench.signals.flow_mut(Bucket::Session);
-        (flow.offered, flow.entered, flow.taken, flow.refused) = (210, 210, 40, 60);
+        (flow.offered, flow.entered, flow.taken, flow.rejected) = (210, 210, 40, 60);
         flow.lost = 1;
         wait(&mut bench, 110);
         bench.tick();
@@ -335,7 +335,7 @@ mod tests {
     fn a_source_beyond_its_limit_does_not_trip_it() {
         let mut bench = fresh();
         let flow = bench.signals.flow_mut(Bucket::Session);
-        (flow.offered, flow.entered, flow.taken, flow.refused) = (410, 310, 250, 100);
+        (flow.offered, flow.entered, flow.taken, flow.rejected) = (410, 310, 250, 100);
         wait(&mut bench, 60);
         bench.tick();
         assert_near(bench.control.rank_floor, 0.0);

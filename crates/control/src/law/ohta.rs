@@ -62,24 +62,24 @@ pub(super) struct Watermarks {
     buffer: usize,
     high: usize,
     low: usize,
-    refusing: bool,
+    rejecting: bool,
 }
 
 impl Watermarks {
     pub(super) fn new(values: &Values, buffer: &Param, high: &Param, low: &Param) -> Self {
         let [buffer, high, low] = [buffer, high, low].map(|param| values.of(param) as usize);
-        Self { buffer, high, low, refusing: false }
+        Self { buffer, high, low, rejecting: false }
     }
 
     fn look(&mut self, signals: &Signals, control: &mut Control) {
         let waiting = signals.queue.waiting;
         if waiting >= self.high {
-            self.refusing = true;
+            self.rejecting = true;
         } else if waiting <= self.low {
-            self.refusing = false;
+            self.rejecting = false;
         }
         control.queue.waiting_max = self.buffer;
-        control.admit_of_all(if self.refusing { Allowance::Closed } else { Allowance::Open });
+        control.admit_of_all(if self.rejecting { Allowance::Closed } else { Allowance::Open });
     }
 }
 

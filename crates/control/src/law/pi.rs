@@ -161,7 +161,7 @@ struct Pi {
     occupancy: LowPass,
     queue_integral: f64,
     processor_integral: f64,
-    refused: f64,
+    rejected: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -196,7 +196,7 @@ impl Pi {
             occupancy: LowPass::new(PROCESSOR_FILTER_S),
             queue_integral: 0.0,
             processor_integral: 0.0,
-            refused: 0.0,
+            rejected: 0.0,
         }
     }
 
@@ -233,7 +233,7 @@ impl Pi {
     }
 
     /// Returns the share of calls to reject, 0 to 1.
-    fn refusal(&mut self, signals: &Signals, step_s: f64) -> f64 {
+    fn rejection(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let mut error = self.occupancy.value() - self.cpu_target;
         let mut scale = 1.0;
         if self.adaptive {
@@ -290,8 +290,8 @@ impl Law for Pi {
         self.stepped = now;
         self.measure_rates(signals, passed);
         let step_s = passed.min(STEP_MAX).as_secs_f64();
-        self.refused = self.refusal(signals, step_s);
-        control.admit_of_all(Allowance::Fraction(1.0 - self.refused));
+        self.rejected = self.rejection(signals, step_s);
+        control.admit_of_all(Allowance::Fraction(1.0 - self.rejected));
         control.queue.waiting_max = self.queue_max;
         if self.queue_time_s > 0.0 {
             control.queue.release = Release::Rate(self.release(signals, step_s));
@@ -307,7 +307,7 @@ impl Law for Pi {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.refused < REST
+        self.rejected < REST
             && self.arriving.value() < REST_CPS
             && self.occupancy.value() < self.cpu_target / 2.0
     }

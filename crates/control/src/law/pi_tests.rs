@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Returns the share α of calls that is rejected.
-    fn refused(&self) -> f64 {
+    fn rejected(&self) -> f64 {
         1.0 - self.control.admit(Bucket::Session).fraction(0.0)
     }
 
@@ -107,22 +107,22 @@ fn the_processor_loop_answers_a_step_as_in_the_closed_form() {
             let exact = closed_form(occupancy, 0.8, gains, f64::from(step) * 0.02);
             // The sum of steps of 20 ms is at most half a step ahead of the integral.
             let tolerance = 1e-9 + gains.1 * 0.02 * (occupancy - 0.8);
-            let refused = bench.refused();
-            assert!((refused - exact).abs() <= tolerance, "step {step}: {refused}, not {exact}");
-            beyond += u32::from(refused > 0.1);
+            let rejected = bench.rejected();
+            assert!((rejected - exact).abs() <= tolerance, "step {step}: {rejected}, not {exact}");
+            beyond += u32::from(rejected > 0.1);
         }
         assert!(beyond > 5, "it was not at 0 all the time");
     }
 }
 
 #[test]
-fn the_share_refused_rises_above_the_target_and_falls_below() {
+fn the_share_rejected_rises_above_the_target_and_falls_below() {
     let mut bench = Bench::paper(&[]);
-    let above = bench.occupied(0.9).run(500).refused();
-    assert!(bench.run(100).refused() > above && above > 0.3);
-    let before = bench.refused();
-    assert!(bench.occupied(0.75).run(100).refused() < before);
-    assert_eq!(bench.run(5000).refused(), 0.0);
+    let above = bench.occupied(0.9).run(500).rejected();
+    assert!(bench.run(100).rejected() > above && above > 0.3);
+    let before = bench.rejected();
+    assert!(bench.occupied(0.75).run(100).rejected() < before);
+    assert_eq!(bench.run(5000).rejected(), 0.0);
     assert_eq!(bench.control.admit(Bucket::Single), Allowance::Fraction(1.0));
 }
 
@@ -133,7 +133,7 @@ fn the_loops_are_closed_every_20_ms() {
     let mut values = Vec::new();
     for _ in 0..6 {
         bench.tick_after(SAMPLE);
-        values.push(bench.refused());
+        values.push(bench.rejected());
     }
     assert_eq!((values[0], values[2], values[4]), (values[0], values[1], values[3]));
     assert!(values[1] < values[3] && values[3] < values[5], "{values:?}");
@@ -144,10 +144,10 @@ fn the_loops_are_closed_every_20_ms() {
 fn a_long_overload_does_not_wind_the_processor_loop_up() {
     for overload_ms in [1_000, 100_000] {
         let mut bench = Bench::paper(&[]);
-        assert_eq!(bench.occupied(1.0).run(overload_ms).refused(), 1.0);
+        assert_eq!(bench.occupied(1.0).run(overload_ms).rejected(), 1.0);
         let mut ms = 0;
         bench.occupied(0.6);
-        while bench.refused() > 0.0 {
+        while bench.rejected() > 0.0 {
             ms += 20;
             bench.run(20);
         }
@@ -161,9 +161,9 @@ fn a_long_overload_does_not_wind_the_processor_loop_up() {
 #[test]
 fn an_overload_is_forgotten_in_a_quiet_second() {
     let mut bench = Bench::paper(&[]);
-    assert_eq!(bench.occupied(1.0).run(10_000).refused(), 1.0);
-    assert_eq!(bench.occupied(0.4).run(1_000).refused(), 0.0);
-    assert_eq!(bench.occupied(0.79).run(3_000).refused(), 0.0);
+    assert_eq!(bench.occupied(1.0).run(10_000).rejected(), 1.0);
+    assert_eq!(bench.occupied(0.4).run(1_000).rejected(), 0.0);
+    assert_eq!(bench.occupied(0.79).run(3_000).rejected(), 0.0);
 }
 
 // In the same way, a quiet time does not keep the loop from acting in an overload.
@@ -172,8 +172,8 @@ fn a_quiet_time_does_not_wind_the_processor_loop_down() {
     let mut fresh = Bench::paper(&[]);
     let mut rested = Bench::paper(&[]);
     rested.occupied(0.1).run(60_000);
-    let first = fresh.occupied(1.0).run(400).refused();
-    let later = rested.occupied(1.0).run(400).refused();
+    let first = fresh.occupied(1.0).run(400).rejected();
+    let later = rested.occupied(1.0).run(400).rejected();
     assert!(first > 0.9 && later >= first, "{later} after {first}");
 }
 
@@ -262,26 +262,26 @@ fn adaptive(arriving: f64, taken: f64, given: &[(&str, f64)]) -> Bench {
 fn the_gains_are_divided_by_the_load_as_a_multiple_of_the_capacity() {
     // 1000 arrive, and a quarter of them is taken and fills the processor: load 4.
     let mut bench = adaptive(1000.0, 250.0, &[("k_ic", 0.0)]);
-    assert!((bench.run(10_000).refused() - 5.0 / 4.0 * 0.2).abs() < 1e-3);
+    assert!((bench.run(10_000).rejected() - 5.0 / 4.0 * 0.2).abs() < 1e-3);
     // A load below 1 leaves the gains as they are.
     let mut bench = adaptive(100.0, 250.0, &[("k_ic", 0.0)]);
-    assert!((bench.run(10_000).refused() - 1.0).abs() < 1e-3);
+    assert!((bench.run(10_000).rejected() - 1.0).abs() < 1e-3);
     // If hardly any call is taken, the load is unknown and counts as 16.
     let mut bench = adaptive(10_000.0, 1.0, &[("k_ic", 0.0)]);
-    assert!((bench.run(10_000).refused() - 5.0 / 16.0 * 0.2).abs() < 1e-3);
+    assert!((bench.run(10_000).rejected() - 5.0 / 16.0 * 0.2).abs() < 1e-3);
     // The gain of the integral is divided too: 5/4·0.2 a second.
     let mut bench = adaptive(1000.0, 250.0, &[("k_pc", 0.0)]);
-    let before = bench.run(2_000).refused();
-    assert!((bench.run(1_000).refused() - before - 0.25).abs() < 2e-3);
+    let before = bench.run(2_000).rejected();
+    assert!((bench.run(1_000).rejected() - before - 0.25).abs() < 2e-3);
 }
 
 #[test]
 fn at_a_cold_start_nothing_is_known_of_the_load() {
     let mut bench = adaptive(1000.0, 0.0, &[]);
-    let refused = bench.run(10_000).refused();
-    assert_eq!(refused, 1.0);
+    let rejected = bench.run(10_000).rejected();
+    assert_eq!(rejected, 1.0);
     let mut idle = adaptive(0.0, 0.0, &[]);
-    assert_eq!(idle.occupied(0.0).run(1_000).refused(), 0.0);
+    assert_eq!(idle.occupied(0.0).run(1_000).rejected(), 0.0);
 }
 
 // 50 calls wait, and the processor takes 250 a second when it is full. To take them within half a
@@ -290,9 +290,9 @@ fn at_a_cold_start_nothing_is_known_of_the_load() {
 fn work_that_waits_counts_as_occupancy() {
     let mut bench = adaptive(250.0, 250.0, &[("k_pc", 1.0), ("k_ic", 0.0)]);
     bench.signals.queue.waiting = 50;
-    assert!((bench.run(10_000).refused() - 0.6).abs() < 2e-3);
+    assert!((bench.run(10_000).rejected() - 0.6).abs() < 2e-3);
     bench.signals.queue.waiting = 0;
-    assert!((bench.run(20).refused() - 0.2).abs() < 2e-3);
+    assert!((bench.run(20).rejected() - 0.2).abs() < 2e-3);
 }
 
 // If the queue is paced, only work that was released and not taken is late.
@@ -300,9 +300,9 @@ fn work_that_waits_counts_as_occupancy() {
 fn work_that_is_held_back_does_not_count_as_occupancy() {
     let mut bench = adaptive(250.0, 250.0, &[("k_pc", 1.0), ("k_ic", 0.0), ("t_q", 0.05)]);
     bench.signals.queue.waiting = 50;
-    for (credit, refused) in [(0.0, 0.2), (1.0, 0.2), (26.0, 0.4), (500.0, 0.6), (-9.0, 0.2)] {
+    for (credit, rejected) in [(0.0, 0.2), (1.0, 0.2), (26.0, 0.4), (500.0, 0.6), (-9.0, 0.2)] {
         bench.signals.queue.credit = credit;
-        assert!((bench.run(10_000).refused() - refused).abs() < 2e-3, "{credit}");
+        assert!((bench.run(10_000).rejected() - rejected).abs() < 2e-3, "{credit}");
     }
 }
 
@@ -317,8 +317,8 @@ fn no_signal_brings_a_share_beyond_its_bounds() {
                 bench.signals.queue.credit = [0.0, -1e9, 1e9][k as usize / 3 % 3];
                 bench.rates = [[0.0, 1e7, 1.0][k as usize / 9 % 3]; 3];
                 bench.tick_after(MS * [10, 20, 1, 0, 3_600_000][k as usize % 5]);
-                let refused = bench.refused();
-                assert!((0.0..=1.0).contains(&refused), "{refused}");
+                let rejected = bench.rejected();
+                assert!((0.0..=1.0).contains(&rejected), "{rejected}");
                 if t_q > 0.0 && bench.control != Control::OPEN {
                     let release = bench.release();
                     assert!(release >= 0.0 && release.is_finite(), "{release}");
@@ -338,7 +338,7 @@ fn a_rest_is_not_integrated() {
 }
 
 #[test]
-fn it_rests_when_nothing_arrives_nothing_is_refused_and_the_processor_is_idle() {
+fn it_rests_when_nothing_arrives_nothing_is_rejected_and_the_processor_is_idle() {
     let mut bench = Bench::paper(&[]);
     assert!(bench.law.is_at_rest());
     assert_eq!(bench.law.tick(), Some(SAMPLE));
@@ -350,7 +350,7 @@ fn it_rests_when_nothing_arrives_nothing_is_refused_and_the_processor_is_idle() 
     assert!(!bench.law.is_at_rest(), "the processor is at half the target or more");
     bench.occupied(0.9).run(1_000);
     bench.occupied(0.0).run(100);
-    assert!(bench.refused() > 0.0 || bench.law.is_at_rest());
+    assert!(bench.rejected() > 0.0 || bench.law.is_at_rest());
     assert!(bench.run(1_000).law.is_at_rest());
 }
 
@@ -374,7 +374,7 @@ fn the_receive_buffer_counts_as_occupancy() {
             Bench::new(&[("adaptive", adaptive), ("c_t", 0.8), ("k_pc", 1.0), ("k_ic", 0.0)]);
         bench.rates = [100.0; 3];
         bench.signals.queue.lag = Some(MS * lag_ms);
-        bench.occupied(1.0).run(10_000).refused()
+        bench.occupied(1.0).run(10_000).rejected()
     };
     assert!((share(1.0, 0) - 0.2).abs() < 1e-3);
     assert!((share(1.0, 150) - 0.5).abs() < 1e-3);

@@ -123,7 +123,7 @@
 //!
 //! μ counts all occupied time of a tick, for any kind of work. If there is much other work
 //! (REGISTER) and there are few calls, the window is small. Then some calls of a burst within one
-//! tick are rejected although the processor has room. `tidegate_work_refused_early_total` counts
+//! tick are rejected although the processor has room. `tidegate_work_rejected_early_total` counts
 //! them. The next tick corrects this.
 //!
 //! With `decide = "service"`, a call passes if fewer than W other calls still wait when its turn
@@ -244,13 +244,13 @@ struct Queue {
     /// Number of pieces of work that were offered from the start to the last tick.
     offered: u64,
     /// Number of pieces of work that were rejected from the start to the last tick.
-    refused: u64,
+    rejected: u64,
     drain: Drain,
 }
 
 impl Queue {
     fn new(wait_s: f64) -> Self {
-        Self { wait_s, offered: 0, refused: 0, drain: Drain::default() }
+        Self { wait_s, offered: 0, rejected: 0, drain: Drain::default() }
     }
 
     /// Starts to measure at these counts.
@@ -263,8 +263,8 @@ impl Queue {
     /// next count.
     fn rejected(&mut self, flow: &Flow) -> f64 {
         let offered = flow.offered - std::mem::replace(&mut self.offered, flow.offered);
-        let refused = flow.refused - std::mem::replace(&mut self.refused, flow.refused);
-        (refused as f64 / offered.max(1) as f64).min(1.0)
+        let rejected = flow.rejected - std::mem::replace(&mut self.rejected, flow.rejected);
+        (rejected as f64 / offered.max(1) as f64).min(1.0)
     }
 }
 

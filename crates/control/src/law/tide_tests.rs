@@ -4,14 +4,14 @@ use super::super::bench::Bench;
 use super::*;
 
 /// Runs `count` ticks of 10 ms with this occupancy. In each tick `taken` calls are taken and
-/// `refused` calls are rejected.
-fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, refused: u64) {
+/// `rejected` calls are rejected.
+fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, rejected: u64) {
     for _ in 0..count {
         bench.pass(TICK, occupancy);
         let flow = bench.signals.flow_mut(Bucket::Session);
-        flow.offered += taken + refused;
+        flow.offered += taken + rejected;
         flow.taken += taken;
-        flow.refused += refused;
+        flow.rejected += rejected;
         bench.tick();
     }
 }
@@ -105,7 +105,7 @@ fn rejected_registrations_shorten_their_own_wait_and_not_that_of_calls() {
         let flow = bench.signals.flow_mut(Bucket::Single);
         flow.offered += 40;
         flow.taken += 10;
-        flow.refused += 30;
+        flow.rejected += 30;
         let flow = bench.signals.flow_mut(Bucket::Session);
         flow.offered += 10;
         flow.taken += 10;
@@ -214,7 +214,7 @@ fn it_ignores_events_before_it_began() {
     let mut bench = Bench::of(&ENTRY, &[]);
     bench.signals.flow_mut(Bucket::Session).taken = 1_000_000;
     bench.signals.flow_mut(Bucket::Session).offered = 3_000_000;
-    bench.signals.flow_mut(Bucket::Session).refused = 2_000_000;
+    bench.signals.flow_mut(Bucket::Session).rejected = 2_000_000;
     bench.law.on_begin(bench.now, &bench.signals);
     ticks(&mut bench, 1, 1.0, 0, 0);
     assert_eq!(bench.allowance(), Allowance::Open);

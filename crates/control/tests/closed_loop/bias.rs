@@ -65,12 +65,12 @@ fn occupancy_does_not_control_what_its_floor_lets_in() {
 
 // 000 §3.2, as printed: complete acceptance counts as an overload.
 #[test]
-fn acceptance_and_aro_refuse_some_calls_without_any_load() {
+fn acceptance_and_aro_reject_some_calls_without_any_load() {
     for law in ["acceptance", "aro"] {
         for load in [0.1, 0.5, 0.8] {
             let outcome = run(&setup(law, &[], Decide::Arrival, &[(60.0, load)]));
-            let refused = outcome.refused_share(FROM_S, 60.0);
-            assert!((0.04..0.08).contains(&refused), "{law} at {load}: {refused}");
+            let rejected = outcome.rejected_share(FROM_S, 60.0);
+            assert!((0.04..0.08).contains(&rejected), "{law} at {load}: {rejected}");
             let shares = || outcome.noted(FROM_S, 60.0).map(|note| note.admitted);
             assert!(shares().all(|share| share > 0.75) && shares().any(|share| share < 0.82));
             assert!(shares().any(|share| share == 1.0), "{law} at {load}");
@@ -78,7 +78,7 @@ fn acceptance_and_aro_refuse_some_calls_without_any_load() {
         // If the acceptance is compared with the sustainable rate, only the excess counts.
         let params = [("sustainable", 500.0)];
         let outcome = run(&setup(law, &params, Decide::Arrival, &[(60.0, 0.8)]));
-        assert_eq!(outcome.refused_share(0.0, 60.0), 0.0, "{law}");
+        assert_eq!(outcome.rejected_share(0.0, 60.0), 0.0, "{law}");
     }
 }
 
@@ -104,7 +104,7 @@ fn occ_leaves_the_processor_full_for_half_a_minute() {
     for (target, full_s, settled_s) in [(0.9, 25, 45), (0.8, 13, 35)] {
         let profile = [(5.0, 0.5), (80.0, 1.57)];
         let law = setup("occ", &[("rho_targ", target)], Decide::Service, &profile);
-        let costs = Costs { refuse: Duration::from_micros(471), spread: Spread::Constant, ..COSTS };
+        let costs = Costs { reject: Duration::from_micros(471), spread: Spread::Constant, ..COSTS };
         let outcome = run(&Setup { costs, queue_max: 1000, ..law });
         let occupancy =
             |from, to| outcome.mean(f64::from(5 + from), f64::from(5 + to), |note| note.occupancy);
@@ -182,11 +182,11 @@ fn dagor_steps_by_a_twentieth_down_and_a_hundredth_up() {
 
 // In a quiet time, the rate of the law is at most about twice the rate of the calls.
 #[test]
-fn clearwater_refuses_some_of_a_step_after_quiet_times() {
+fn clearwater_rejects_some_of_a_step_after_quiet_times() {
     let outcome = run(&setup("clearwater", &[], Decide::Arrival, &[(20.0, 0.1), (20.0, 0.9)]));
-    assert_eq!(outcome.refused_share(5.0, 20.0), 0.0);
-    assert!(outcome.refused_share(20.0, 22.0) > 0.2, "{}", outcome.refused_share(20.0, 22.0));
-    assert!(outcome.refused_share(35.0, 40.0) < 0.1, "{}", outcome.refused_share(35.0, 40.0));
+    assert_eq!(outcome.rejected_share(5.0, 20.0), 0.0);
+    assert!(outcome.rejected_share(20.0, 22.0) > 0.2, "{}", outcome.rejected_share(20.0, 22.0));
+    assert!(outcome.rejected_share(35.0, 40.0) < 0.1, "{}", outcome.rejected_share(35.0, 40.0));
 }
 
 // Bursts need room in the queue. These windows have no room for a latency of twice the least.
@@ -195,8 +195,8 @@ fn vegas_and_envoy_keep_the_wait_short_and_reject_bursts_below_the_capacity() {
     for law in ["vegas", "envoy-gradient"] {
         for decide in DECIDE {
             let outcome = constant(law, &[], decide, 0.8);
-            let refused = outcome.refused_share(FROM_S, TO_S);
-            assert!((0.03..0.08).contains(&refused), "{law}, {decide:?}: {refused}");
+            let rejected = outcome.rejected_share(FROM_S, TO_S);
+            assert!((0.03..0.08).contains(&rejected), "{law}, {decide:?}: {rejected}");
             for load in [0.8, 1.0, 1.2, 1.5] {
                 let delay_s = constant(law, &[], decide, load).delay_p99_s(FROM_S, TO_S);
                 assert!(delay_s < 0.06, "{law}, {decide:?} at {load}: {delay_s} s");

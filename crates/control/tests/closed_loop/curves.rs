@@ -16,8 +16,8 @@ fn the_curves_of_every_law_are_as_committed() {
     laws.push(("pi of 001", "pi", PAPER));
     let mut goodputs = String::from("goodput, in multiples of the capacity\n");
     let mut delays = String::from("set-up delay that one served call in a hundred exceeds, s\n");
-    let mut refusals = String::from("share of calls that are refused\n");
-    for table in [&mut goodputs, &mut delays, &mut refusals] {
+    let mut rejections = String::from("share of calls that are rejected\n");
+    for table in [&mut goodputs, &mut delays, &mut rejections] {
         row(table, "offered", LOADS);
     }
     row(&mut goodputs, "bound", LOADS.map(|load| bound::goodput(load, COSTS.ratio())));
@@ -27,10 +27,14 @@ fn the_curves_of_every_law_are_as_committed() {
             let name = format!("{name}, {}", format!("{decide:?}").to_lowercase());
             row(&mut goodputs, &name, outcomes.each_ref().map(goodput));
             row(&mut delays, &name, outcomes.each_ref().map(|o| o.delay_p99_s(FROM_S, TO_S)));
-            row(&mut refusals, &name, outcomes.each_ref().map(|o| o.refused_share(FROM_S, TO_S)));
+            row(
+                &mut rejections,
+                &name,
+                outcomes.each_ref().map(|o| o.rejected_share(FROM_S, TO_S)),
+            );
         }
     }
-    let curves = format!("{goodputs}\n{delays}\n{refusals}");
+    let curves = format!("{goodputs}\n{delays}\n{rejections}");
     assert_committed(&curves, "curves.txt");
 }
 

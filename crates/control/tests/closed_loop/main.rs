@@ -27,7 +27,7 @@ type Params<'a> = &'a [(&'a str, f64)];
 const COSTS: Costs = Costs {
     look: Duration::from_micros(100),
     serve: Duration::from_micros(1900),
-    refuse: Duration::from_micros(100),
+    reject: Duration::from_micros(100),
     spread: Spread::Exponential,
 };
 

@@ -13,7 +13,7 @@ use crate::tide::{FAST, ms, of_bound, offered};
 const MEDIUM: Costs = Costs {
     look: Duration::from_micros(20),
     serve: Duration::from_micros(980),
-    refuse: Duration::from_micros(20),
+    reject: Duration::from_micros(20),
     spread: Spread::Exponential,
 };
 
@@ -41,14 +41,14 @@ fn with_seeds(setup: &Setup) -> impl Iterator<Item = Outcome> {
 #[track_caller]
 fn assert_none_rejected(setup: &Setup) {
     for outcome in with_seeds(setup) {
-        let (refused, began) = (&outcome.refused, outcome.began.len());
+        let (rejected, began) = (&outcome.rejected, outcome.began.len());
         let capacity_cps = setup.costs.capacity_cps();
         let Setup { pauses, profile, .. } = setup;
         assert!(
-            refused.is_empty(),
+            rejected.is_empty(),
             "{} of {began} calls at {profile:?} of {capacity_cps} calls/s, pauses {pauses:?}: \
-             {refused:?}",
-            refused.len()
+             {rejected:?}",
+            rejected.len()
         );
     }
 }
@@ -115,8 +115,8 @@ fn a_process_that_was_stopped_for_long_rejects_no_later_call() {
             let setup = Setup { pauses: pauses(5000, 1, 0, stop_ms), ..setup };
             for outcome in with_seeds(&setup) {
                 let later_s = 5.3 + stop_ms as f64 / 1000.0;
-                assert_eq!(outcome.refused_share(0.0, 5.0), 0.0);
-                assert_eq!(outcome.refused_share(later_s, 12.0), 0.0, "{stop_ms} ms");
+                assert_eq!(outcome.rejected_share(0.0, 5.0), 0.0);
+                assert_eq!(outcome.rejected_share(later_s, 12.0), 0.0, "{stop_ms} ms");
             }
         }
     }

@@ -31,7 +31,7 @@ fn pi_tracks_both_its_targets() {
     for target in [0.8, 0.9] {
         let params = [("t_q", 0.05), ("c_t", target), ("adaptive", 0.0)];
         let paper = setup("pi", &params, Decide::Service, &[(60.0, 1.57)]);
-        let costs = Costs { refuse: Duration::from_micros(471), spread: Spread::Constant, ..COSTS };
+        let costs = Costs { reject: Duration::from_micros(471), spread: Spread::Constant, ..COSTS };
         let outcome = run(&Setup { costs, ..paper });
         let occupancy = outcome.mean(FROM_S, 60.0, |note| note.occupancy);
         assert!((occupancy - target).abs() < 0.02, "C = {occupancy}, not {target}");

@@ -44,7 +44,7 @@ const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
 
 /// Returns the share of the calls that a law may reject without any load. Two laws reject calls
 /// then, as they are printed in paper 000.
-fn refused_at_rest(law: &str) -> f64 {
+fn rejected_at_rest(law: &str) -> f64 {
     if ["acceptance", "aro"].contains(&law) { 0.25 } else { 0.0 }
 }
 
@@ -60,7 +60,7 @@ fn each_law_is_back_in_its_time_after_an_overload() {
                 for second in 0..5 {
                     let from_s = 25.0 + back_s + f64::from(second);
                     let lost = outcome.lost_share(from_s, from_s + 1.0);
-                    let most = refused_at_rest(name).max(0.05);
+                    let most = rejected_at_rest(name).max(0.05);
                     assert!(lost <= most, "{name}, {decide:?} after {load}: {lost} at {from_s} s");
                 }
             }
@@ -94,7 +94,7 @@ fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before
                 let (from_s, setup) = any_overload(law.name, decide, seed);
                 let outcome = run(&setup);
                 let lost = outcome.lost_share(from_s, from_s + 9.0);
-                let most = refused_at_rest(law.name);
+                let most = rejected_at_rest(law.name);
                 assert!(lost <= most + 1e-9, "{}, {decide:?}, seed {seed}: {lost}", law.name);
             }
         }

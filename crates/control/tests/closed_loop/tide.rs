@@ -18,7 +18,7 @@ use crate::{COSTS, setup};
 pub const FAST: Costs = Costs {
     look: Duration::from_micros(4),
     serve: Duration::from_micros(196),
-    refuse: Duration::from_micros(4),
+    reject: Duration::from_micros(4),
     spread: Spread::Exponential,
 };
 
@@ -26,7 +26,7 @@ pub const FAST: Costs = Costs {
 const EMULATED: Costs = Costs {
     look: Duration::from_micros(200),
     serve: Duration::from_micros(4800),
-    refuse: Duration::from_micros(200),
+    reject: Duration::from_micros(200),
     spread: Spread::Constant,
 };
 
@@ -70,7 +70,7 @@ fn tide_keeps_97_percent_of_the_bound_at_every_load() {
 fn tide_rejects_none_of_100_000_calls_below_the_capacity() {
     let outcome = run(&offered("tide", FAST, 1, &[(22.0, 0.94)]));
     assert!(outcome.began.len() > 100_000, "{}", outcome.began.len());
-    assert_eq!(outcome.refused.len(), 0);
+    assert_eq!(outcome.rejected.len(), 0);
 }
 
 #[test]

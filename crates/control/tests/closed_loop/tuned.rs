@@ -27,14 +27,14 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 #[test]
-fn four_laws_tuned_alike_carry_and_refuse_alike_at_every_overload() {
+fn four_laws_tuned_alike_carry_and_reject_alike_at_every_overload() {
     assert_eq!(COSTS.capacity_cps().round(), 500.0);
     for load in LOADS.into_iter().filter(|&load| load > 1.0) {
         let outcomes = ALIKE.map(|(law, params)| at(law, params, load));
         let goodputs = outcomes.each_ref().map(goodput);
         assert!(spread(goodputs.into_iter()) < 0.07, "at {load}: {goodputs:?}");
-        let refused = outcomes.each_ref().map(|outcome| outcome.refused_share(FROM_S, TO_S));
-        assert!(spread(refused.into_iter()) < 0.06, "at {load}: {refused:?}");
+        let rejected = outcomes.each_ref().map(|outcome| outcome.rejected_share(FROM_S, TO_S));
+        assert!(spread(rejected.into_iter()) < 0.06, "at {load}: {rejected:?}");
         let delays = outcomes.each_ref().map(|outcome| outcome.delay_p99_s(FROM_S, TO_S));
         assert!(delays.iter().all(|&delay| delay < 0.3), "at {load}: {delays:?}");
     }

@@ -42,14 +42,14 @@ impl Prices {
         let us = |ns: f64| ns / 1e3;
         let mut prices = Self::default();
         for class in 0..Work::CLASSES_MAX {
-            let [offered, served, refused] =
-                [&tally.offered[class], &tally.served[class], &tally.refused[class]];
+            let [offered, served, rejected] =
+                [&tally.offered[class], &tally.served[class], &tally.rejected[class]];
             let received =
                 |sum: &Sum| sum.mean_ns().map(|mean| us(mean + packet.received_ns + sending(sum)));
             prices.offer_us[class] = received(offered);
             prices.serve_us[class] =
                 served.mean_ns().map(|mean| us(mean + between + sending(served)));
-            prices.dispose_us[class] = received(refused);
+            prices.dispose_us[class] = received(rejected);
         }
         prices
     }
@@ -68,14 +68,14 @@ impl Prices {
         }
     }
 
-    /// Limits the costs of examining an INVITE and an ACK to the costs in `refused`, the run in
+    /// Limits the costs of examining an INVITE and an ACK to the costs in `rejected`, the run in
     /// which calls are rejected. Examining an admitted message costs more, because the message
     /// enters a queue and causes cache misses. The function adds this difference to the cost of
     /// serving the message, so the sum does not change.
-    pub fn looking_as(self, refused: &Self) -> Self {
+    pub fn looking_as(self, rejected: &Self) -> Self {
         let looks = [
-            (Class::Invite, refused.dispose_us[Class::Invite as usize]),
-            (Class::Ack, refused.offer_us[Class::Ack as usize]),
+            (Class::Invite, rejected.dispose_us[Class::Invite as usize]),
+            (Class::Ack, rejected.offer_us[Class::Ack as usize]),
         ];
         let mut prices = self;
         for (class, look) in looks {
@@ -138,7 +138,7 @@ impl Prices {
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
         // The cost of a rejection includes the cost of the examination before it, which is counted
         // separately.
-        let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
+        let reject = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
         // The numbers of messages that the driver reads in a turn before it serves: from the socket
         // for INVITEs, and from the ordinary socket. With a single queue, all messages come from
@@ -146,7 +146,7 @@ impl Prices {
         let Limits { invites, ordinary, .. } = Limits::default();
         let (batch, batch_fifo) = (Some(invites), Some(ordinary));
         let usual = Emulate::default();
-        Emulate { receive, offer, serve, refuse, socket_max, batch, batch_fifo, ..usual }
+        Emulate { receive, offer, serve, reject, socket_max, batch, batch_fifo, ..usual }
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         let invite = Class::Invite as usize;
         tally.offered[invite] = Sum { inputs: 10, ns: 5_000, sent: 0 };
         tally.served[invite] = Sum { inputs: 10, ns: 40_000, sent: 20 };
-        tally.refused[invite] = Sum { inputs: 2, ns: 3_000, sent: 2 };
+        tally.rejected[invite] = Sum { inputs: 2, ns: 3_000, sent: 2 };
         tally.rest = Sum { inputs: 3, ns: 1_000, sent: 0 };
         tally
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((whole.receive, apart.receive), (Duration::ZERO, Duration::from_micros(1)));
         assert_eq!(whole.offer[invite], apart.receive + apart.offer[invite]);
         assert_eq!(whole.serve, apart.serve);
-        assert_eq!(whole.refuse, apart.refuse);
+        assert_eq!(whole.reject, apart.reject);
     }
 
     #[test]
@@ -229,10 +229,10 @@ mod tests {
             prices.offer_us[class] = Some(5.0);
             prices.serve_us[class] = Some(7.0);
         }
-        let mut refused = Prices::default();
-        refused.dispose_us[invite] = Some(3.0);
-        refused.offer_us[ack] = Some(6.0);
-        let looking = prices.clone().looking_as(&refused);
+        let mut rejected = Prices::default();
+        rejected.dispose_us[invite] = Some(3.0);
+        rejected.offer_us[ack] = Some(6.0);
+        let looking = prices.clone().looking_as(&rejected);
         assert_eq!((looking.offer_us[invite], looking.serve_us[invite]), (Some(3.0), Some(9.0)));
         assert_eq!((looking.offer_us[ack], looking.serve_us[ack]), (Some(5.0), Some(7.0)));
         assert_eq!(prices.clone().looking_as(&Prices::default()), prices);
@@ -243,7 +243,7 @@ mod tests {
         let emulate = Prices::of(&tally(), PACKET).emulate(2048);
         for class in [Class::Invite, Class::Register, Class::Other] {
             assert_eq!(emulate.serve[class as usize], Duration::from_nanos(8_100));
-            assert_eq!(emulate.refuse[class as usize], Duration::from_nanos(3_000));
+            assert_eq!(emulate.reject[class as usize], Duration::from_nanos(3_000));
         }
         let text = file("one\n\ntwo", &emulate);
         assert!(text.starts_with("# one\n#\n# two\n# in_dialog was not measured"), "{text}");

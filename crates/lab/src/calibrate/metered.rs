@@ -25,7 +25,7 @@ pub(super) struct Tally {
     /// Messages examined and not rejected, by class.
     pub offered: [Sum; Work::CLASSES_MAX],
     /// Messages examined and rejected, by class.
-    pub refused: [Sum; Work::CLASSES_MAX],
+    pub rejected: [Sum; Work::CLASSES_MAX],
     /// Messages served, by class.
     pub served: [Sum; Work::CLASSES_MAX],
     /// All other inputs: timers, load readings, and attempts to serve that found no message.
@@ -52,13 +52,13 @@ impl Sum {
 
 impl Tally {
     fn sums(&self) -> impl Iterator<Item = &Sum> {
-        self.offered.iter().chain(&self.refused).chain(&self.served).chain([&self.rest])
+        self.offered.iter().chain(&self.rejected).chain(&self.served).chain([&self.rest])
     }
 
     /// Multiplies the CPU time of each kind of input by `factor`.
     pub fn scale(&mut self, factor: f64) {
-        let Self { offered, refused, served, rest, .. } = self;
-        let sums = [offered, refused, served].into_iter().flatten().chain([rest]);
+        let Self { offered, rejected, served, rest, .. } = self;
+        let sums = [offered, rejected, served].into_iter().flatten().chain([rest]);
         for sum in sums {
             sum.ns = (sum.ns as f64 * factor) as u64;
         }
@@ -161,7 +161,7 @@ impl Sum {
 /// Adds `sum` to the totals of `tally` for the kind of `work`.
 fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     let place = match work {
-        Work { refused: Some(class), .. } => &mut tally.refused[usize::from(class)],
+        Work { rejected: Some(class), .. } => &mut tally.rejected[usize::from(class)],
         Work { served: Some(class), .. } => &mut tally.served[usize::from(class)],
         Work { offered: Some(class), .. } => &mut tally.offered[usize::from(class)],
         Work { .. } => &mut tally.rest,

@@ -11,7 +11,7 @@ use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
 use super::slices::Slice;
 use super::{OPEN_LIMIT, OPEN_MAX, Parameters};
-use crate::measure::{REFUSES, server};
+use crate::measure::{REJECTS, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
 /// Time that a run waits after the last call for packets that are still in flight.
@@ -25,20 +25,20 @@ pub(super) enum Action {
     /// Calls that ring until their callers cancel.
     GivenUp,
     /// Calls rejected with 503.
-    Refused,
+    Rejected,
     /// Calls whose INVITEs are dropped.
     Dropped,
 }
 
 impl Action {
     /// All kinds of calls, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Refused, Self::Dropped];
+    pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Rejected, Self::Dropped];
 
     pub fn title(self) -> &'static str {
         match self {
             Self::Calls => "a call",
             Self::GivenUp => "a call given up",
-            Self::Refused => "a rejected call",
+            Self::Rejected => "a rejected call",
             Self::Dropped => "a dropped call",
         }
     }
@@ -47,16 +47,16 @@ impl Action {
     /// drop calls, the law's target is so low that any load exceeds it. The law then admits one
     /// call in ten thousand.
     fn overload(self) -> String {
-        let refusing = |disposal| {
+        let rejecting = |disposal| {
             format!(
                 "law = \"occupancy\"\ndisposal = \"{disposal}\"\n\
-                 params = {{ measure = 1, {REFUSES} }}\n"
+                 params = {{ measure = 1, {REJECTS} }}\n"
             )
         };
         match self {
             Self::Calls | Self::GivenUp => "law = \"none\"\n".to_owned(),
-            Self::Refused => refusing("reject"),
-            Self::Dropped => refusing("drop"),
+            Self::Rejected => rejecting("reject"),
+            Self::Dropped => rejecting("drop"),
         }
     }
 
@@ -65,7 +65,7 @@ impl Action {
     fn open_max(self, slice: Slice) -> usize {
         let open_max = ((OPEN_MAX as f64 * slice.length()) as usize).clamp(OPEN_MAX, OPEN_LIMIT);
         match self {
-            Self::Calls | Self::Refused => open_max,
+            Self::Calls | Self::Rejected => open_max,
             // These calls last as long as the patience of their callers, so more of them are open.
             Self::GivenUp => 2 * open_max,
             // The callers of these calls get no answer and retransmit for half a minute. A limit on

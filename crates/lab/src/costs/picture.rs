@@ -10,7 +10,7 @@ use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 /// rejects calls with sockets.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
     let drawn =
-        [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];
+        [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.rejecting)];
     let mut lines = vec![line("paper", Model::PAPER, Stroke::Reference)];
     lines.extend(drawn.map(|(name, model)| line(name, model, Stroke::Measured)));
     let panel = Panel {

@@ -22,7 +22,7 @@ fn every_kind_is_measured_in_every_state() {
         }
         // Callers send this ACK only for calls rejected with 503.
         let acked = [(Control::Idle, Decision::Rejected), (Control::Measuring, Decision::Rejected)];
-        assert_eq!(states(&costs, Kind::AckOfRefusal, true), acked);
+        assert_eq!(states(&costs, Kind::AckOfRejection, true), acked);
         for row in &costs.rows {
             for cost in [&row.cycle, &row.processing] {
                 assert_eq!(cost.rounds_us.len(), 2, "{row:?}");
@@ -35,10 +35,10 @@ fn every_kind_is_measured_in_every_state() {
 
 #[test]
 fn an_unexpected_server_behaviour_is_detected() {
-    let timed = |kind, refused| Timed { kind, good: true, messages: 100, refused, ns: 1.0 };
+    let timed = |kind, rejected| Timed { kind, good: true, messages: 100, rejected, ns: 1.0 };
     assert!(check(&timed(Kind::Invite, 0), false).is_ok());
     assert!(check(&timed(Kind::Invite, 100), true).is_ok());
-    assert!(check(&timed(Kind::AckOfRefusal, 0), true).is_ok());
+    assert!(check(&timed(Kind::AckOfRejection, 0), true).is_ok());
     let wrong = check(&timed(Kind::Invite, 50), true).unwrap_err();
     assert!(wrong.starts_with("50 of 100 INVITE were rejected"), "{wrong}");
     assert!(check(&timed(Kind::Bye, 3), false).is_err());
@@ -80,10 +80,10 @@ fn later_shares_are_of_the_messages_of_a_call() {
         gate: Gate::default(),
     };
     assert!(costs.derived(Row::cycle).is_none(), "there is no ACK of a 503");
-    costs.rows.push(row(Kind::AckOfRefusal, true, Decision::Rejected, 2.0));
+    costs.rows.push(row(Kind::AckOfRejection, true, Decision::Rejected, 2.0));
     let derived = costs.derived(Row::cycle).unwrap();
-    assert_eq!((derived.call_us, derived.refusal_us, derived.drop_us), (60.0, 12.0, 4.0));
+    assert_eq!((derived.call_us, derived.rejection_us, derived.drop_us), (60.0, 12.0, 4.0));
     assert_eq!(derived.dropping, Model { accepted_us: 10.0, dropped_us: 2.0 });
-    assert_eq!(derived.refusing, Model { accepted_us: 10.0, dropped_us: 2.0 });
+    assert_eq!(derived.rejecting, Model { accepted_us: 10.0, dropped_us: 2.0 });
     assert_eq!(costs.derived(Row::processing).unwrap().call_us, 30.0);
 }

@@ -18,7 +18,7 @@ pub struct Figures {
     /// Number of calls set up within the deadline.
     pub in_time: u64,
     /// Number of calls that the proxy itself rejected.
-    pub refused: u64,
+    pub rejected: u64,
     /// Number of retransmitted INVITEs per call started.
     pub retransmission_ratio: f64,
     /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
@@ -46,7 +46,7 @@ impl Figures {
         Self {
             offered: judged.len() as u64,
             in_time: count(&|call| call.setup().is_some_and(|setup| setup <= deadline)),
-            refused: count(&|call| call.is_refused()),
+            rejected: count(&|call| call.is_rejected()),
             retransmission_ratio: repeated as f64 / (judged.len() as f64).max(1.0),
             setup_p50_ms: quantile(0.5),
             setup_p99_ms: quantile(0.99),
@@ -78,7 +78,7 @@ impl Row {
 
 /// Formats the rows as a table.
 pub fn render(rows: &[Row]) -> String {
-    let header = ["law", "", "offered", "in time", "", "refused", "resent", "p50 ms", "p99 ms"];
+    let header = ["law", "", "offered", "in time", "", "rejected", "resent", "p50 ms", "p99 ms"];
     let line = |Row { law, how, figures }: &Row| {
         let share = |part: u64| 100.0 * part as f64 / figures.offered.max(1) as f64;
         let ms = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
@@ -88,7 +88,7 @@ pub fn render(rows: &[Row]) -> String {
             figures.offered.to_string(),
             figures.in_time.to_string(),
             format!("{:.1} %", share(figures.in_time)),
-            format!("{:.1} %", share(figures.refused)),
+            format!("{:.1} %", share(figures.rejected)),
             format!("{:.3}", figures.retransmission_ratio),
             ms(figures.setup_p50_ms),
             ms(figures.setup_p99_ms),
@@ -147,7 +147,7 @@ mod tests {
         let expected = Figures {
             offered: 4,
             in_time: 1,
-            refused: 1,
+            rejected: 1,
             retransmission_ratio: 1.0,
             setup_p50_ms: Some(100.0),
             setup_p99_ms: Some(600.0),
@@ -169,6 +169,6 @@ mod tests {
         ];
         assert_eq!((&*rows[0].law, &*rows[1].law), ("pi", "pi t_q=0.01"));
         let table = render(&rows);
-        assert!(table.contains("as recorded        1        0  0.0 %  100.0 %"), "{table}");
+        assert!(table.contains("as recorded        1        0  0.0 %   100.0 %"), "{table}");
     }
 }

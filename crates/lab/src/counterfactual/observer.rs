@@ -46,7 +46,7 @@ impl Call {
     }
 
     /// Returns whether the proxy itself rejected the call, without forwarding its INVITE.
-    pub fn is_refused(&self) -> bool {
+    pub fn is_rejected(&self) -> bool {
         self.forwarded.is_none() && self.decided.is_some_and(|(status, _)| status >= 300)
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         };
         assert_eq!(call, &expected);
         assert_eq!(call.setup(), Some(Duration::from_millis(23)));
-        assert!(!call.is_refused());
+        assert!(!call.is_rejected());
         assert_eq!(observer.uri(call.caller), Some("sip:b@h"));
     }
 
@@ -246,14 +246,14 @@ mod tests {
         let mut observer = Observer::default();
         arrives(&mut observer, 10, CALLER, &invite(""));
         observer.see_sent(ms(11), flow(CALLER), response(503).as_bytes());
-        assert!(observer.calls()[0].is_refused());
+        assert!(observer.calls()[0].is_rejected());
         assert_eq!(observer.calls()[0].setup(), None);
         let mut busy = Observer::default();
         arrives(&mut busy, 10, CALLER, &invite(""));
         busy.see_sent(ms(11), flow(CALLEE), invite("").as_bytes());
         arrives(&mut busy, 12, CALLEE, &response(486));
         busy.see_sent(ms(13), flow(CALLER), response(486).as_bytes());
-        assert!(!busy.calls()[0].is_refused());
+        assert!(!busy.calls()[0].is_rejected());
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl fmt::Display for Scene {
         for (behaviour, calls) in &self.behaviours {
             let share = 100.0 * *calls as f64 / total as f64;
             match behaviour {
-                Behaviour::Refuse(status) => writeln!(f, "  or refuse by {status}: {share:.1} %")?,
+                Behaviour::Reject(status) => writeln!(f, "  or reject by {status}: {share:.1} %")?,
                 Behaviour::Ring => writeln!(f, "  or let it ring: {share:.1} %")?,
                 Behaviour::Answer | Behaviour::Silent => {}
             }
@@ -179,7 +179,7 @@ fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
             let rang = at.since(call.forwarded?);
             (rang >= ring).then_some(Behaviour::Ring)
         }
-        (status, _) => Some(Behaviour::Refuse(status.min(699))),
+        (status, _) => Some(Behaviour::Reject(status.min(699))),
     }
 }
 
@@ -310,11 +310,11 @@ mod tests {
         assert_eq!(scene.ring, Duration::from_millis(20), "of those that were answered");
         assert_eq!(scene.hold, Some(Duration::from_millis(1000)));
         assert!(scene.rings);
-        assert_eq!(scene.behaviours, [(Behaviour::Answer, 3), (Behaviour::Refuse(486), 1)]);
-        let mix = Mix::new(&[(Behaviour::Answer, 3.0), (Behaviour::Refuse(486), 1.0)]).unwrap();
+        assert_eq!(scene.behaviours, [(Behaviour::Answer, 3), (Behaviour::Reject(486), 1)]);
+        let mix = Mix::new(&[(Behaviour::Answer, 3.0), (Behaviour::Reject(486), 1.0)]).unwrap();
         assert_eq!(scene.mix(), mix);
         assert_eq!(scene.patience, None);
-        assert!(scene.to_string().contains("or refuse by 486: 25.0 %"), "{scene}");
+        assert!(scene.to_string().contains("or reject by 486: 25.0 %"), "{scene}");
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
     }
 
@@ -355,8 +355,8 @@ mod tests {
         assert_eq!(scene.patience, Some(Duration::from_millis(300)));
         assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
         // There was no CANCEL, so the callee chose to send the 487.
-        let refused = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
-        assert_eq!(refused.behaviours, [(Behaviour::Refuse(487), 1)]);
+        let rejected = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
+        assert_eq!(rejected.behaviours, [(Behaviour::Reject(487), 1)]);
     }
 
     #[test]

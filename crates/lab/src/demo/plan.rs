@@ -18,11 +18,11 @@ pub const BACKENDS: usize = 2;
 pub const SECONDS_MIN: u64 = 12;
 
 /// Emulated CPU time to examine a message, in µs. `SERVE_US` is the time to serve a message, and
-/// `REFUSE_US` the time to answer a message with 503. Each call has six messages. INVITEs that the
+/// `REJECT_US` the time to answer a message with 503. Each call has six messages. INVITEs that the
 /// kernel drops take no time.
 const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
-const REFUSE_US: f64 = 200.0;
+const REJECT_US: f64 = 200.0;
 
 /// Emulated CPU time of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
@@ -92,7 +92,7 @@ impl Side {
         let _ = write!(
             text,
             "\n{}[emulate]\noffer_us = {OFFER_US}\nserve_us = {SERVE_US}\n\
-             refuse_us = {REFUSE_US}\n",
+             reject_us = {REJECT_US}\n",
             self.overload()
         );
         text
@@ -166,7 +166,7 @@ mod tests {
             assert!((cost::call(&costs, &cost::CALL).as_secs_f64() - CALL_S).abs() < 1e-9);
             if side == Side::Protected {
                 let disposal = config.overload.disposal;
-                assert!(cost::refusal(&costs, disposal).is_zero(), "as the bound assumes");
+                assert!(cost::rejection(&costs, disposal).is_zero(), "as the bound assumes");
             }
             assert_eq!(config.pool[0].backends.len(), BACKENDS);
         }

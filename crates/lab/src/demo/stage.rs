@@ -82,7 +82,7 @@ fn summarise(multiple: f64, plan: &Plan, done: &Done<CallerStats>) -> Phase {
         multiple,
         offered_cps: measured.offered as f64 / span_s,
         goodput_cps: measured.set_up_in_time as f64 / span_s,
-        refused: measured.refused as f64 / measured.offered.max(1) as f64,
+        rejected: measured.rejected as f64 / measured.offered.max(1) as f64,
         retransmission_ratio: measured.retransmission_ratio(),
         set_up_p50_ms: ms(0.5),
         set_up_p99_ms: ms(0.99),

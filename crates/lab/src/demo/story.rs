@@ -54,7 +54,7 @@ pub struct Now {
     /// Calls set up in time per second.
     pub goodput_cps: f64,
     /// Calls rejected with 503 per second.
-    pub refused_cps: f64,
+    pub rejected_cps: f64,
     /// INVITEs retransmitted per second.
     pub repeated_cps: f64,
     /// Number of messages in the server's queues.
@@ -80,7 +80,7 @@ pub struct Phase {
     /// Calls/s that were set up in time.
     pub goodput_cps: f64,
     /// Share of the offered calls that was rejected with 503.
-    pub refused: f64,
+    pub rejected: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
     /// Median set-up delay of the calls that were set up, in ms, or `None` if no call was set up.
@@ -115,7 +115,7 @@ pub(super) struct Counted {
     at: Duration,
     offered: u64,
     set_up_in_time: u64,
-    refused: u64,
+    rejected: u64,
     repeated: u64,
     admitted: u64,
     occupied_s: f64,
@@ -130,7 +130,7 @@ impl Counted {
         if let Some(callers) = callers {
             counted.offered = callers.offered;
             counted.set_up_in_time = callers.in_time;
-            counted.refused = callers.refused;
+            counted.rejected = callers.rejected;
             counted.repeated = callers.repeated;
         }
         let shard = &status["shards"][0];
@@ -202,7 +202,7 @@ impl Seen {
         self.now = Now {
             offered_cps,
             goodput_cps: rate(counted.set_up_in_time, then.set_up_in_time),
-            refused_cps: rate(counted.refused, then.refused),
+            rejected_cps: rate(counted.rejected, then.rejected),
             repeated_cps: rate(counted.repeated, then.repeated),
             waiting: shard["queued"].as_u64().unwrap_or(0),
             sojourn_p99_ms: shard["sojourn_ms"]["new"]["p99"].as_f64().unwrap_or(0.0),
@@ -236,7 +236,7 @@ mod tests {
         let callers = CallersReading {
             offered: 4 * calls,
             in_time: calls,
-            refused: 3 * calls,
+            rejected: 3 * calls,
             repeated: 2 * calls,
             ..CallersReading::default()
         };
@@ -254,7 +254,7 @@ mod tests {
         }
         let now = seen.now;
         assert_eq!((now.offered_cps, now.goodput_cps), (800.0, 200.0));
-        assert_eq!((now.refused_cps, now.repeated_cps), (600.0, 400.0));
+        assert_eq!((now.rejected_cps, now.repeated_cps), (600.0, 400.0));
         assert_eq!(now.backends_cps, [40.0, 80.0]);
         assert!((now.occupancy - 0.8).abs() < 1e-9);
         // The server admits 80 of 800 calls a second.

@@ -164,7 +164,7 @@ impl fmt::Display for Summary {
                     phase.offered_cps,
                     phase.goodput_cps,
                     phase.goodput_of_bound() * 100.0,
-                    phase.refused * 100.0,
+                    phase.rejected * 100.0,
                     millis(phase.set_up_p50_ms),
                     millis(phase.set_up_p99_ms),
                     phase.retransmission_ratio

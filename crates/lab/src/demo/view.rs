@@ -122,7 +122,7 @@ fn draw_figures(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
         Line::default(),
         rate("offered", now.offered_cps, plain),
         rate("goodput", now.goodput_cps, strong),
-        rate("rejected", now.refused_cps, plain),
+        rate("rejected", now.rejected_cps, plain),
         rate("repeated", now.repeated_cps, plain),
     ];
     let right = vec![
@@ -222,7 +222,7 @@ pub(super) fn line(story: &Story) -> String {
             side.name(),
             now.offered_cps,
             now.goodput_cps,
-            now.refused_cps,
+            now.rejected_cps,
             wait(now.sojourn_p99_ms)
         );
     }

@@ -72,7 +72,7 @@ impl Way for Alone {
         };
         let sent = sent.iter().map(|packet| (side(packet), packet.bytes.to_vec())).collect();
         let ns = (ns - self.empty_ns).max(0.0);
-        Ok(Passed { ns, refused: self.subject.take_refused(), sent })
+        Ok(Passed { ns, rejected: self.subject.take_rejected(), sent })
     }
 
     fn rest(&mut self) -> Result<(), String> {
@@ -86,22 +86,22 @@ impl Way for Alone {
 /// of the rejecting server, no call would go on after its INVITE, so only INVITEs could be
 /// rejected.
 pub(crate) struct Diverted<W> {
-    pub refusing: W,
+    pub rejecting: W,
     pub admitting: Alone,
 }
 
 impl<W: Way> Way for Diverted<W> {
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
-        let passed = self.refusing.pass(from, batch)?;
+        let passed = self.rejecting.pass(from, batch)?;
         let admitted = self.admitting.pass(from, batch)?;
         // Only the rejections of the rejecting server are used.
-        let is_refusal = |(_, bytes): &(Side, Vec<u8>)| bytes.starts_with(b"SIP/2.0 503");
-        let refusals = passed.sent.into_iter().filter(is_refusal);
-        Ok(Passed { sent: admitted.sent.into_iter().chain(refusals).collect(), ..passed })
+        let is_rejection = |(_, bytes): &(Side, Vec<u8>)| bytes.starts_with(b"SIP/2.0 503");
+        let rejections = passed.sent.into_iter().filter(is_rejection);
+        Ok(Passed { sent: admitted.sent.into_iter().chain(rejections).collect(), ..passed })
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        self.refusing.rest()?;
+        self.rejecting.rest()?;
         self.admitting.rest()
     }
 }

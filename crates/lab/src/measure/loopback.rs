@@ -40,9 +40,9 @@ enum Command {
 
 /// A report of the server's thread to the measurement.
 enum Told {
-    /// The thread is held. `ns` is its CPU time since its last release, and `refused` is the number
-    /// of messages that the server has not admitted since then.
-    Held { ns: f64, refused: u64 },
+    /// The thread is held. `ns` is its CPU time since its last release. `rejected` is the number of
+    /// messages that the server has not admitted since then.
+    Held { ns: f64, rejected: u64 },
     /// The server has handled the whole batch.
     Done,
 }
@@ -62,7 +62,7 @@ impl Held {
     fn hold(&mut self) {
         let ns = (thread_ns() - self.begun_ns) as f64;
         // Sending fails if the measurement has ended, because the receiver no longer exists then.
-        let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
+        let _ = self.told.send(Told::Held { ns, rejected: self.core.take_rejected() });
         while let Ok(command) = self.commands.recv() {
             match command {
                 Command::Rest => self.core.rest(),
@@ -183,7 +183,7 @@ impl Loopback {
     fn hold(&self) -> Result<(f64, u64), String> {
         self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
         match self.hear()? {
-            Told::Held { ns, refused } => Ok((ns, refused)),
+            Told::Held { ns, rejected } => Ok((ns, rejected)),
             Told::Done => {
                 Err("the server reported the end of a batch that it did not get".to_owned())
             }
@@ -223,7 +223,7 @@ impl Way for Loopback {
         for peer in [&self.caller, &self.backend] {
             peer.take(&mut self.buffer);
         }
-        let (ns, refused) = self.turn(from, batch)?;
+        let (ns, rejected) = self.turn(from, batch)?;
         let mut sent = Vec::new();
         for (side, peer) in [(Side::Caller, &self.caller), (Side::Backend, &self.backend)] {
             // On a busy machine a packet may be retransmitted. Each packet counts once.
@@ -232,7 +232,7 @@ impl Way for Loopback {
             once.dedup();
             sent.extend(once.into_iter().map(|bytes| (side, bytes)));
         }
-        Ok(Passed { ns: (ns - self.empty_ns).max(0.0), refused, sent })
+        Ok(Passed { ns: (ns - self.empty_ns).max(0.0), rejected, sent })
     }
 
     fn rest(&mut self) -> Result<(), String> {

@@ -53,7 +53,7 @@ impl Parties {
 
     /// Returns the ACK of a final response other than 2xx (RFC 3261 §17.1.1.3: the branch of the
     /// INVITE and the To of the response).
-    pub fn ack_of_refusal(&self, response: &[u8], good: bool) -> Vec<u8> {
+    pub fn ack_of_rejection(&self, response: &[u8], good: bool) -> Vec<u8> {
         let text = text(response);
         let to = value(&text, "To").to_owned();
         self.write(&Request { to, ..self.request("ACK", number(&text), self.uri(good)) })

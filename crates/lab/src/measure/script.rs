@@ -26,7 +26,7 @@ pub enum Kind {
     /// An OPTIONS, as an example of a request outside calls.
     Options,
     /// The ACK of the 503 to an INVITE.
-    AckOfRefusal,
+    AckOfRejection,
 }
 
 impl Kind {
@@ -46,7 +46,7 @@ impl Kind {
             Self::Cancel => "CANCEL",
             Self::Register => "REGISTER",
             Self::Options => "OPTIONS",
-            Self::AckOfRefusal => "ACK (503)",
+            Self::AckOfRejection => "ACK (503)",
         }
     }
 }
@@ -64,7 +64,7 @@ pub(crate) struct Passed {
     /// CPU time of the server, in ns.
     pub ns: f64,
     /// Number of messages that the server did not admit.
-    pub refused: u64,
+    pub rejected: u64,
     /// The packets that the server sent, each with its destination, in no particular order. Each
     /// packet occurs once.
     pub sent: Vec<(Side, Vec<u8>)>,
@@ -98,7 +98,7 @@ pub(crate) struct Timed {
     /// known call.
     pub good: bool,
     pub messages: usize,
-    pub refused: u64,
+    pub rejected: u64,
     /// CPU time of the server for the whole batch, in ns.
     pub ns: f64,
 }
@@ -133,10 +133,10 @@ impl Script {
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
         let passed = self.pass(way, Side::Caller, Kind::Invite, true, &invites)?;
         let forwarded = self.all(passed.to(Side::Backend, "INVITE "), "INVITEs forwarded")?;
-        let refusals = passed.to(Side::Caller, "SIP/2.0 503");
-        let acks: Vec<_> = refusals.map(|it| self.parties.ack_of_refusal(it, true)).collect();
+        let rejections = passed.to(Side::Caller, "SIP/2.0 503");
+        let acks: Vec<_> = rejections.map(|it| self.parties.ack_of_rejection(it, true)).collect();
         if !acks.is_empty() {
-            self.pass(way, Side::Caller, Kind::AckOfRefusal, true, &acks)?;
+            self.pass(way, Side::Caller, Kind::AckOfRejection, true, &acks)?;
         }
 
         let ringing = self.responses(&forwarded, "180 Ringing");
@@ -175,7 +175,7 @@ impl Script {
         let ended = self.responses(&forwarded, "487 Request Terminated");
         let passed = way.pass(Side::Backend, &ended)?;
         let told = passed.to(Side::Caller, "SIP/2.0 487");
-        let acks: Vec<_> = told.map(|it| self.parties.ack_of_refusal(it, true)).collect();
+        let acks: Vec<_> = told.map(|it| self.parties.ack_of_rejection(it, true)).collect();
         way.pass(Side::Caller, &acks)?;
         way.rest()
     }
@@ -201,9 +201,9 @@ impl Script {
             let requests = self.numbered(|parties, call| parties.initial(method, call, false));
             let passed = self.pass(way, Side::Caller, kind, false, &requests)?;
             if kind == Kind::Invite {
-                let refusals = passed.to(Side::Caller, "SIP/2.0 403");
+                let rejections = passed.to(Side::Caller, "SIP/2.0 403");
                 let acks: Vec<_> =
-                    refusals.map(|it| self.parties.ack_of_refusal(it, false)).collect();
+                    rejections.map(|it| self.parties.ack_of_rejection(it, false)).collect();
                 way.pass(Side::Caller, &acks)?;
             }
         }
@@ -227,8 +227,8 @@ impl Script {
         batch: &[Vec<u8>],
     ) -> Result<Passed, String> {
         let passed = way.pass(from, batch)?;
-        let (messages, refused, ns) = (batch.len(), passed.refused, passed.ns);
-        self.timed.push(Timed { kind, good, messages, refused, ns });
+        let (messages, rejected, ns) = (batch.len(), passed.rejected, passed.ns);
+        self.timed.push(Timed { kind, good, messages, rejected, ns });
         Ok(passed)
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub reads_every: u32,
     /// The disposal of messages if the law rejects all of them, or `None` if the law admits all of
     /// them.
-    pub refuses: Option<Disposal>,
+    pub rejects: Option<Disposal>,
 }
 
 impl State {
@@ -54,7 +54,7 @@ impl State {
             return "law = \"none\"\n".to_owned();
         };
         let params = if params.is_empty() { String::new() } else { format!(", {params}") };
-        let disposal = match self.refuses {
+        let disposal = match self.rejects {
             Some(Disposal::Drop) => "drop",
             _ => "reject",
         };
@@ -75,7 +75,7 @@ pub(crate) struct Subject {
     busy: bool,
     reads_every: u32,
     unread: u32,
-    refused: u64,
+    rejected: u64,
     /// Sockets whose state is read whenever the load is read, as many as a real shard has.
     sockets: Vec<UdpSocket>,
 }
@@ -95,10 +95,10 @@ impl Subject {
             core,
             ahead: Duration::ZERO,
             last: Timestamp::ZERO,
-            busy: state.refuses.is_some(),
+            busy: state.rejects.is_some(),
             reads_every: state.reads_every,
             unread: 0,
-            refused: 0,
+            rejected: 0,
             sockets: sockets?,
         };
         subject.settle(parties, pool);
@@ -106,8 +106,8 @@ impl Subject {
     }
 
     /// Returns the number of messages that the server did not admit since this function last ran.
-    pub fn take_refused(&mut self) -> u64 {
-        std::mem::take(&mut self.refused)
+    pub fn take_rejected(&mut self) -> u64 {
+        std::mem::take(&mut self.rejected)
     }
 
     /// Lets [`REST`] pass in the core's time.
@@ -132,7 +132,7 @@ impl Subject {
             self.core.offer(now, Received::new(now, path, pool.copy(b"\r\n\r\n")));
             self.core.handle_timeout(now);
         }
-        self.refused = 0;
+        self.rejected = 0;
     }
 
     fn tell(&mut self, now: Timestamp) {
@@ -181,13 +181,13 @@ impl Core for Subject {
         }
         let arrived = received.arrived + self.ahead;
         self.core.offer(self.last, Received { arrived, ..received });
-        self.refused += u64::from(self.core.last_work().refused.is_some());
+        self.rejected += u64::from(self.core.last_work().rejected.is_some());
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
         let now = self.at(now);
         let served = self.core.serve(now);
-        self.refused += u64::from(served && self.core.last_work().refused.is_some());
+        self.rejected += u64::from(served && self.core.last_work().rejected.is_some());
         served
     }
 

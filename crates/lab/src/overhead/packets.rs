@@ -95,7 +95,7 @@ impl Bench {
     fn new(parameters: &Parameters, law: Option<Law>, reads_every: u32) -> Result<Self, String> {
         let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let parties = Parties { server: at(5060), caller: at(5080), backend: at(5070) };
-        let state = State { mode: parameters.mode, law, reads_every, refuses: None };
+        let state = State { mode: parameters.mode, law, reads_every, rejects: None };
         let script = Script::new(parties, parameters.calls as usize);
         Ok(Self { server: Alone::new(&state, parties)?, script })
     }
@@ -104,7 +104,7 @@ impl Bench {
     fn play(&mut self) -> Result<f64, String> {
         self.script.calls(&mut self.server)?;
         let timed = self.script.take_timed();
-        if timed.iter().any(|batch| batch.refused > 0) {
+        if timed.iter().any(|batch| batch.rejected > 0) {
             return Err("a law rejected a message that it should admit".to_owned());
         }
         let messages: usize = timed.iter().map(|batch| batch.messages).sum();

@@ -80,7 +80,7 @@ pub struct Row {
     /// Retransmissions of INVITEs per INVITE.
     pub retransmission_ratio: Spread,
     /// The fraction of the calls that was rejected.
-    pub refused: Spread,
+    pub rejected: Spread,
     /// Median set-up delay in ms. `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
     /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in any run.
@@ -216,7 +216,7 @@ mod tests {
             goodput: spread,
             goodput_of_bound: None,
             retransmission_ratio: spread,
-            refused: spread,
+            rejected: spread,
             p50_ms: None,
             p99_ms: None,
             recovery_s: None,

@@ -171,7 +171,7 @@ fn measured(row: &Row) -> [Cell; 8] {
         Cell::spread(Some(row.goodput), 1.0, 3),
         Cell::number(row.bound, 3),
         Cell::spread(row.goodput_of_bound, 100.0, 0),
-        Cell::spread(Some(row.refused), 100.0, 0),
+        Cell::spread(Some(row.rejected), 100.0, 0),
         Cell::spread(Some(row.retransmission_ratio), 1.0, 2),
         Cell::spread(row.p50_ms, 1.0, 0),
         Cell::spread(row.p99_ms, 1.0, 0),

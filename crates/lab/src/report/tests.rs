@@ -20,7 +20,7 @@ pub(super) fn results(world: &str, title: &str, factor: f64) -> Value {
             "variant": "pi (arrival, class)", "label": "pi", "panel": title, "swept": {},
             "load": load, "mean_load": load, "bound": bound, "runs": 3,
             "goodput": spread(0.9 * bound * factor), "goodput_of_bound": spread(0.9 * factor),
-            "retransmission_ratio": spread(0.0), "refused": spread(0.1), "p50_ms": null,
+            "retransmission_ratio": spread(0.0), "rejected": spread(0.1), "p50_ms": null,
             "p99_ms": spread(40.0 * factor),
             "generator_load": 0.05, "drops": 0, "too_slow": 0,
         })

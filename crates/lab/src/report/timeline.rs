@@ -55,7 +55,7 @@ pub fn read(folder: &Path) -> Vec<Series> {
     }
     let series = series.into_iter().map(|(node, quantity, mut samples)| {
         samples.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (t_s, values) = thinned(&samples).unzip();
+        let (t_s, values) = decimated(&samples).unzip();
         Series { node, quantity, t_s, values }
     });
     series.collect()
@@ -63,7 +63,7 @@ pub fn read(folder: &Path) -> Vec<Series> {
 
 /// Returns `samples` if there are at most [`SAMPLES_MAX`]. Otherwise returns means of neighbouring
 /// samples.
-fn thinned(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
+fn decimated(samples: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let together = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples.chunks(together).map(|chunk| {
         let count = chunk.len() as f64;

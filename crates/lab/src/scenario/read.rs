@@ -44,7 +44,7 @@ const POINTS_MAX: usize = 100_000;
 
 /// Help text for a missing cost in `[emulate]`.
 const COSTS: &str = "set the costs of messages, such as `offer_us = 100`, `serve_us = 700`, \
-                     `refuse_us = 100`: they determine the capacity, and loads are multiples of it";
+                     `reject_us = 100`: they determine the capacity, and loads are multiples of it";
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> {
     let document = Document::parse(path, bytes)?;
@@ -56,7 +56,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
             let text = String::from_utf8_lossy(bytes).into_owned();
             Ok(Scenario { name, text, ..scenario })
         }
-        _ => Err(document.refuse(report)),
+        _ => Err(document.reject(report)),
     }
 }
 
@@ -231,14 +231,14 @@ fn trace_load(
     report: &mut Report,
 ) -> Option<f64> {
     let Process::Trace(trace) = workload.arrivals.get_ref() else { return None };
-    let mut refuse = |label, help| {
+    let mut reject = |label, help| {
         report.error(workload.arrivals.span(), "a trace determines the load itself", label, help);
     };
     if sweep.iter().any(|(axis, _)| *axis == Axis::LOAD) {
-        refuse("the load is swept", "remove `load` from `[sweep]`");
+        reject("the load is swept", "remove `load` from `[sweep]`");
     }
     if topology.entries().count() > 1 {
-        refuse("callers send to several nodes", "give only one of them a `share`");
+        reject("callers send to several nodes", "give only one of them a `share`");
     }
     let capacity = Capacity::of(topology, costs.get_ref(), workload.trying);
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)

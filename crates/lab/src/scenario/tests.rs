@@ -24,7 +24,7 @@ queue_max = 500
 [emulate]
 offer_us = 100
 serve_us = { default = 700, invite = 800 }
-refuse_us = 50
+reject_us = 50
 [sweep]
 load = [2, 0.5, 2]
 answerers = [1, 4]
@@ -46,7 +46,7 @@ fn parse(text: &str) -> Result<Scenario, Diagnostics> {
 }
 
 /// Returns the errors in `text`.
-fn refusal(text: &str) -> String {
+fn rejection(text: &str) -> String {
     parse(text).expect_err("it is wrong").to_string()
 }
 
@@ -56,10 +56,10 @@ fn a_quota_and_stolen_time_exclude_each_other() {
     let emulate = parse(&quota).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
     assert_eq!((emulate.quota, emulate.period), (Some(0.2), Duration::from_millis(5)));
     let stolen = "[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n";
-    assert!(refusal(&(quota + stolen)).contains("a quota excludes stolen time"));
+    assert!(rejection(&(quota + stolen)).contains("a quota excludes stolen time"));
     assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
-    assert!(refusal(&idle).contains("without a quota there are no periods"));
+    assert!(rejection(&idle).contains("without a quota there are no periods"));
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn costs_have_one_distribution() {
     let emulate = parse(&varied).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
     assert_eq!(emulate.distribution, Distribution::Lognormal { sigma: 0.5 });
     let disturbed = "[disturbance]\ncosts = \"pareto\"\n";
-    assert!(refusal(&(varied.clone() + disturbed)).contains("costs have two distributions"));
+    assert!(rejection(&(varied.clone() + disturbed)).contains("costs have two distributions"));
     assert!(parse(&(RIGHT.to_owned() + disturbed)).is_ok());
     let wrong = varied.replace("lognormal:0.5", "lognormal:9");
-    assert!(refusal(&wrong).contains("SIGMA must be a number from 0 to 3"));
+    assert!(rejection(&wrong).contains("SIGMA must be a number from 0 to 3"));
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\nseed = 4\n");
-    assert!(refusal(&idle).contains("without a distribution nothing is drawn"));
+    assert!(rejection(&idle).contains("without a distribution nothing is drawn"));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn every_error_is_shown_with_its_place_and_remedy() {
         .replace("load = [2, 0.5, 2]", "lod = [2]\nanswerer = []")
         .replace("c_t = 0.8", "c_t = 8")
         .replace("queue_max = 500", "queue_max = 0");
-    let said = refusal(&text);
+    let said = rejection(&text);
     for part in [
         "unknown key `hold_ms` in `[workload]`",
         "did you mean `hold_s`?",
@@ -124,16 +124,16 @@ fn every_error_is_shown_with_its_place_and_remedy() {
 
 #[test]
 fn an_expectation_needs_a_variant_and_a_condition() {
-    let said = refusal(&RIGHT.replace("tuned (arrival, class)", "tuned (arival, class)"));
+    let said = rejection(&RIGHT.replace("tuned (arrival, class)", "tuned (arival, class)"));
     assert!(said.contains("did you mean `\"tuned (arrival, class)\"`?"), "{said}");
-    let said = refusal(&RIGHT.replace("goodput_of_bound_min = 0.8", ""));
+    let said = rejection(&RIGHT.replace("goodput_of_bound_min = 0.8", ""));
     assert!(said.contains("`[[expect]]` expects nothing"), "{said}");
 }
 
 #[test]
-fn variants_of_one_name_are_refused() {
+fn variants_of_one_name_are_rejected() {
     let twin = "[[variant]]\nlabel = \"tuned\"\noverload = { law = \"ohta\" }\n[schedule]";
-    let said = refusal(&RIGHT.replace("[schedule]", twin));
+    let said = rejection(&RIGHT.replace("[schedule]", twin));
     assert!(said.contains("two variants are called `tuned (arrival, class)`"), "{said}");
 }
 
@@ -155,7 +155,7 @@ fn a_variant_has_the_defaults_of_the_configuration_only_if_it_says_so() {
     assert_eq!(compared, read("product_defaults = false"));
     let told = read("product_defaults = true\noverload = { retry_after = [30, 60] }");
     assert_eq!(told, Overload { retry_after: Some((30, 60)), ..configured });
-    let said = refusal(&RIGHT.replace("label = \"tuned\"", "product_defaults = 1"));
+    let said = rejection(&RIGHT.replace("label = \"tuned\"", "product_defaults = 1"));
     assert!(said.contains("`product_defaults` has the wrong type"), "{said}");
 }
 
@@ -183,21 +183,21 @@ fn the_default_of_each_outage_is_that_of_the_configuration() {
 }
 
 #[test]
-fn a_capacity_without_limit_is_refused() {
+fn a_capacity_without_limit_is_rejected() {
     let (head, rest) = RIGHT.split_once("[emulate]").unwrap();
     let (_, tail) = rest.split_once("[sweep]").unwrap();
-    assert!(refusal(&format!("{head}[sweep]{tail}")).contains("no `[emulate]`"));
-    let said = refusal(&format!("{head}[emulate]\nrefuse_us = 5\n[sweep]{tail}"));
+    assert!(rejection(&format!("{head}[sweep]{tail}")).contains("no `[emulate]`"));
+    let said = rejection(&format!("{head}[emulate]\nreject_us = 5\n[sweep]{tail}"));
     assert!(said.contains("a call costs nothing"), "{said}");
 }
 
 #[test]
-fn a_sweep_without_end_is_refused() {
+fn a_sweep_without_end_is_rejected() {
     let hundred = (1..=100).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
     let text = RIGHT.replace("load = [2, 0.5, 2]", &format!("load = [{hundred}]"));
     let text = text.replace("answerers = [1, 4]", &format!("hold_s = [{hundred}]"));
     assert!(parse(&text).is_ok(), "2 variants, 10,000 conditions, 5 runs: as many as may be");
-    let said = refusal(&text.replace("repetitions = 5", "repetitions = 6"));
+    let said = rejection(&text.replace("repetitions = 5", "repetitions = 6"));
     assert!(said.contains("the scenario has 120000 runs"), "{said}");
 }
 
@@ -254,7 +254,7 @@ fn errors_in_servers_links_and_faults_are_shown() {
             "a partition needs `from` and `to`",
         ),
     ] {
-        let said = refusal(&format!("{RIGHT}{text}"));
+        let said = rejection(&format!("{RIGHT}{text}"));
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
 }
@@ -273,7 +273,7 @@ fn a_workload_accepts_the_arrival_processes_and_profiles_of_agents() {
         ("profile = \"flash:1\"", "expected flash:AT,PEAK,RISE,DECAY"),
         ("arrivals = \"trace:/nonexistent\"", "is not a valid trace"),
     ] {
-        let said = refusal(&with(keys));
+        let said = rejection(&with(keys));
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
 }
@@ -326,7 +326,7 @@ fn errors_in_a_farm_are_shown() {
         (FARM.replace("invite = 2.5", "invit = 2.5"), "did you mean `invite`?"),
         (FARM.replace("policy = \"rr\"", ""), "lacks `policy`"),
     ] {
-        let said = refusal(&text);
+        let said = rejection(&text);
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
 }
@@ -359,11 +359,11 @@ fn a_scenario_over_tcp_has_buffers_that_can_be_swept() {
 
 #[test]
 fn errors_in_tcp_are_shown() {
-    let said = refusal(&RIGHT.replace("[sweep]\n", "[sweep]\nwindow_bytes = [2048]\n"));
+    let said = rejection(&RIGHT.replace("[sweep]\n", "[sweep]\nwindow_bytes = [2048]\n"));
     assert!(said.contains("`window_bytes` is swept, but there is no `[tcp]`"), "{said}");
-    let said = refusal(&format!("{RIGHT}[tcp]\nwindow_bytes = 0\n"));
+    let said = rejection(&format!("{RIGHT}[tcp]\nwindow_bytes = 0\n"));
     assert!(said.contains("`window_bytes` is out of bounds"), "{said}");
-    let said = refusal(&format!("{PEOPLE}[tcp]\n"));
+    let said = rejection(&format!("{PEOPLE}[tcp]\n"));
     assert!(said.contains("devices register over UDP only"), "{said}");
 }
 
@@ -421,7 +421,7 @@ fn errors_in_people_and_devices_are_shown() {
         ("lost_at_s = 60\n", "", "no device loses its registration"),
         ("emergency = 0.01", "emergency = 2", "`emergency` is out of bounds"),
     ] {
-        let said = refusal(&PEOPLE.replace(from, to));
+        let said = rejection(&PEOPLE.replace(from, to));
         assert!(said.contains(expected), "{expected} is not said:\n{said}");
     }
 }

@@ -64,9 +64,9 @@ pub(super) fn caller_book(stats: &CallerStats, outside: Transport) -> CallerBook
             hung_up: stats.hung_up,
             abandoned: failed.abandoned,
             unanswered: failed.timeout + failed.transport,
-            refused: failed.status.clone(),
+            rejected: failed.status.clone(),
             bye_unanswered: failed.bye_timeout,
-            bye_refused: failed.bye_status.clone(),
+            bye_rejected: failed.bye_status.clone(),
         },
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn answerer_book(stats: &AnswererStats) -> AnswererBook {
             + a.unanswerable
             + a.unanswered
             + a.cancelled
-            + a.refused,
+            + a.rejected,
         answered: a.answered,
         acknowledged: a.acknowledged,
         ended: a.completed + a.hung_up + a.not_acknowledged + a.forgotten,

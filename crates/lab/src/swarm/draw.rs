@@ -136,7 +136,7 @@ fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
         let given = limits.into_iter().filter_map(|(key, value)| Some((key.into(), value?)));
         this.limits = given.collect();
         if let Some(interval_ms) = learns {
-            this.learning.insert("learn".into(), Setting::Word("refusals".into()));
+            this.learning.insert("learn".into(), Setting::Word("rejections".into()));
             this.learning.insert("interval_ms".into(), Setting::Number(interval_ms));
         }
     }
@@ -308,7 +308,7 @@ fn proxy(dice: &mut Dice, layer: usize, behind: usize, emulated: bool) -> Proxy 
         let serve = dice.scale([200.0, 5000.0]) as u64;
         this.emulate.insert("offer_us".into(), dice.between([0, serve / 4]));
         this.emulate.insert("serve_us".into(), serve);
-        this.emulate.insert("refuse_us".into(), dice.between([0, serve / 2]));
+        this.emulate.insert("reject_us".into(), dice.between([0, serve / 2]));
         this.emulate.insert("socket_max".into(), dice.one(&[16, 256, 2048]));
     }
     this

@@ -397,7 +397,7 @@ impl Proxy {
     /// messages, the INFOs, because an INFO counts as new work even if it has a To-tag.
     pub(super) fn noise_us(&self) -> f64 {
         let cost_us = |key: &str| self.emulate.get(key).copied().unwrap_or_default() as f64;
-        cost_us("offer_us") + cost_us("refuse_us") / 4.0
+        cost_us("offer_us") + cost_us("reject_us") / 4.0
     }
 }
 

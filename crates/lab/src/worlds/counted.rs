@@ -51,7 +51,7 @@ pub(super) fn outcome(
         set_up: measured.set_up,
         set_up_in_time: measured.set_up_in_time,
         good: measured.set_up_in_time,
-        refused: measured.refused,
+        rejected: measured.rejected,
         repeated_invites: measured.repeated_invites,
         measured_s: run.measured.as_secs_f64(),
         set_up_delay: quantiles(&measured.set_up_delay),

@@ -16,7 +16,7 @@ pub(crate) enum Decision {
     Drop(DropReason),
     /// The message requests new work and is not admitted. The fields are the reason, and the
     /// response to send, if any.
-    Refuse(Reason, Option<Box<Transmit>>),
+    Reject(Reason, Option<Box<Transmit>>),
     /// The message belongs to an existing call or transaction and is not admitted. The field is the
     /// response to send, if any.
     Shed(Option<Box<Transmit>>),

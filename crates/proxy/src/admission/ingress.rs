@@ -25,7 +25,7 @@ use super::fifo::{Fifo, Unsorted};
 use super::invites::Cancelled;
 use super::large::{LargeBuffers, bytes_of};
 use super::queue::ClassQueues;
-use super::reject::{Refused, ShedPolicy};
+use super::reject::{RejectedRequest, ShedPolicy};
 use super::source_policy::SourcePolicy;
 use super::upstream::UpstreamPeers;
 use super::view::View;
@@ -47,7 +47,7 @@ pub(crate) struct Ingress {
     queueing: Queueing,
     shed_policy: ShedPolicy,
     reinvites: bool,
-    pub(crate) watchman: SourcePolicy,
+    pub(crate) source_policy: SourcePolicy,
     early_verification: EarlyVerification,
     pub(crate) challenges: Challenges,
     spare: Spare,
@@ -76,7 +76,7 @@ impl Ingress {
         overload: &Overload,
         limits: QueueLimits,
         waits: Stream,
-        watchman: SourcePolicy,
+        source_policy: SourcePolicy,
         mut trace: Trace,
     ) -> Self {
         let shed_policy = ShedPolicy::new(overload, waits);
@@ -87,7 +87,7 @@ impl Ingress {
             queueing: overload.queueing,
             shed_policy,
             reinvites: overload.reinvites,
-            watchman,
+            source_policy,
             early_verification: EarlyVerification::default(),
             challenges: Challenges::new(overload.gate.memory_max),
             spare: Spare::default(),
@@ -117,7 +117,9 @@ impl Ingress {
     /// Returns how often a source or an upstream peer got no entry of its own in a table, because
     /// the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
-        self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
+        self.gate.sources_overflowed()
+            + self.source_policy.overflowed()
+            + self.upstream.overflowed()
     }
 
     /// Writes into `shedding` the heavy sources, which cause the overload, so that only their
@@ -130,7 +132,7 @@ impl Ingress {
         shedding: &mut Shedding,
         counters: &Counters,
     ) {
-        self.watchman.heavy(now, &mut self.gate, ladder, shedding, counters);
+        self.source_policy.heavy(now, &mut self.gate, ladder, shedding, counters);
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -182,7 +184,7 @@ impl Ingress {
     ) {
         match shown {
             SourceEvidence::Nothing => {}
-            SourceEvidence::Receives => self.watchman.prove(now, flow.remote.ip()),
+            SourceEvidence::Receives => self.source_policy.prove(now, flow.remote.ip()),
             SourceEvidence::Stray if is_unverified => {}
             SourceEvidence::Stray => {
                 self.on_stray(now, flow, view);
@@ -195,13 +197,13 @@ impl Ingress {
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
-        self.watchman.on_message(now, flow, &view.snapshot.addresses)
+        self.source_policy.on_message(now, flow, &view.snapshot.addresses)
     }
 
-    /// Records the time `cost` that it took to classify `looked` messages and to reject `refused`
+    /// Records the time `cost` that it took to classify `looked` messages and to reject `rejected`
     /// of them.
-    pub(crate) fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
-        self.gate.on_looked(looked, refused, cost);
+    pub(crate) fn on_looked(&mut self, looked: u32, rejected: u32, cost: Duration) {
+        self.gate.on_looked(looked, rejected, cost);
     }
 
     /// Runs the due timers of the gate and of the upstream peers. Returns whether the feedback for
@@ -218,26 +220,26 @@ impl Ingress {
     /// would always result in the same response if the requests are identical." A table that was
     /// full may have room again when a retransmission arrives, but the sender already has the
     /// rejection and may have tried another server.
-    pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
-        self.gate.on_refused(now, fingerprint);
+    pub(crate) fn on_rejected(&mut self, now: Timestamp, fingerprint: u64) {
+        self.gate.on_rejected(now, fingerprint);
     }
 
     /// Rejects a request that was admitted but that no back end takes, for `reason`. Returns the
     /// response, which is the same as for a rejection on arrival, or `None` if none is sent.
-    pub(crate) fn refuse_served(
+    pub(crate) fn reject_served(
         &mut self,
         now: Timestamp,
-        refused: &Refused<'_>,
+        rejected: &RejectedRequest<'_>,
         reason: Reason,
         snapshot: &Snapshot,
         pool: Option<&str>,
     ) -> Option<Box<Transmit>> {
-        let Refused { received, class, fingerprint, .. } = *refused;
+        let RejectedRequest { received, class, fingerprint, .. } = *rejected;
         if let Some(fingerprint) = fingerprint {
             self.gate.on_full(now, fingerprint);
         }
         self.trace.record_routed(now, received, class, reason, &self.gate, pool);
-        self.shed_policy.reply(refused, None, snapshot)
+        self.shed_policy.reply(rejected, None, snapshot)
     }
 
     /// Returns the queue length that the law sees: the number of waiting new INVITEs without
@@ -275,10 +277,10 @@ impl Ingress {
             let decision = Decision::Stun(Box::new(received));
             return Decided { class: None, read: Read::NotNow, decision };
         }
-        if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
+        if let Some(ban) = self.source_policy.ban_of(now, &received.flow, &view.snapshot.addresses)
             && !(may_go_on(&ban, &received) && view.verifies(now, &received))
         {
-            self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
+            self.source_policy.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
             self.count_droppable(now, &received, view, Recalled::default());
             let decision = Decision::Drop(DropReason::Banned);
             return Decided { class: None, read: Read::NotNow, decision };
@@ -288,10 +290,10 @@ impl Ingress {
         if let Some(kernel_shed) = view.kernel_shed {
             kernel_shed.record_wait(&received, lag);
         }
-        if view.is_thinned(now, &received) {
+        if view.is_in_drop_share(now, &received) {
             self.gate.on_lag(lag);
-            let is_banned = self.on_thinned(now, &received, view);
-            let reason = if is_banned { DropReason::Banned } else { DropReason::Thinned };
+            let is_banned = self.on_drop_share(now, &received, view);
+            let reason = if is_banned { DropReason::Banned } else { DropReason::DropShare };
             let decision = Decision::Drop(reason);
             let read = Read::now(&received);
             let class = Some(Class::of_droppable(&received.bytes));
@@ -456,18 +458,23 @@ impl Ingress {
                     Admitted { fingerprint, is_again, has_priority, hashes, ..Admitted::default() },
                 ),
                 Some(reason) => {
-                    let refused =
-                        Refused { received: &received, class, fingerprint, reason: Some(reason) };
+                    let rejected = RejectedRequest {
+                        received: &received,
+                        class,
+                        fingerprint,
+                        reason: Some(reason),
+                    };
                     self.trace.note(now, &received, class, reason, &self.gate);
-                    Decision::Refuse(reason, self.shed_policy.reply(&refused, None, view.snapshot))
+                    Decision::Reject(reason, self.shed_policy.reply(&rejected, None, view.snapshot))
                 }
             },
             None if self.gate.decide() == Decide::Service
                 && !self.gate.on_ongoing(now, class as u8) =>
             {
-                let refused = Refused { received: &received, class, fingerprint, reason: None };
+                let rejected =
+                    RejectedRequest { received: &received, class, fingerprint, reason: None };
                 self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
-                Decision::Shed(self.shed_policy.reply(&refused, None, view.snapshot))
+                Decision::Shed(self.shed_policy.reply(&rejected, None, view.snapshot))
             }
             None => Decision::Serve(received, Admitted { hashes, ..Admitted::default() }),
         };

@@ -84,9 +84,9 @@ impl KernelShed {
             Disposal::Kernel => false,
             Disposal::Auto => true,
         };
-        let budget = overload.refusing_max;
+        let budget = overload.rejecting_max;
         let settings =
-            LadderSettings { budget, pads, thins: can_drop, ..LadderSettings::default() };
+            LadderSettings { budget, pads, drops: can_drop, ..LadderSettings::default() };
         Some(Self {
             ladder: Ladder::new(settings),
             tally: Tally::default(),
@@ -116,7 +116,7 @@ impl KernelShed {
         let is_subject = may_be_marked && shedding.is_heavy(source);
         // The marks show which requests are read very often. The kernel can drop their copies, even
         // if it drops nothing else.
-        let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Thin;
+        let tells_marks = self.ladder.tells_marks() || self.ladder.rung() == Rung::Drop;
         let mark = (may_be_marked && tells_marks).then(|| shedding.hash(source, &received.bytes));
         let is_fresh = mark.is_none_or(|mark| self.ladder.is_fresh(method, mark));
         let is_late = is_subject && is_datagram && !is_fresh;
@@ -174,8 +174,8 @@ impl KernelShed {
     }
 
     /// Records that a message of this class was rejected. Only INVITEs and REGISTERs count.
-    pub(crate) fn on_refused(&mut self, class: Option<Class>) {
-        self.tally.refused += u64::from(class.is_some_and(Class::is_droppable));
+    pub(crate) fn on_rejected(&mut self, class: Option<Class>) {
+        self.tally.rejected += u64::from(class.is_some_and(Class::is_droppable));
     }
 
     /// Records that an INVITE or REGISTER that the kernel could have dropped is served.
@@ -199,16 +199,16 @@ impl KernelShed {
             self.ladder.reset();
             return;
         }
-        self.ladder.set_thins(self.can_drop && !load.is_shed_refused);
+        self.ladder.set_drops(self.can_drop && !load.is_shed_refused);
         let signals = gate.signals();
-        let thinned = counters.dropped(DropReason::Thinned).get();
+        let drop_share = counters.dropped(DropReason::DropShare).get();
         self.tally = Tally {
             messages: signals.messages,
             asked: self.counts.all.get(),
             datagrams: self.counts.datagrams.get(),
             // An ACK that ends here acknowledges a rejection, so rejecting has caused it.
             brought: counters.dropped(DropReason::OwnAck).get(),
-            filtered: load.filtered + thinned,
+            filtered: load.filtered + drop_share,
             fresh: self.counts.fresh.get(),
             fresh_registers: self.counts.fresh_registers.get(),
             fresh_on_streams: self.counts.fresh_on_streams.each_ref().map(Counter::get),

@@ -33,7 +33,7 @@ pub(crate) struct ShedPolicy {
 }
 
 /// A message that is not admitted, with the facts that determine its response.
-pub(crate) struct Refused<'a> {
+pub(crate) struct RejectedRequest<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
     /// Keyed hash that the message shares with its retransmissions, if it was computed.
@@ -64,11 +64,11 @@ impl ShedPolicy {
     /// is the outline of the message, if known.
     pub(crate) fn reply(
         &mut self,
-        refused: &Refused<'_>,
+        rejected: &RejectedRequest<'_>,
         outline: Option<&Outline<'_>>,
         snapshot: &Snapshot,
     ) -> Option<Box<Transmit>> {
-        let Refused { received, class, fingerprint, reason } = *refused;
+        let RejectedRequest { received, class, fingerprint, reason } = *rejected;
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match (self.disposal, class) {
             // Neither a response nor an ACK gets a response.

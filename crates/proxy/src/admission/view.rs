@@ -35,16 +35,16 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Returns whether to drop a message that came on a stream, because it is an INVITE or a
-    /// REGISTER to which the share of drops or a mark ([`Shedding::thins`]) applies. The kernel
+    /// REGISTER to which the share of drops or a mark ([`Shedding::drops_by_share`]) applies. The kernel
     /// cannot drop single messages of a stream, so the proxy drops them after it has read them. A
     /// client does not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a
     /// verified call are not dropped. A To-tag alone proves nothing, because anybody can write one.
-    pub(crate) fn is_thinned(&self, now: Timestamp, received: &Received) -> bool {
+    pub(crate) fn is_in_drop_share(&self, now: Timestamp, received: &Received) -> bool {
         let transport = received.flow.transport;
         let is_subject = transport != Transport::Udp && received.handoffs == 0;
         is_subject
             && self.kernel_shed.is_some()
-            && self.shedding.thins(transport, received.flow.remote.ip(), &received.bytes)
+            && self.shedding.drops_by_share(transport, received.flow.remote.ip(), &received.bytes)
             && scan(&received.bytes)
                 .is_ok_and(|scan| scan.to_tag.is_none() || !self.verifies(now, received))
     }

@@ -57,7 +57,7 @@ impl Core for Proxy {
             self.in_service = Some(InService { class, since: now, is_stray });
         }
         self.carry_out(now, decided);
-        if self.work.refused.is_some() {
+        if self.work.rejected.is_some() {
             self.record_look(now);
         }
         self.publish();
@@ -121,9 +121,9 @@ impl Core for Proxy {
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
-            ingress.watchman.spared(now, &self.snapshot, &mut shedding.spared);
+            ingress.source_policy.spared(now, &self.snapshot, &mut shedding.spared);
         }
-        ingress.watchman.banned(now, &mut shedding.banned);
+        ingress.source_policy.banned(now, &mut shedding.banned);
         self.apply_ladder(now);
     }
 

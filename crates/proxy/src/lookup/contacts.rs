@@ -47,7 +47,7 @@ pub(crate) fn reach(
         // exist, the proxy MUST return a 404 (Not Found) response."
         LookupOutcome::NotFound => return Err(Unknown::Rejected(Rejection::NO_USER)),
         LookupOutcome::Failed => return Err(Unknown::Rejected(Rejection::LOOKUP_FAILED)),
-        LookupOutcome::Refused => return Err(Unknown::Rejected(Rejection::PARKED_FULL)),
+        LookupOutcome::Rejected => return Err(Unknown::Rejected(Rejection::PARKED_FULL)),
     };
     let (mut targets, mut contacts) = (Vec::new(), Contacts::default());
     let (mut waits, mut is_unresolved) = (None, false);

@@ -99,9 +99,9 @@ fn questions_and_answers_are_bounded() {
     let mut lookups = lookups();
     let names: Vec<_> = (0..3000).map(|i| i.to_string()).collect();
     let found: Vec<_> = names.iter().map(|name| find(&mut lookups, 0, name)).collect();
-    let refused = found.iter().filter(|found| **found == LookupOutcome::Refused).count();
-    assert_eq!(refused, names.len() - OUTSTANDING_MAX);
-    assert_eq!(lookups.counters.refused.get(), refused as u64);
+    let rejected = found.iter().filter(|found| **found == LookupOutcome::Rejected).count();
+    assert_eq!(rejected, names.len() - OUTSTANDING_MAX);
+    assert_eq!(lookups.counters.rejected.get(), rejected as u64);
 
     let asked = |lookups: &mut Lookups| std::iter::from_fn(|| lookups.poll_query()).count();
     assert_eq!(asked(&mut lookups), ASKED_MAX);
@@ -132,7 +132,7 @@ fn strangers_have_half_of_the_questions_and_others_go_first() {
         find_as(&mut lookups, STRANGER, 0, &format!("s{i}"));
     }
     assert_eq!(lookups.outstanding.len(), STRANGERS_OUTSTANDING_MAX);
-    assert_eq!(lookups.counters.refused.get(), 1000 - STRANGERS_OUTSTANDING_MAX as u64);
+    assert_eq!(lookups.counters.rejected.get(), 1000 - STRANGERS_OUTSTANDING_MAX as u64);
     assert_eq!(asked(&mut lookups), STRANGERS_ASKED_MAX);
     for i in 0..1000 {
         find(&mut lookups, 0, &format!("o{i}"));
@@ -174,8 +174,8 @@ fn a_strangers_query_that_others_need_too_counts_as_theirs() {
 fn nothing_is_asked_for_a_request_that_cannot_wait() {
     let mut lookups = lookups();
     let hurried = LookupRequester { may_wait: false, ..STRANGER };
-    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookupOutcome::Refused);
-    assert_eq!((asked(&mut lookups), lookups.counters.refused.get()), (0, 1));
+    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookupOutcome::Rejected);
+    assert_eq!((asked(&mut lookups), lookups.counters.rejected.get()), (0, 1));
     let ticket = pending(&mut lookups, 0, "a");
     assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookupOutcome::Pending(ticket));
     lookups.on_answer(at(1), ticket.0, &value("v"));

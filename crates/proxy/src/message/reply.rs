@@ -237,7 +237,7 @@ mod tests {
         Received::new(Timestamp::ZERO, flow, pool.copy(text.as_bytes()))
     }
 
-    fn refused(text: &str) -> Option<(Flow, String)> {
+    fn rejected(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let transmit =
             rejection(&keys(), SERVER, &pool, &received(&pool, text), 503, &Hints::default())?;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     /// Writes the rejection from the whole message, not from an outline.
-    fn refused_in_full(text: &str) -> Option<(Flow, String)> {
+    fn rejected_in_full(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let message = Message::parse_head(text.as_bytes()).ok()?;
         let (received, none) = (received(&pool, text), ReplyHeaders::new());
@@ -254,8 +254,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_goes_back_and_says_who_sent_it() {
-        let (flow, text) = refused(INVITE).unwrap();
+    fn a_rejection_goes_back_and_says_who_sent_it() {
+        let (flow, text) = rejected(INVITE).unwrap();
         assert_eq!(flow, received(&Pool::new(), "").flow);
         let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
         let tag = std::str::from_utf8(&tag).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_the_same_with_and_without_an_outline() {
+    fn a_rejection_is_the_same_with_and_without_an_outline() {
         for (from, to, outlined) in [
             ("", "", true),
             ("Content-Length: 4", "Content-Length: 400", true),
@@ -288,9 +288,9 @@ mod tests {
         ] {
             let text = INVITE.replacen(from, to, 1);
             assert_eq!(Outline::of(text.as_bytes()).is_some(), outlined, "{to:?}");
-            let answer = refused(&text);
+            let answer = rejected(&text);
             assert!(answer.is_some(), "{to:?}");
-            assert_eq!(answer, refused_in_full(&text), "{to:?}");
+            assert_eq!(answer, rejected_in_full(&text), "{to:?}");
         }
     }
 
@@ -318,15 +318,15 @@ mod tests {
             ("Via:", "X:"),
             ("Max-Forwards:", "Max-Forwards"),
         ] {
-            assert_eq!(refused(&INVITE.replacen(from, to, 1)), None, "{to:?}");
+            assert_eq!(rejected(&INVITE.replacen(from, to, 1)), None, "{to:?}");
         }
         // An ACK without the fields that an outline needs is still an ACK.
         let ack = INVITE.replacen("INVITE ", "ACK ", 1).replacen("Call-ID", "X", 1);
-        assert_eq!(refused(&ack), None);
+        assert_eq!(rejected(&ack), None);
     }
 
     #[test]
-    fn a_refusal_is_padded_to_a_length_and_says_the_same() {
+    fn a_rejection_is_padded_to_a_length_and_says_the_same() {
         let pool = Pool::new();
         let bare = |name, retry_after_s| {
             let hints = Hints { retry_after_s, warning: None };
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ack_of_a_refusal_is_known_and_no_other() {
+    fn the_ack_of_a_rejection_is_known_and_no_other() {
         let tag = tag(&keys(), b"a84b4c76e66710", b"z9hG4bK1");
         let to = format!("biloxi.example>;tag={}", std::str::from_utf8(&tag).unwrap());
         let ack = INVITE.replace("INVITE", "ACK").replacen("biloxi.example>", &to, 1);

@@ -30,9 +30,9 @@ pub struct Counters {
     dropped: [Counter; DropReason::ALL.len()],
     replied: [Counter; REPLIES.len()],
     replied_for: [ByReason; REPLIES.len()],
-    refused: [Counter; Reason::ALL.len()],
-    refused_before: [Counter; Bucket::ALL.len()],
-    refused_after: [Counter; Bucket::ALL.len()],
+    rejected: [Counter; Reason::ALL.len()],
+    rejected_before: [Counter; Bucket::ALL.len()],
+    rejected_after: [Counter; Bucket::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     sojourns: [Histogram; 2],
     /// The signals and decisions of overload control.
@@ -40,7 +40,7 @@ pub struct Counters {
     /// The values in force of the settings that operators can change.
     pub in_force: InForce,
     /// A sample of the rejections.
-    pub refusals: RejectionLog,
+    pub rejections: RejectionLog,
     /// The entries of the call that an operator queried last.
     pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, but do not.
@@ -106,11 +106,11 @@ pub struct Counters {
     /// Answered calls without a BYE, removed when their session expired or after the idle time.
     pub calls_abandoned: Counter,
     /// Calls rejected because the call table is full of calls in progress.
-    pub calls_refused: Counter,
+    pub calls_rejected: Counter,
     /// New calls rejected because their source has used its share of the call table.
     pub calls_over_share: Counter,
     /// New requests rejected because the transaction table is full.
-    pub transactions_refused: Counter,
+    pub transactions_rejected: Counter,
     /// New requests rejected because their source has used its share of the transaction table.
     pub transactions_over_share: Counter,
     /// Bytes that transactions use now.
@@ -162,20 +162,20 @@ impl Counters {
     }
 
     /// Returns the counter of new work rejected for a reason.
-    pub fn refused(&self, why: Reason) -> &Counter {
-        &self.refused[why as usize]
+    pub fn rejected(&self, why: Reason) -> &Counter {
+        &self.rejected[why as usize]
     }
 
     /// Returns the counter of new work that was rejected before the gate decided on it, for one
     /// bucket. The gate has not counted this work.
-    pub fn refused_before(&self, bucket: Bucket) -> &Counter {
-        &self.refused_before[bucket as usize]
+    pub fn rejected_before(&self, bucket: Bucket) -> &Counter {
+        &self.rejected_before[bucket as usize]
     }
 
     /// Returns the counter of new work that the gate admitted and that was rejected when its turn
     /// came, for one bucket. Here, work with priority counts as an ordinary call or single request.
-    pub fn refused_after(&self, bucket: Bucket) -> &Counter {
-        &self.refused_after[bucket as usize]
+    pub fn rejected_after(&self, bucket: Bucket) -> &Counter {
+        &self.rejected_after[bucket as usize]
     }
 
     /// Returns the counter of messages of this class that were shed although they belong to

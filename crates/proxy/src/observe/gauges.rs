@@ -23,9 +23,9 @@ pub struct Gauges {
     pub socket_fill: Counter,
     /// Share of new work that the law rejects, in millionths, by bucket. The initial value, zero,
     /// means that the law rejects nothing.
-    pub refusing: [Counter; Bucket::ALL.len()],
+    pub rejecting: [Counter; Bucket::ALL.len()],
     /// Share of the messages of a class that the law sheds, in millionths.
-    pub refusing_of_class: [Counter; Class::ALL.len()],
+    pub rejecting_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
     /// The maximum number of waiting new calls that the law sets, plus one, or zero if it sets no
@@ -59,17 +59,17 @@ pub struct Gauges {
     /// Time to serve all messages of a call, in ns, or zero while it is not known.
     pub call_cost: Counter,
     /// Time to reject a call that is not admitted, in ns, or zero while it is not known.
-    pub refusal_cost: Counter,
+    pub rejection_cost: Counter,
     /// The maximum goodput that any law could reach at the current offered load, in millionths of
     /// the capacity, or zero while it is not known.
     pub bound: Counter,
     /// Share of the INVITEs that the kernel drops, in millionths.
-    pub thinned: Counter,
+    pub drop_share: Counter,
     /// Share of the REGISTERs that the kernel drops, in millionths.
-    pub thinned_registers: Counter,
+    pub drop_share_of_registers: Counter,
     /// Part of the processor time spent on rejections, in millionths, or zero if this part is not
     /// limited.
-    pub refusing_load: Counter,
+    pub rejecting_load: Counter,
     /// Share of the new calls of pools with the mode `adaptive` that are served without
     /// transactions, in millionths.
     pub stateless: Counter,
@@ -113,8 +113,8 @@ pub struct FlowCounters {
     pub offered: Counter,
     /// Published value of [`Flow::admitted`].
     pub admitted: Counter,
-    /// Published value of [`Flow::refused`].
-    pub refused: Counter,
+    /// Published value of [`Flow::rejected`].
+    pub rejected: Counter,
     /// Published value of [`Flow::repeated`].
     pub repeated: Counter,
     /// Published value of [`Flow::early`].
@@ -152,7 +152,7 @@ impl Gauges {
         self.waiting_limit.set((control.queue.waiting_max as u64).wrapping_add(1));
         for bucket in Bucket::ALL {
             self.limits[bucket as usize].publish(control.admit(bucket));
-            self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
+            self.rejecting[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
             let Some(fair) = gate.fairness(bucket) else { continue };
             self.sources[bucket as usize].set(fair.sources() as u64);
             let level = Some(fair.level(gate.share(bucket))).filter(|level| level.is_finite());
@@ -163,7 +163,7 @@ impl Gauges {
         self.sojourn_of_ongoing.publish(signals.sojourn.of_ongoing());
         for class in Class::ALL {
             let share = gate.share_of_class(class.bucket(), class as u8);
-            self.refusing_of_class[class as usize].set(millionths(1.0 - share));
+            self.rejecting_of_class[class as usize].set(millionths(1.0 - share));
             let cost = signals.costs.of(class as u8).unwrap_or_default();
             self.costs[class as usize].set(nanos(cost));
         }
@@ -172,16 +172,16 @@ impl Gauges {
         self.session_length.set(thousandths(signals.sessions.length()));
         self.sessions_waiting.set(thousandths(signals.sessions_waiting()));
         self.call_cost.set(nanos(signals.sessions.cost().unwrap_or_default()));
-        self.refusal_cost.set(nanos(gate.refusal_cost().unwrap_or_default()));
+        self.rejection_cost.set(nanos(gate.rejection_cost().unwrap_or_default()));
         self.bound.set(millionths(gate.bound(now).unwrap_or_default()));
         self.remembered.set(gate.memory().len() as u64);
         self.forgotten.set(gate.memory().overflowed());
     }
 
     pub(crate) fn publish_ladder(&self, ladder: &Ladder) {
-        self.thinned.set(millionths(ladder.share(DroppableMethod::Invite)));
-        self.thinned_registers.set(millionths(ladder.share(DroppableMethod::Register)));
-        self.refusing_load.set(millionths(ladder.load()));
+        self.drop_share.set(millionths(ladder.share(DroppableMethod::Invite)));
+        self.drop_share_of_registers.set(millionths(ladder.share(DroppableMethod::Register)));
+        self.rejecting_load.set(millionths(ladder.load()));
     }
 
     pub(crate) fn publish_tiers(&self, tiers: Option<&Tiers>) {
@@ -229,12 +229,12 @@ impl LimitGauges {
 
 impl FlowCounters {
     fn publish(&self, flow: &Flow) {
-        let Flow { arrived, offered, admitted, refused, repeated, early, stale, .. } = *flow;
+        let Flow { arrived, offered, admitted, rejected, repeated, early, stale, .. } = *flow;
         for (counter, count) in [
             (&self.arrived, arrived),
             (&self.offered, offered),
             (&self.admitted, admitted),
-            (&self.refused, refused),
+            (&self.rejected, rejected),
             (&self.repeated, repeated),
             (&self.early, early),
             (&self.stale, stale),

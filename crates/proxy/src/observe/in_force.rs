@@ -29,7 +29,7 @@ pub struct InForce {
     /// from 1, or 0 without a shadow law.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
-    pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
+    pub rejecting_of_shadow: [Counter; Bucket::ALL.len()],
     /// Number of pieces of new work, by bucket and by the decisions of the law in force and of the
     /// shadow law, since the shadow law started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
@@ -64,7 +64,7 @@ impl InForce {
         self.waiting.set(gate.signals().queue.waiting as u64);
         for bucket in Bucket::ALL {
             let share = gate.share_of_shadow(bucket).unwrap_or(1.0);
-            self.refusing_of_shadow[bucket as usize].set(((1.0 - share) * 1e6).round() as u64);
+            self.rejecting_of_shadow[bucket as usize].set(((1.0 - share) * 1e6).round() as u64);
             let compared = gate.shadow().map(|shadow| *shadow.compared(bucket));
             self.compared[bucket as usize].set(compared.unwrap_or_default());
         }

@@ -21,7 +21,7 @@ pub(super) const ADDRESS_MAX: usize = 128;
 
 /// A rejected request, with the reason and the load at the time of the rejection.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct RejectionRecord {
     /// The time of the rejection.
     pub at: Timestamp,
     /// The address of the source. For a request with a transaction, it is the address to which its
@@ -52,7 +52,7 @@ pub struct Refusal {
     pub load: Option<LoadThen>,
 }
 
-impl Refusal {
+impl RejectionRecord {
     /// Returns whether the request has this Call-ID. Only the first 128 bytes are compared.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
@@ -78,19 +78,19 @@ pub struct LoadThen {
 /// shard.
 #[derive(Debug, Default)]
 pub struct RejectionLog {
-    pub(super) kept: Mutex<VecDeque<Refusal>>,
+    pub(super) kept: Mutex<VecDeque<RejectionRecord>>,
     /// Rejections that were not recorded, because a reader held the lock.
     pub missed: Counter,
 }
 
 impl RejectionLog {
     /// Returns all kept rejections, oldest first.
-    pub fn list(&self) -> Vec<Refusal> {
+    pub fn list(&self) -> Vec<RejectionRecord> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().cloned().collect()
     }
 
-    pub(super) fn keep(&self, refusal: Refusal, kept_max: usize) {
+    pub(super) fn keep(&self, rejection: RejectionRecord, kept_max: usize) {
         // A reader copies the list within a few microseconds. The shard does not wait for it.
         let Ok(mut kept) = self.kept.try_lock() else {
             self.missed.add(1);
@@ -99,6 +99,6 @@ impl RejectionLog {
         while kept.len() >= kept_max.max(1) {
             kept.pop_front();
         }
-        kept.push_back(refusal);
+        kept.push_back(rejection);
     }
 }

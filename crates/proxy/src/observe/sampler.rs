@@ -9,7 +9,7 @@ use tidegate_world::{Received, Timestamp};
 
 use super::counters::Counters;
 use super::in_force::RecentOccupancy;
-use super::rejections::{ADDRESS_MAX, CALL_ID_MAX, LoadThen, METHOD_MAX, Refusal};
+use super::rejections::{ADDRESS_MAX, CALL_ID_MAX, LoadThen, METHOD_MAX, RejectionRecord};
 use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
@@ -63,7 +63,7 @@ impl Sampler {
             let text = text.unwrap_or_default();
             Box::from(&text[..text.len().min(ADDRESS_MAX)])
         };
-        let refusal = Refusal {
+        let rejection = RejectionRecord {
             at,
             source,
             class: load.map(|(class, _)| class),
@@ -78,7 +78,7 @@ impl Sampler {
             pool: pool.map(Box::from),
             load: load.map(|(_, load)| load),
         };
-        self.counters.refusals.keep(refusal, self.settings.kept);
+        self.counters.rejections.keep(rejection, self.settings.kept);
     }
 
     fn is_wanted(&mut self, now: Timestamp, reason: ReplyReason) -> bool {
@@ -189,7 +189,7 @@ mod tests {
             }
         }
 
-        fn refuse(&mut self, at_ms: u64, reason: Reason, text: &str) {
+        fn reject(&mut self, at_ms: u64, reason: Reason, text: &str) {
             let now = Timestamp::ZERO + Duration::from_millis(at_ms);
             let [remote, local] = ["192.0.2.1:5060", "127.0.0.1:5060"].map(|a| a.parse().unwrap());
             let bytes = Pool::new().copy(text.as_bytes());
@@ -197,8 +197,8 @@ mod tests {
             self.trace.note(now, &received, Class::Invite, reason, &self.gate);
         }
 
-        fn kept(&self) -> Vec<Refusal> {
-            self.counters.refusals.list()
+        fn kept(&self) -> Vec<RejectionRecord> {
+            self.counters.rejections.list()
         }
 
         fn times(&self) -> Vec<u64> {
@@ -217,13 +217,13 @@ mod tests {
     fn a_few_of_each_reason_are_kept_in_each_second() {
         let mut bench = Bench::new(2, 100);
         for at in 0..30 {
-            bench.refuse(at * 100, Reason::Law, &invite("a"));
+            bench.reject(at * 100, Reason::Law, &invite("a"));
         }
         assert_eq!(bench.times(), [0, 100, 1000, 1100, 2000, 2100]);
-        bench.refuse(2900, Reason::QueueFull, &invite("a"));
+        bench.reject(2900, Reason::QueueFull, &invite("a"));
         assert_eq!(bench.times().last(), Some(&2900), "another reason has its own part");
         let mut none = Bench::new(0, 100);
-        none.refuse(0, Reason::Law, &invite("a"));
+        none.reject(0, Reason::Law, &invite("a"));
         assert!(none.times().is_empty());
     }
 
@@ -231,40 +231,40 @@ mod tests {
     fn the_latest_are_kept_and_long_texts_are_cut() {
         let mut bench = Bench::new(1000, 3);
         for at in 0..5 {
-            bench.refuse(at, Reason::Law, &invite(&"c".repeat(200)));
+            bench.reject(at, Reason::Law, &invite(&"c".repeat(200)));
         }
         assert_eq!(bench.times(), [2, 3, 4]);
-        let refusal = &bench.kept()[0];
-        assert_eq!(refusal.call_id[..], [b'c'; CALL_ID_MAX]);
-        assert_eq!((&refusal.method[..], refusal.source.port()), (&b"INVITE"[..], 5060));
-        assert_eq!(refusal.load.map(|load| load.allowance), Some(1.0));
-        assert!(refusal.is_of(&[b'c'; 200]) && !refusal.is_of(b"c"));
-        bench.refuse(9, Reason::Law, &"X".repeat(500));
+        let rejection = &bench.kept()[0];
+        assert_eq!(rejection.call_id[..], [b'c'; CALL_ID_MAX]);
+        assert_eq!((&rejection.method[..], rejection.source.port()), (&b"INVITE"[..], 5060));
+        assert_eq!(rejection.load.map(|load| load.allowance), Some(1.0));
+        assert!(rejection.is_of(&[b'c'; 200]) && !rejection.is_of(b"c"));
+        bench.reject(9, Reason::Law, &"X".repeat(500));
         assert_eq!(bench.kept()[2].method[..], [b'X'; METHOD_MAX]);
     }
 
     #[test]
     fn a_rejection_says_who_called_whom() {
         let mut bench = Bench::new(1, 3);
-        bench.refuse(0, Reason::Law, &invite("a"));
+        bench.reject(0, Reason::Law, &invite("a"));
         let kept = &bench.kept()[0];
         let texts = [&kept.from, &kept.to, &kept.uri].map(|text| String::from_utf8_lossy(text));
         assert_eq!(texts, ["<sip:a@a>;tag=1", "<sip:b@a>", "sip:b@a"]);
         assert_eq!((kept.status, kept.class), (Some(503), Some(Class::Invite)));
         assert_eq!((kept.cause, kept.reason), (Reason::Law.doc(), Reason::Law.into()));
-        bench.refuse(1000, Reason::Law, "INVITE");
+        bench.reject(1000, Reason::Law, "INVITE");
         assert!(bench.kept()[1].from.is_empty(), "unreadable headers are kept too");
     }
 
     #[test]
     fn a_reader_delays_nobody() {
         let mut bench = Bench::new(5, 3);
-        bench.refuse(0, Reason::Law, &invite("a"));
+        bench.reject(0, Reason::Law, &invite("a"));
         let counters = Arc::clone(&bench.counters);
-        let reading = counters.refusals.kept.lock().unwrap();
-        bench.refuse(1, Reason::Law, &invite("a"));
+        let reading = counters.rejections.kept.lock().unwrap();
+        bench.reject(1, Reason::Law, &invite("a"));
         drop(reading);
-        bench.refuse(2, Reason::Law, &invite("a"));
-        assert_eq!((bench.times(), counters.refusals.missed.get()), (vec![0, 2], 1));
+        bench.reject(2, Reason::Law, &invite("a"));
+        assert_eq!((bench.times(), counters.rejections.missed.get()), (vec![0, 2], 1));
     }
 }

@@ -48,6 +48,6 @@ unit_enum! {
         Stun = "stun",
         /// An INVITE or a REGISTER over a stream, dropped because rejections would take too much of
         /// the processor.
-        Thinned = "thinned",
+        DropShare = "drop_share",
     }
 }

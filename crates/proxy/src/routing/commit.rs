@@ -418,7 +418,7 @@ fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
 
 /// Counts and returns the rejection of a call for which the call table has no room.
 fn call_table_full(step: &Step<'_>) -> Rejection {
-    step.counters().calls_refused.add(1);
+    step.counters().calls_rejected.add(1);
     Rejection::CALLS_FULL
 }
 

@@ -224,7 +224,7 @@ pub(crate) fn check_room(
 /// Checks that the transaction table has room for a new request.
 pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), Rejection> {
     if room.is_full_for_new {
-        step.counters().transactions_refused.add(1);
+        step.counters().transactions_rejected.add(1);
         Err(Rejection::TRANSACTIONS_FULL)
     } else if room.has_its_share {
         step.counters().transactions_over_share.add(1);

@@ -78,7 +78,7 @@ pub(crate) const KNOWN_WEIGHT: u32 = 1000;
 pub enum Excess {
     /// Work beyond the limit is rejected or dropped in the same way as other work that is not
     /// admitted.
-    Refuse,
+    Reject,
     /// Work beyond the limit is dropped silently.
     Drop,
     /// Work beyond the limit is dropped. A source that sends [`HARM_CPS`] such requests in a second
@@ -110,6 +110,6 @@ impl SourceLimit {
     /// Returns the limit in the form that the gate uses.
     pub(crate) fn limit(&self) -> Limit {
         let Self { rate_cps: rate, burst, per, then, .. } = *self;
-        Limit { rate, burst, per, sticky: then == Excess::Refuse }
+        Limit { rate, burst, per, sticky: then == Excess::Reject }
     }
 }

@@ -70,7 +70,7 @@ impl Tiering {
     }
 
     /// Records a rejection of new work.
-    pub(crate) fn on_refused(&mut self, reason: Reason) {
+    pub(crate) fn on_rejected(&mut self, reason: Reason) {
         let Some(tiers) = &mut self.tiers else { return };
         match reason {
             // With more processor time, the law might have admitted this work.
@@ -80,7 +80,7 @@ impl Tiering {
             | Reason::Late
             | Reason::QueueFull
             | Reason::SourceShare
-            | Reason::PeerShare => tiers.on_refused(),
+            | Reason::PeerShare => tiers.on_rejected(),
             // In these cases, more processor time would not lead to admission.
             Reason::Again
             | Reason::PoolFull

@@ -102,7 +102,7 @@ struct Heard {
     target: SocketAddr,
     /// The branch parameter of the INVITE that the back end received.
     text: BranchText,
-    has_refused: bool,
+    has_rejected: bool,
 }
 
 /// A CANCEL that was sent to several back ends.
@@ -231,7 +231,7 @@ fn lost_targets(
     let Step { now, snapshot, .. } = *step;
     let mut targets = Targets::new();
     for heard in lost.heard(now, request.identity) {
-        if request.method == Method::Cancel || heard.has_refused {
+        if request.method == Method::Cancel || heard.has_rejected {
             targets.push((heard.target, heard.text.clone()));
         }
     }
@@ -445,12 +445,12 @@ impl Lost {
             let is_same = |heard: &&mut Heard| {
                 heard.target == target && heard.text.as_bytes() == text.as_bytes()
             };
-            let has_refused = passage.status >= 300;
+            let has_rejected = passage.status >= 300;
             match all.iter_mut().find(is_same) {
-                Some(heard) => heard.has_refused |= has_refused,
+                Some(heard) => heard.has_rejected |= has_rejected,
                 // If the list is full, the branch is not recorded.
                 None => {
-                    let _ = all.try_push(Heard { target, text, has_refused });
+                    let _ = all.try_push(Heard { target, text, has_rejected });
                 }
             }
         }

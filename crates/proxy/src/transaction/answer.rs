@@ -13,13 +13,13 @@ use crate::transaction::best::Best;
 use crate::transaction::branches::TIMER_C;
 use crate::transaction::cancel::{cancel_all, cancel_branch};
 use crate::transaction::context::{Cancel, Context, Live};
-use crate::transaction::failover::try_after_refusal;
+use crate::transaction::failover::try_after_rejection;
 use crate::transaction::hop_by_hop::{Model, record_hop, send_ack};
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{
     conclude, pass_final, pass_provisional, pass_success, record_answer,
 };
-use crate::transaction::teach::{has_sent, parties_of, record_refused};
+use crate::transaction::teach::{has_sent, parties_of, record_rejected};
 
 /// A received response, with the branch of the context to which it belongs.
 struct Answer<'a> {
@@ -170,7 +170,7 @@ fn deliver(
     {
         let parties = parties_of(step.snapshot, context, live);
         let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
-        record_refused(step.now, step.snapshot, branch, pending, parties, &answer.received.bytes);
+        record_rejected(step.now, step.snapshot, branch, pending, parties, &answer.received.bytes);
     }
     match status {
         ..200 => deliver_provisional(step, answer, context, live, bytes),
@@ -188,7 +188,7 @@ fn deliver(
         }
         _ if live.pending[index].is_abandoned => {}
         _ => {
-            if status == 503 && try_after_refusal(step, context, live) {
+            if status == 503 && try_after_rejection(step, context, live) {
                 return;
             }
             // RFC 4320 §4.2: a 408 to any other request must not be forwarded.

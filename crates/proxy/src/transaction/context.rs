@@ -115,7 +115,7 @@ pub(crate) struct Live {
     /// The source of the request, if responses go to another address.
     pub(crate) source: Option<Box<SocketAddr>>,
     /// True if a target has answered with 503.
-    pub(crate) is_refused: bool,
+    pub(crate) is_rejected: bool,
     /// The time at which to send the 100 for a request other than INVITE (RFC 4320 §4.1).
     pub(crate) trying: Option<Timestamp>,
     /// The time after which the caller no longer retransmits the request: 64·T1 after the request

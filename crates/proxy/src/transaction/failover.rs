@@ -28,12 +28,12 @@ const SATURATED: Duration = Duration::from_secs(1);
 /// the callee, and other targets would then reject the request too. So only the first failover of a
 /// request is free, and further ones use the failover budget of the pool. Returns whether the
 /// request was sent.
-pub(crate) fn try_after_refusal(
+pub(crate) fn try_after_rejection(
     step: &mut Step<'_>,
     context: &mut Context,
     live: &mut Live,
 ) -> bool {
-    let is_first = !std::mem::replace(&mut live.is_refused, true);
+    let is_first = !std::mem::replace(&mut live.is_rejected, true);
     let Some((pool, _)) = live.choice.filter(|_| !is_first) else {
         return try_next(step, context, live);
     };
@@ -114,7 +114,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
+/// Sends the request of the branch at `index` again by UDP, because the back end rejected a TCP
 /// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
 /// branch is true, and it has no final response and is not cancelled. It is not sent if the back
 /// end only reads its connection too slowly, or if the connection ended after the request was sent,
@@ -134,8 +134,8 @@ pub(super) fn retry_by_udp(
     // A back end that reads its connection too slowly has not refused the connection. The back end
     // is overloaded, so the proxy does not send it a long datagram either.
     let pending = &live.pending[index];
-    let is_refused = pending.unreachable.is_some() && !pending.is_backed_up;
-    if !branch.is_large || !is_refused || !context.server.is_pending() || live.is_cancelled {
+    let is_rejected = pending.unreachable.is_some() && !pending.is_backed_up;
+    if !branch.is_large || !is_rejected || !context.server.is_pending() || live.is_cancelled {
         return false;
     }
     let target = Target { transport: Transport::Udp, ..branch.target };
@@ -206,15 +206,15 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     };
     let pools = step.snapshot.and_backups(pool).filter(|&pool| stands_in(step.snapshot, pool));
     let pools: SmallVec<[u16; 4]> = pools.collect();
-    let is_refused = live.is_refused;
+    let is_rejected = live.is_rejected;
     let demand = Some(demand_of(context.method, live.has_priority));
     let category = category_of_new(context.method, live.has_priority);
     let (now, next_hops) = (step.now, &step.snapshot.next_hops);
     let other = pools.into_iter().find_map(|pool| {
         let key = key_in(step, pool, context, live)?;
         let chosen = select_in(step, pool, key, demand, category, |i, backend| {
-            let is_saturated = match is_refused {
-                true => backend.has_refused(now, SATURATED),
+            let is_saturated = match is_rejected {
+                true => backend.has_rejected(now, SATURATED),
                 false => backend.was_overloaded(now, SATURATED),
             };
             !had(pool, i) && !is_saturated && !next_hops.is_restricted(now, backend.address())

@@ -63,7 +63,7 @@ pub(crate) fn open(
         has_priority: request.has_priority,
         source: (context.back.remote != received.flow.remote)
             .then(|| Box::new(received.flow.remote)),
-        is_refused: false,
+        is_rejected: false,
         // RFC 4320 §4.1: "An SIP element MUST NOT respond to a non-INVITE request with a
         // Status-Code of 100 over any unreliable transport, such as UDP, before the amount of time
         // it takes a client transaction's Timer E to be reset to T2."
@@ -144,6 +144,6 @@ fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) 
 
 /// Counts and returns the rejection of a request for which the transaction table has no room.
 fn transactions_full(step: &Step<'_>) -> Rejection {
-    step.counters().transactions_refused.add(1);
+    step.counters().transactions_rejected.add(1);
     Rejection::TRANSACTIONS_FULL
 }

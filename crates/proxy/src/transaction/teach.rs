@@ -26,7 +26,7 @@ pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr)
 }
 
 /// Records that the target of a branch has rejected the request with a 503, the response `answer`.
-pub(super) fn record_refused(
+pub(super) fn record_rejected(
     now: Timestamp,
     snapshot: &Snapshot,
     branch: &Branch,
@@ -45,7 +45,7 @@ pub(super) fn record_refused(
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
     let backend = snapshot.backend(backend_ref);
     let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
-    let teaches = backend.on_refused(now, parties, sources, wait);
+    let teaches = backend.on_rejected(now, parties, sources, wait);
     cap_exclusions(now, snapshot, backend_ref);
     if mem::take(&mut pending.may_teach) {
         backend.on_not_taken(pending.since, teaches);

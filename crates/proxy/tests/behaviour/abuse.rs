@@ -107,7 +107,7 @@ fn a_flood_of_messages_that_are_served_first_does_not_keep_new_calls_out() {
 
 /// RFC 3261 §16.4, §19.1.1: an element behind us that obeys an maddr would relay for the sender.
 #[test]
-fn an_maddr_that_leads_elsewhere_is_refused() {
+fn an_maddr_that_leads_elsewhere_is_rejected() {
     let mut script = Script::new();
     let to =
         |maddr: &str| request("INVITE", &format!("sip:bob@192.0.2.1;maddr={maddr}"), maddr, 1, "");

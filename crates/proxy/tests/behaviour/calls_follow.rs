@@ -108,7 +108,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
     assert_eq!(sent.to, address(BACKEND_A));
-    script.refused(BACKEND_A);
+    script.rejected(BACKEND_A);
     let again = script.one(CALLER, &invite("a"));
     assert_eq!(again.to, address(BACKEND_B));
     assert_eq!(counts(&script), [(0, 0), (1, 175)]);
@@ -155,14 +155,14 @@ fn an_answered_call_always_stays_with_its_back_end() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
     script.one(BACKEND_A, &sent.answer("180 Ringing"));
-    script.refused(BACKEND_A);
+    script.rejected(BACKEND_A);
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
     assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_B));
     assert_eq!(script.one(CALLER, &invite("c")).to, address(BACKEND_B));
 }
 
 #[test]
-fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
+fn with_every_back_end_down_new_calls_are_rejected_until_one_is_tried_again() {
     let mut script = Script::new();
     script.gone(0);
     script.gone(1);
@@ -173,7 +173,7 @@ fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
 }
 
 #[test]
-fn a_full_table_refuses_new_calls_only() {
+fn a_full_table_rejects_new_calls_only() {
     let mut script = Script::with(Policy::Rr, |settings| settings.calls_max = 2);
     for call in ["a", "b"] {
         let sent = script.one(CALLER, &invite(call));
@@ -186,7 +186,7 @@ fn a_full_table_refuses_new_calls_only() {
     // small table.
     script.one("198.51.100.8:5060", &invite("d"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
-    assert_eq!(script.counters.calls_refused.get(), 1, "c");
+    assert_eq!(script.counters.calls_rejected.get(), 1, "c");
 }
 
 #[test]
@@ -212,13 +212,13 @@ fn a_new_request_with_an_old_call_id_leaves_a_back_end_that_is_down() {
     let sent = script.one(CALLER, &register(1));
     script.one(BACKEND_A, &sent.answer("200 OK"));
     assert_eq!(script.one(CALLER, &register(2)).to, address(BACKEND_A));
-    let refused = script.one(CALLER, &invite("i"));
-    script.one(BACKEND_B, &refused.answer("407 Proxy Authentication Required"));
-    script.refused(BACKEND_A);
+    let rejected = script.one(CALLER, &invite("i"));
+    script.one(BACKEND_B, &rejected.answer("407 Proxy Authentication Required"));
+    script.rejected(BACKEND_A);
     assert_eq!(script.one(CALLER, &register(3)).to, address(BACKEND_B));
 
     script.pass(Duration::from_secs(6));
-    script.refused(BACKEND_B);
+    script.rejected(BACKEND_B);
     let again = request("INVITE", "sip:bob@192.0.2.1", "i", 2, "");
     assert_eq!(script.one(CALLER, &again).to, address(BACKEND_A));
     assert_eq!(script.counters.moved.get(), 2);
@@ -280,7 +280,7 @@ fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
 
 // Swarm seed 82: if a retransmission is rejected because no back end is left, the call is over.
 #[test]
-fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
+fn a_call_that_is_rejected_at_its_repetition_counts_no_more() {
     let mut script = Script::new();
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
     assert_eq!(counts(&script), [(1, 175), (0, 0)]);

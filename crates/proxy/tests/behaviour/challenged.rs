@@ -29,10 +29,10 @@ fn with_credentials(method: &str, call: &str, cseq: u32) -> String {
 /// Sends a request. Returns it as the proxy forwarded it, or `None` if it got a 503.
 fn forwarded(script: &mut Script, from: &str, text: &str) -> Option<Sent> {
     let sent = script.send(from, text);
-    let is_refused = sent.iter().any(|sent| sent.start().starts_with("SIP/2.0 503"));
+    let is_rejected = sent.iter().any(|sent| sent.start().starts_with("SIP/2.0 503"));
     let method = text.split(' ').next().unwrap();
     let forwarded = sent.into_iter().find(|sent| sent.start().starts_with(method));
-    assert!(is_refused == forwarded.is_none(), "{text}");
+    assert!(is_rejected == forwarded.is_none(), "{text}");
     forwarded
 }
 

@@ -30,13 +30,13 @@ fn in_a_single_class_nothing_passes_a_closed_gate() {
         let law = [("after", 3.0), ("share", 0.0)];
         let mut script = adjusted(scheme, &law, classes(Classes::Single));
         let sent = establish(&mut script, "a");
-        for refused in [
+        for rejected in [
             own("BYE", "a", 2, "Totag\r\n"),
             own("INFO", "a", 3, "Totag\r\n"),
             own("REGISTER", "r", 1, ""),
             invite("b"),
         ] {
-            assert!(is_503(&script.send(CALLER, &refused)), "{scheme:?} {refused}");
+            assert!(is_503(&script.send(CALLER, &rejected)), "{scheme:?} {rejected}");
         }
         let to = sent.to.to_string();
         for dropped in [sent.answer("180 Ringing"), sent.answer("200 OK")] {
@@ -46,7 +46,7 @@ fn in_a_single_class_nothing_passes_a_closed_gate() {
         let shed = |class| script.counters.shed(class).get();
         let all = [Class::Bye, Class::InDialog, Class::Provisional, Class::Final, Class::Ack];
         assert_eq!(all.map(shed), [1; 5], "{scheme:?}");
-        assert_eq!(script.counters.refused(Reason::Law).get(), 2);
+        assert_eq!(script.counters.rejected(Reason::Law).get(), 2);
         // Only decisions on new work are remembered.
         assert_eq!(shed(Class::Invite) + shed(Class::Register), 0);
     }
@@ -60,8 +60,8 @@ fn each_message_is_judged_once() {
         let decided = |script: &mut Script, i: u32| {
             is_503(&script.send(CALLER, &own("BYE", &format!("b{i}"), 1, "Totag\r\n")))
         };
-        let refused = (0..40).filter(|&i| decided(&mut script, i)).count();
-        assert_eq!(refused, 20, "{scheme:?}");
+        let rejected = (0..40).filter(|&i| decided(&mut script, i)).count();
+        assert_eq!(rejected, 20, "{scheme:?}");
     }
 }
 
@@ -113,11 +113,11 @@ fn the_share_of_each_class_is_published() {
     // messages is 2.25, which is the share of the five REGISTERs to reject.
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     tidegate_world::Core::on_load(&mut script.proxy, script.now, Load::default());
-    let refusing = |class: Class| {
-        script.counters.overload.refusing_of_class[class as usize].get() as f64 / 1e6
+    let rejecting = |class: Class| {
+        script.counters.overload.rejecting_of_class[class as usize].get() as f64 / 1e6
     };
-    assert!((refusing(Class::Register) - 2.25 / 5.0).abs() < 1e-5);
-    assert_eq!((refusing(Class::Invite), refusing(Class::Bye)), (0.0, 0.0));
+    assert!((rejecting(Class::Register) - 2.25 / 5.0).abs() < 1e-5);
+    assert_eq!((rejecting(Class::Invite), rejecting(Class::Bye)), (0.0, 0.0));
 }
 
 // In the simplified scheme of paper 000, every INVITE is in the first class.
@@ -137,7 +137,7 @@ fn invites_within_a_call_are_judged_if_asked_for() {
             let again = own("INVITE", "a", 2, "Totag\r\n");
             assert_eq!(is_503(&script.send(CALLER, &again)), reinvites, "{scheme:?}");
             let law = u64::from(reinvites);
-            assert_eq!(script.counters.refused(Reason::Law).get(), law);
+            assert_eq!(script.counters.rejected(Reason::Law).get(), law);
             assert!(!is_503(&script.send(CALLER, &own("BYE", "a", 3, "Totag\r\n"))));
         }
     }
@@ -149,7 +149,7 @@ fn waits(script: &mut Script, text: &str) -> u32 {
 
 // RFC 3261 §20.33: the value of Retry-After is a number of seconds.
 #[test]
-fn a_retry_after_is_drawn_within_its_bounds_for_each_refusal() {
+fn a_retry_after_is_drawn_within_its_bounds_for_each_rejection() {
     for scheme in SCHEMES {
         let mut script = adjusted(scheme, &[("share", 0.0)], |settings| {
             settings.overload.retry_after = Some((5, 9));

@@ -17,7 +17,7 @@ fn invite_to(number: &str, call: &str) -> String {
     request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
 }
 
-fn refusal(there: &Sent) -> String {
+fn rejection(there: &Sent) -> String {
     there.answer("503 Busy").replace("CSeq", "Retry-After: 3600\r\nCSeq")
 }
 
@@ -53,7 +53,7 @@ fn states(s: &Script) -> Vec<State> {
 /// A stranger makes as many calls, which are all rejected.
 fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
     for step in 0..seconds * 10 {
-        call(s, STRANGER, &number(step), refusal);
+        call(s, STRANGER, &number(step), rejection);
         s.pass(ms(50));
         s.sent();
         let (other, to) = (step % 10, step * 7 % 10);
@@ -70,14 +70,14 @@ fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
 #[test]
 fn one_number_that_asks_for_a_pause_pauses_no_back_end() {
     let mut s = stateful();
-    assert_eq!(call(&mut s, STRANGER, "own", refusal), 2, "it is tried once more");
+    assert_eq!(call(&mut s, STRANGER, "own", rejection), 2, "it is tried once more");
     assert_eq!(states(&s), [State::Up; 2]);
     beside_others(&mut s, 20, |_| "own".to_owned());
     assert_eq!(states(&s), [State::Up; 2]);
-    assert_eq!(s.counters.refused(Reason::PoolDown).get(), 0);
+    assert_eq!(s.counters.rejected(Reason::PoolDown).get(), 0);
     // Further calls of the same stranger to its number change nothing.
     for _ in 0..100 {
-        call(&mut s, STRANGER, "own", refusal);
+        call(&mut s, STRANGER, "own", rejection);
         s.pass(ms(100));
         s.sent();
     }
@@ -96,7 +96,7 @@ fn many_numbers_of_one_stranger_beside_others_pause_no_back_end() {
 fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
     let mut s = stateful();
     for step in 0..100 {
-        call(&mut s, STRANGER, &format!("own-{step}"), refusal);
+        call(&mut s, STRANGER, &format!("own-{step}"), rejection);
         s.pass(ms(50));
         s.sent();
     }
@@ -105,11 +105,11 @@ fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
 }
 
 #[test]
-fn a_trunk_whose_calls_are_all_refused_has_its_pause_respected() {
+fn a_trunk_whose_calls_are_all_rejected_has_its_pause_respected() {
     let mut s = stateful();
     for step in 0..60 {
         let answers = |there: &Sent| match there.to == address(BACKEND_A) {
-            true => refusal(there),
+            true => rejection(there),
             false => served(there),
         };
         call(&mut s, CALLER, &format!("user-{step}"), answers);
@@ -126,10 +126,10 @@ fn answers_of_a_phone_do_not_change_the_health_of_the_back_end() {
     let mut s = stateful();
     let there = forwarded(s.send(CALLER, &invite_to("own", "1"))).unwrap();
     assert_eq!(there.to, address(BACKEND_A));
-    let again = s.send(STRANGER, &refusal(&there));
+    let again = s.send(STRANGER, &rejection(&there));
     assert!(again.iter().any(|sent| sent.to == address(BACKEND_B)), "it counts for the request");
-    assert_eq!(s.backends.backends()[0].refusals(), 0);
-    assert!(!s.backends.backends()[0].has_refused(s.now, Duration::from_secs(1)));
+    assert_eq!(s.backends.backends()[0].rejections(), 0);
+    assert!(!s.backends.backends()[0].has_rejected(s.now, Duration::from_secs(1)));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn learning(mode: Mode) -> Script {
 }
 
 #[test]
-fn one_number_that_refuses_teaches_no_rate() {
+fn one_number_that_rejects_teaches_no_rate() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = learning(mode);
         for _ in 0..300 {
@@ -165,7 +165,7 @@ fn one_number_that_refuses_teaches_no_rate() {
             s.sent();
         }
         assert!(
-            s.backends.backends().iter().all(|b| b.refusals() > 0 && b.learned_cps().is_none())
+            s.backends.backends().iter().all(|b| b.rejections() > 0 && b.learned_cps().is_none())
         );
     }
 }
@@ -175,7 +175,7 @@ fn many_numbers_of_one_stranger_beside_others_teach_no_rate() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = learning(mode);
         beside_others(&mut s, 20, |step| format!("own-{step}"));
-        assert!(s.backends.backends().iter().any(|backend| backend.refusals() > 100), "{mode:?}");
+        assert!(s.backends.backends().iter().any(|backend| backend.rejections() > 100), "{mode:?}");
         assert!(s.backends.backends().iter().all(|b| b.learned_cps().is_none()), "{mode:?}");
     }
 }
@@ -202,7 +202,7 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     });
     let mut tries = 0;
     for _ in 0..500 {
-        tries += call(&mut s, STRANGER, "own", refusal);
+        tries += call(&mut s, STRANGER, "own", rejection);
         // No back end has rejected a request recently.
         s.pass(ms(1000));
         s.sent();
@@ -216,23 +216,23 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
 fn failed_requests_alone_never_exclude_all_back_ends_of_a_pool() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
-        s.refused(BACKEND_A);
+        s.rejected(BACKEND_A);
         s.pass(ms(100));
-        s.refused(BACKEND_B);
+        s.rejected(BACKEND_B);
         assert_eq!(states(&s), [State::Spared, State::Down], "{mode:?}");
         assert_eq!(call(&mut s, CALLER, "user", served), 1);
         assert_eq!(s.backends.backends()[0].spared(), 1);
-        assert_eq!(s.counters.refused(Reason::PoolDown).get(), 0);
+        assert_eq!(s.counters.rejected(Reason::PoolDown).get(), 0);
     }
 }
 
 #[test]
-fn the_only_back_end_is_tried_rather_than_refused() {
+fn the_only_back_end_is_tried_rather_than_rejected() {
     let mut s = Script::with(Policy::Rr, |settings| {
         let pool = Pool::new("app", &[("a", address(BACKEND_A), 1)]);
         settings.pools = vec![PoolSettings::new(pool, Policy::Rr)];
     });
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     assert_eq!(call(&mut s, CALLER, "user", served), 1);
     assert_eq!(states(&s), [State::Up], "it has answered");
 }

@@ -145,7 +145,7 @@ fn a_pending_probe_that_also_answers_a_suspicion_is_judged_by_its_status() {
             s.pass(ms(10));
             probe = s.sent().into_iter().find(|sent| sent.to == address(BACKEND_A));
         }
-        s.refused_quoting(BACKEND_A, b"");
+        s.rejected_quoting(BACKEND_A, b"");
         s.send(BACKEND_A, &probe.unwrap().answer(status));
         assert_eq!(s.backends.backends()[0].probes(), (1, failed), "{status}");
         assert_eq!(state(&s, 0), if failed > 0 { State::Down } else { State::Up });
@@ -197,7 +197,7 @@ fn a_response_from_elsewhere_or_with_a_forged_branch_answers_no_probe() {
 #[test]
 fn a_report_of_the_transport_takes_it_down_at_once_and_probes_bring_it_back() {
     let mut s = probing(probe());
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     assert_eq!(state(&s, 0), State::Down);
     pass(&mut s, ms(900), |_| Some("200 OK"));
     assert_eq!(state(&s, 0), State::Down);
@@ -212,7 +212,7 @@ fn a_probed_back_end_does_not_come_back_by_itself() {
         pass(&mut s, ms(10), |_| Some("200 OK"));
     }
     // The next probe is sent after one minute. Without probes, the pause is five seconds.
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     s.pass(ms(6_000));
     assert_eq!(state(&s, 0), State::Down);
 }
@@ -270,7 +270,7 @@ fn of_several_shards_one_probes() {
 
 /// Makes calls to different numbers, which the first back end rejects with `answer` and the other
 /// with 486, until new calls avoid the first one, or for three seconds.
-fn refused_by_first(s: &mut Script, answer: &str) {
+fn rejected_by_first(s: &mut Script, answer: &str) {
     for number in 0..60 {
         if state(s, 0) == State::Busy {
             return;
@@ -296,7 +296,7 @@ fn a_retry_after_keeps_new_calls_away_for_that_long() {
             settings.pools[0].mode = Mode::Transaction;
             settings.pools[0].health.retry_after_max = max;
         });
-        refused_by_first(&mut s, &format!("503 Busy\r\nRetry-After: {retry_after}"));
+        rejected_by_first(&mut s, &format!("503 Busy\r\nRetry-After: {retry_after}"));
         let mut busy_s = 0;
         while state(&s, 0) == State::Busy {
             let sent = s.send(CALLER, &invite(&format!("c{busy_s}")));
@@ -381,7 +381,7 @@ fn the_backup_pool_serves_while_no_back_end_of_the_first_is_up() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = with_backup(mode);
         let mut goes_to = |call: &str, down: &[&str]| {
-            down.iter().for_each(|at| assert!(s.refused(at), "{at}"));
+            down.iter().for_each(|at| assert!(s.rejected(at), "{at}"));
             let sent = s.send(CALLER, &invite(call));
             sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().to.to_string()
         };
@@ -441,7 +441,7 @@ fn a_backup_pool_selects_by_its_own_key() {
 fn a_repeated_invite_finds_the_backup_pool() {
     let mut s = with_backup(Mode::Stateless);
     assert_eq!(s.one(CALLER, &invite("c")).to, address(BACKEND_A));
-    s.refused(BACKEND_A);
-    s.refused(BACKEND_B);
+    s.rejected(BACKEND_A);
+    s.rejected(BACKEND_B);
     assert_eq!(s.one(CALLER, &invite("c")).to, address(BACKEND_C));
 }

@@ -68,19 +68,19 @@ fn a_flood_of_invites_does_not_lock_out_registrations() {
 }
 
 #[test]
-fn a_full_queue_refuses_new_work_and_drops_the_rest() {
+fn a_full_queue_rejects_new_work_and_drops_the_rest() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 2);
     for i in 0..5 {
         script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
         let bye = request("BYE", "sip:192.0.2.1", &format!("b{i}"), 1, "Totag\r\n");
         script.offer(CALLER, bye.as_bytes());
     }
-    let refused = script.sent();
-    assert_eq!(refused.len(), 3);
-    assert!(refused.iter().all(|r| r.start().starts_with("SIP/2.0 503")));
+    let rejected = script.sent();
+    assert_eq!(rejected.len(), 3);
+    assert!(rejected.iter().all(|r| r.start().starts_with("SIP/2.0 503")));
     // RFC 3261 §21.5.4: a Retry-After would make the client stop all requests for that time, so
     // none is sent.
-    assert!(refused.iter().all(|r| r.all("Retry-After").is_empty()));
+    assert!(rejected.iter().all(|r| r.all("Retry-After").is_empty()));
     let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(DropReason::QueueFull).get(), 3);
     assert_eq!(counters.replied(503).get(), 3);
@@ -91,8 +91,8 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
 #[test]
 fn the_ack_to_a_reply_of_ours_is_not_forwarded() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 0);
-    let refused = script.one(CALLER, &invite("a"));
-    let (_, tag) = refused.header("To").split_once(";tag=").unwrap();
+    let rejected = script.one(CALLER, &invite("a"));
+    let (_, tag) = rejected.header("To").split_once(";tag=").unwrap();
     let ack = request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n");
     let own = ack.replace("tag=callee", &format!("tag={tag}"));
     script.offer(CALLER, own.as_bytes());
@@ -182,7 +182,7 @@ fn the_names_in_metrics_do_not_change() {
             "unverified",
             "call_flood",
             "stun",
-            "thinned"
+            "drop_share"
         ]
     );
 }

@@ -59,8 +59,8 @@ pub fn end(s: &mut Script, name: &str) {
     s.send(&there.to.to_string(), &there.answer("200 OK"));
 }
 
-pub fn refused(s: &Script) -> u64 {
-    s.counters.refused(Reason::PoolFull).get()
+pub fn rejected(s: &Script) -> u64 {
+    s.counters.rejected(Reason::PoolFull).get()
 }
 
 /// Gives priority to the emergency calls of the caller, up to ten per second.

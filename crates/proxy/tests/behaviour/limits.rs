@@ -11,7 +11,7 @@ use tidegate_proxy::{Disposal, Mode, Overload, PoolSettings, Rule, RuleTarget, S
 use tidegate_world::{Core, Load};
 
 #[test]
-fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
+fn a_full_pool_rejects_at_once_and_keeps_nothing_of_it() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = limited(mode, [calls(2), calls(1)]);
         for name in ["1", "2", "3"] {
@@ -24,7 +24,7 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         let warning = "399 tidegate \"every back end is at its limits\"";
         assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
-        assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
+        assert_eq!((rejected(&s), s.held()), (1, vec![2, 1]));
         // A retransmission of the rejected INVITE gets the same response, even if a call has
         // ended meanwhile. Another call is admitted.
         end(&mut s, "1");
@@ -55,14 +55,14 @@ fn rejected_work_gets_a_retry_after() {
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
     });
-    let refusal = |s: &mut Script, name| {
-        let refusal = s.one(CALLER, &invite(name));
-        assert!(refusal.start().contains(" 503 "));
-        refusal.header("Retry-After").to_owned()
+    let rejection = |s: &mut Script, name| {
+        let rejection = s.one(CALLER, &invite(name));
+        assert!(rejection.start().contains(" 503 "));
+        rejection.header("Retry-After").to_owned()
     };
     call(&mut s, "1");
     call(&mut s, "2");
-    assert_eq!(refusal(&mut s, "3"), "7");
+    assert_eq!(rejection(&mut s, "3"), "7");
     // A request that is rejected during routing gets the same Retry-After. There is a pool with
     // headroom, but the request is not routed there.
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
@@ -71,8 +71,8 @@ fn rejected_work_gets_a_retry_after() {
     });
     call(&mut s, "1");
     call(&mut s, "2");
-    assert_eq!(refusal(&mut s, "3"), "7");
-    assert_eq!((refused(&s), s.counters.calls.get()), (1, 2));
+    assert_eq!(rejection(&mut s, "3"), "7");
+    assert_eq!((rejected(&s), s.counters.calls.get()), (1, 2));
     let elsewhere = request("INVITE", "sip:bob@other.example", "4", 1, "");
     let there = forwarded(s.send(CALLER, &elsewhere)).unwrap();
     assert_eq!(there.to, address(BACKEND_C));
@@ -89,7 +89,7 @@ fn a_rate_holds_for_calls_and_for_single_requests() {
         let taken: Vec<_> = ["1", "2", "3", "4", "5"].map(|name| register(&mut s, name)).into();
         assert_eq!(taken, [true, true, true, true, false], "two at once by each: {mode:?}");
         assert!(call(&mut s, "6").is_none());
-        assert_eq!(refused(&s), 2);
+        assert_eq!(rejected(&s), 2);
         s.pass(ms(100));
         let taken = ["7", "8", "9"].map(|name| call(&mut s, name).is_some());
         assert_eq!(taken, [true, true, false]);
@@ -114,7 +114,7 @@ fn in_dialog_messages_pass_at_any_limit() {
     assert!(forwarded(s.send(CALLER, &invite("1"))).is_some());
     assert!(forwarded(s.send(CALLER, &invite("2"))).is_some());
     assert!(forwarded(s.send(CALLER, &invite("2"))).is_some());
-    assert_eq!((s.held(), refused(&s)), (vec![1, 1], 0));
+    assert_eq!((s.held(), rejected(&s)), (vec![1, 1], 0));
 }
 
 // RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
@@ -189,7 +189,7 @@ fn an_emergency_call_finds_the_reserve() {
         assert!(sos(&mut s, "112") && sos(&mut s, "911"));
         assert_eq!(s.held(), [2, 2]);
         assert!(!sos(&mut s, "999"), "the reserve is one for each");
-        assert_eq!(refused(&s), 2);
+        assert_eq!(rejected(&s), 2);
         assert!(!s.backends.has_headroom(s.now, Demand::Priority));
     }
 }
@@ -224,7 +224,7 @@ fn unforwarded_requests_hold_nothing() {
     let long = format!("Subject: {}\r\n", "x".repeat(spare));
     let text = request("INVITE", "sip:bob@192.0.2.1", "1", 1, &long);
     assert!(forwarded(s.send(CALLER, &text)).is_none());
-    assert_eq!((s.held(), refused(&s)), (vec![0, 0], 0));
+    assert_eq!((s.held(), rejected(&s)), (vec![0, 0], 0));
 }
 
 #[test]
@@ -232,15 +232,15 @@ fn a_pool_without_an_available_back_end_is_not_full() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     s.gone(0);
     s.gone(1);
-    let refusal = s.one(CALLER, &invite("1"));
-    assert_eq!(refusal.header("Warning"), "399 tidegate \"every back end is down\"");
-    assert_eq!((refused(&s), s.counters.refused(Reason::PoolDown).get()), (0, 1));
+    let rejection = s.one(CALLER, &invite("1"));
+    assert_eq!(rejection.header("Warning"), "399 tidegate \"every back end is down\"");
+    assert_eq!((rejected(&s), s.counters.rejected(Reason::PoolDown).get()), (0, 1));
     // If the only back end that is up is full, the pool is full.
     s.pass(ms(10_000));
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     call(&mut s, "2");
     assert_eq!(s.status(CALLER, &invite("3")), 503);
-    assert_eq!(refused(&s), 1);
+    assert_eq!(rejected(&s), 1);
 }
 
 #[test]
@@ -254,9 +254,9 @@ fn work_rejected_at_service_counts_as_rejected() {
     let work = [(); 2].map(|()| {
         assert!(s.proxy.serve(s.now));
         let work = s.proxy.last_work();
-        (work.served.is_some(), work.refused.is_some())
+        (work.served.is_some(), work.rejected.is_some())
     });
-    assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
+    assert_eq!((work, rejected(&s)), ([(true, false), (false, true)], 1));
 }
 
 /// If such rejections did not count, the kernel would drop no INVITE, however much they cost.
@@ -278,7 +278,7 @@ fn calls_rejected_after_the_gate_count_for_the_cost_of_rejections() {
         }
         s.pass(ms(100));
         s.proxy.on_load(s.now, Load { busy: ms(100), ..Load::default() });
-        let part = s.counters.overload.refusing_load.get() as f64 / 1e6;
+        let part = s.counters.overload.rejecting_load.get() as f64 / 1e6;
         assert!(part > 0.9, "rejecting takes {part} of the processor, status {status}");
     }
 }

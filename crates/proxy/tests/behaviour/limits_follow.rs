@@ -36,7 +36,7 @@ fn an_invite_back_to_the_calling_back_end_takes_headroom_or_is_rejected() {
         assert_eq!(s.held(), [1, 0], "what a back end sends is not counted");
         // The other back end has headroom, but is not involved.
         assert_eq!(s.status(CALLER, &again("own", 2, "")), 503);
-        assert_eq!((s.held(), refused(&s)), (vec![1, 0], 1), "{mode:?}");
+        assert_eq!((s.held(), rejected(&s)), (vec![1, 0], 1), "{mode:?}");
         end(&mut s, "1");
         let back = forwarded(s.send(CALLER, &again("own", 3, ""))).unwrap();
         assert_eq!((back.to, s.held()), (address(BACKEND_A), vec![1, 0]));
@@ -62,7 +62,7 @@ fn an_invite_by_the_token_of_an_ended_call_takes_headroom_or_is_rejected() {
         let there = ["2", "3"].map(|name| call(&mut s, name).unwrap().to);
         assert_eq!((there, s.held()), ([BACKEND_B, BACKEND_A].map(address), vec![1, 1]));
         assert_eq!(s.status(CALLER, &again("1", 5, &route)), 503);
-        assert_eq!((s.held(), refused(&s)), (vec![1, 1], 1), "{mode:?}");
+        assert_eq!((s.held(), rejected(&s)), (vec![1, 1], 1), "{mode:?}");
         end(&mut s, "3");
         let there = forwarded(s.send(CALLER, &again("1", 6, &route))).unwrap();
         assert_eq!((there.to, s.held()), (address(BACKEND_A), vec![1, 1]));
@@ -87,7 +87,7 @@ fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
         let mut s = limited(mode, [calls(1), calls(1)]);
         assert_eq!(forwarded(s.send(CALLER, &invite("1"))).unwrap().to, address(BACKEND_A));
         let copy = forwarded(s.send(CALLER, &copy_of("1", 1))).unwrap();
-        assert_eq!((copy.to, s.held(), refused(&s)), (address(BACKEND_A), vec![1, 0], 0));
+        assert_eq!((copy.to, s.held(), rejected(&s)), (address(BACKEND_A), vec![1, 0], 0));
         s.send(BACKEND_A, &copy.answer("503 Busy"));
         assert_eq!(s.held(), [1, 0], "the call keeps its lease: {mode:?}");
     }
@@ -95,18 +95,18 @@ fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
 
 #[test]
 fn a_repetition_of_an_ended_call_stays_at_its_back_end_or_counts_again() {
-    let refused = || {
+    let rejected = || {
         let mut s = limited(Mode::Stateless, [Limits::default(), calls(1)]);
         let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
         s.send(BACKEND_A, &first.answer("486 Busy Here"));
         s
     };
-    let mut s = refused();
-    s.refused(BACKEND_A);
+    let mut s = rejected();
+    s.rejected(BACKEND_A);
     assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
 
-    let mut s = refused();
+    let mut s = rejected();
     s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
     assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_A));
     // The repeated INVITE with credentials is a new call.
@@ -126,7 +126,7 @@ fn a_repeated_emergency_call_finds_the_reserve() {
     let mut s = limited_with(Mode::Stateless, [calls(1), calls(1)], believe_emergencies);
     assert_eq!(forwarded(s.send(CALLER, &emergency("112"))).unwrap().to, address(BACKEND_A));
     assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     let there = forwarded(s.send(CALLER, &emergency("112"))).unwrap();
     assert_eq!((there.to, s.held()), (address(BACKEND_B), vec![0, 2]));
     // Another call with that Call-ID does not get priority because of this call.
@@ -152,7 +152,7 @@ fn a_call_without_room_for_its_transaction_uses_no_rate() {
     for cseq in 2..10 {
         assert_eq!(s.status(CALLER, &again("1", cseq, "")), 503);
     }
-    assert_eq!(refused(&s), 0);
+    assert_eq!(rejected(&s), 0);
     // RFC 3261 §17.1.1.2: Timer D of the first call, 32 s.
     s.pass(ms(13_000));
     s.sent();

@@ -56,7 +56,7 @@ fn a_rate_is_learned_from_rejections() {
         for backend in s.backends.backends() {
             let learned = backend.learned_cps().unwrap();
             assert!((40.0..60.0).contains(&learned), "{learned}");
-            assert!(backend.refusals() > 0);
+            assert!(backend.rejections() > 0);
         }
     }
 }
@@ -70,8 +70,8 @@ fn a_retry_after_that_is_ignored_teaches_too() {
     for step in 0..400 {
         s.pass(ms(5));
         if let Some(there) = forwarded(s.send(CALLER, &invite_to(step, &step.to_string()))) {
-            let refusal = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
-            s.send(&there.to.to_string(), &refusal);
+            let rejection = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
+            s.send(&there.to.to_string(), &rejection);
         }
     }
     assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));

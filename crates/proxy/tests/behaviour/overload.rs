@@ -36,7 +36,7 @@ fn rejected_work_gets_a_503_without_retry_after() {
         assert_eq!(reply.to, address(CALLER));
         assert!(reply.all("Retry-After").is_empty());
         assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("a", "1 INVITE"));
-        assert_eq!(script.counters.refused(Reason::Law).get(), 1);
+        assert_eq!(script.counters.rejected(Reason::Law).get(), 1);
         assert_eq!(script.counters.replied(503).get(), 1);
         assert_eq!(script.counters.received(Class::Invite).get(), 1);
         assert_eq!(script.counters.calls.get(), 0, "no state is kept");
@@ -69,7 +69,7 @@ pub fn saturate(script: &mut Script) -> Duration {
 }
 
 #[test]
-fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_too_much() {
+fn rejections_get_one_length_and_the_kernel_drops_some_only_while_rejecting_takes_too_much() {
     for (law, acts) in
         [(law(&[("share", 0.0)]), true), (registry::find("none").unwrap().defaults(), false)]
     {
@@ -106,7 +106,7 @@ fn a_share_that_the_kernel_does_not_accept_is_not_in_force() {
             busy += Duration::from_millis(90);
             script.proxy.on_load(script.now, Load { is_shed_refused, ..load(busy) });
         }
-        let gauge = script.counters.overload.thinned.get() as f64 / 1e6;
+        let gauge = script.counters.overload.drop_share.get() as f64 / 1e6;
         let share = script.proxy.poll_shedding().shares[0];
         assert_eq!((share > 0.5, gauge > 0.5), (drops, drops), "{share} {gauge}");
         assert_eq!(share > 0.0, drops);
@@ -127,7 +127,7 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
     let flood = script.proxy.poll_shedding().clone();
     assert!(flood.shares[0] > 0.5, "{}", flood.shares[0]);
     let is_dropped = |text: &str| flood.drops(address(CALLER).ip(), text.as_bytes());
-    let late = |script: &Script| script.counters.refused(Reason::Late).get();
+    let late = |script: &Script| script.counters.rejected(Reason::Late).get();
     let mut periods = 0;
     while script.proxy.poll_shedding().shares[0] > 0.0 && periods < 45 {
         script.pass(Duration::from_millis(100));
@@ -256,7 +256,7 @@ fn one_invite_that_is_sent_again_and_again_is_dropped_and_no_other() {
 
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
 #[test]
-fn a_repetition_of_a_refused_call_gets_the_same_answer() {
+fn a_repetition_of_a_rejected_call_gets_the_same_answer() {
     for scheme in SCHEMES {
         // One of two calls is rejected: a new decision would admit the retransmission.
         let mut script = under(scheme, &[("share", 0.5)]);
@@ -270,8 +270,8 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
         let counters = Arc::clone(&script.counters);
         assert_eq!(counters.dropped(DropReason::OwnAck).get(), 1);
         assert_eq!(counters.received(Class::Ack).get(), 1);
-        let refused = [Reason::Law, Reason::Again].map(|reason| counters.refused(reason).get());
-        assert_eq!(refused, [1, 1], "{scheme:?}");
+        let rejected = [Reason::Law, Reason::Again].map(|reason| counters.rejected(reason).get());
+        assert_eq!(rejected, [1, 1], "{scheme:?}");
         // Another call gets its own decision.
         assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A), "{scheme:?}");
     }
@@ -289,7 +289,7 @@ fn a_repetition_of_a_waiting_call_is_absorbed() {
         assert_eq!(script.counters.dropped(DropReason::Absorbed).get(), 2, "{scheme:?}");
         script.pass(Duration::from_secs(2));
         assert_eq!(script.serve().len(), 1, "{scheme:?}");
-        assert_eq!(script.counters.refused(Reason::Again).get(), 0);
+        assert_eq!(script.counters.rejected(Reason::Again).get(), 0);
     }
 }
 
@@ -331,8 +331,8 @@ fn in_dialog_messages_are_never_rejected() {
             let within = own(method, "a", cseq, "Totag\r\n");
             assert_eq!(script.one(CALLER, &within).to, sent.to, "{method} {scheme:?}");
         }
-        let refused = Reason::ALL.map(|reason| script.counters.refused(reason).get());
-        assert_eq!(refused.iter().sum::<u64>(), 1, "{scheme:?}");
+        let rejected = Reason::ALL.map(|reason| script.counters.rejected(reason).get());
+        assert_eq!(rejected.iter().sum::<u64>(), 1, "{scheme:?}");
     }
 }
 
@@ -382,8 +382,8 @@ fn with_disposal_drop_nothing_is_sent() {
         for text in [invite("a"), invite("a"), own("REGISTER", "r", 1, "")] {
             assert!(script.send(CALLER, &text).is_empty(), "{scheme:?}");
         }
-        let refused = [Reason::Law, Reason::Again].map(|why| script.counters.refused(why).get());
-        assert_eq!(refused, [2, 1], "{scheme:?}");
+        let rejected = [Reason::Law, Reason::Again].map(|why| script.counters.rejected(why).get());
+        assert_eq!(rejected, [2, 1], "{scheme:?}");
         assert_eq!(script.counters.replied(503).get(), 0);
     }
 }
@@ -429,9 +429,9 @@ fn signals_and_decisions_of_the_gate_are_published() {
     assert_eq!(overload.occupied.get(), 80_000_000);
     assert_eq!(overload.socket_fill.get(), 250_000);
     assert_eq!(overload.release.get(), 0);
-    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [1_000_000, 1_000_000, 0]);
+    assert_eq!(overload.rejecting.each_ref().map(|c| c.get()), [1_000_000, 1_000_000, 0]);
     let [sessions, singles, _] = &overload.flows;
-    let counts = [&sessions.arrived, &sessions.offered, &sessions.admitted, &sessions.refused];
+    let counts = [&sessions.arrived, &sessions.offered, &sessions.admitted, &sessions.rejected];
     assert_eq!(counts.map(|c| c.get()), [5, 4, 3, 1]);
     assert_eq!((sessions.repeated.get(), singles.arrived.get()), (1, 0));
     assert_eq!((overload.remembered.get(), overload.forgotten.get()), (4, 0));
@@ -459,8 +459,8 @@ fn queue_settings_are_published() {
     queue.proxy.on_load(queue.now, load(Duration::ZERO));
     for (script, expected) in [(plain, [0, 0, 0, 0]), (queue, [1, 20_000_000, 250_000, 250_000])] {
         let overload = &script.counters.overload;
-        let refusing = &overload.refusing[0];
-        let all = [&overload.newest_first, &overload.wait_max, &overload.rank_floor, refusing];
+        let rejecting = &overload.rejecting[0];
+        let all = [&overload.newest_first, &overload.wait_max, &overload.rank_floor, rejecting];
         assert_eq!(all.map(|gauge| gauge.get()), expected);
     }
 }
@@ -475,7 +475,7 @@ fn the_rate_of_a_paced_release_and_forgotten_decisions_are_published() {
     script.proxy.on_load(script.now, load(Duration::ZERO));
     let overload = &script.counters.overload;
     assert_eq!(overload.release.get(), 12_500);
-    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000, 250_000, 0]);
+    assert_eq!(overload.rejecting.each_ref().map(|c| c.get()), [250_000, 250_000, 0]);
     assert_eq!((overload.remembered.get(), overload.forgotten.get()), (1, 1));
 }
 
@@ -525,16 +525,16 @@ fn costs_of_calls_and_rejections_are_measured_and_published() {
         near(&gauges.session_rate, 100e3);
         near(&gauges.session_length, 3e3);
         near(&gauges.call_cost, 6e6);
-        assert_eq!((gauges.refusal_cost.get(), gauges.bound.get()), (0, 0), "none was refused");
+        assert_eq!((gauges.rejection_cost.get(), gauges.bound.get()), (0, 0), "none was rejected");
         for i in 0..300 {
-            let refused = charged(&mut script, &invite(&format!("r{i}")), MS / 5, MS);
-            assert!(refused[0].start().contains(" 503 "));
+            let rejected = charged(&mut script, &invite(&format!("r{i}")), MS / 5, MS);
+            assert!(rejected[0].start().contains(" 503 "));
             script.now = script.now + MS * 24 / 5;
         }
         script.proxy.on_load(script.now, load(Duration::ZERO));
         // A rejection takes a fifth of a millisecond, and classifying the ACK a tenth. 200 calls
         // per second are offered, and 167 can be served.
-        near(&gauges.refusal_cost, 0.3e6);
+        near(&gauges.rejection_cost, 0.3e6);
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
         assert!(gauges.bound.get() < 995_000);
     }
@@ -552,7 +552,7 @@ fn messages_classified_together_share_the_cost() {
         assert_eq!(script.serve().len(), 10);
     }
     script.proxy.on_load(script.now, load(Duration::ZERO));
-    let cost_ns = script.counters.overload.refusal_cost.get();
+    let cost_ns = script.counters.overload.rejection_cost.get();
     assert!(cost_ns.abs_diff(200_000) < 1000, "{cost_ns}");
 }
 
@@ -596,7 +596,7 @@ fn a_message_from_another_shard_has_passed_a_gate_already() {
             sent.iter().any(|sent| sent.start().starts_with("INVITE ")),
             "{scheme:?}: {sent:#?}"
         );
-        assert_eq!(script.counters.refused(Reason::Law).get(), 0);
+        assert_eq!(script.counters.rejected(Reason::Law).get(), 0);
     }
 }
 

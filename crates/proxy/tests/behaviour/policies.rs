@@ -86,7 +86,7 @@ fn fnv_hashes_the_call_id_itself() {
 
 // A request that one back end rejects fails over by the same key.
 #[test]
-fn failover_passes_over_the_one_that_refused() {
+fn failover_passes_over_the_one_that_rejected() {
     for policy in Policy::ALL {
         let mut s = with(policy, Mode::Transaction);
         let sent = s.send(CALLER, &invite("a"));

@@ -147,10 +147,10 @@ fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
         let mut all = sent(&script.serve());
         all.sort();
         assert_eq!(all, ["503 old", "INVITE new", "REGISTER old-register"], "{scheme:?}");
-        assert_eq!(script.counters.refused(Reason::Stale).get(), 1);
+        assert_eq!(script.counters.rejected(Reason::Stale).get(), 1);
         script.pass(Duration::from_millis(500));
         assert_eq!(sent(&script.send(CALLER, &invite("old"))), ["503 old"]);
-        assert_eq!(script.counters.refused(Reason::Again).get(), 1, "{scheme:?}");
+        assert_eq!(script.counters.rejected(Reason::Again).get(), 1, "{scheme:?}");
     }
 }
 
@@ -162,12 +162,12 @@ fn expired_work_is_disposed_of_as_configured() {
     script.offer(CALLER, invite("a").as_bytes());
     script.pass(Duration::from_millis(11));
     assert!(script.serve().is_empty());
-    assert_eq!(script.counters.refused(Reason::Stale).get(), 1);
+    assert_eq!(script.counters.rejected(Reason::Stale).get(), 1);
 }
 
 // A rejected call cannot be cancelled: RFC 3261 §9.2, 481.
 #[test]
-fn the_cancel_of_a_stale_call_is_answered_behind_the_refusal() {
+fn the_cancel_of_a_stale_call_is_answered_behind_the_rejection() {
     let mut script = under(SCHEMES[0], &[("wait_max", 10.0), ("lifo", 1.0)]);
     script.offer(CALLER, invite("a").as_bytes());
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
@@ -178,19 +178,19 @@ fn the_cancel_of_a_stale_call_is_answered_behind_the_refusal() {
 }
 
 #[test]
-fn below_the_floor_calls_are_refused_by_rank_and_stay_refused() {
+fn below_the_floor_calls_are_rejected_by_rank_and_stay_rejected() {
     for scheme in SCHEMES {
         let mut script = under(scheme, &[("floor", 0.5)]);
         let calls: Vec<_> = (0..100).map(|i| format!("c{i}")).collect();
         let judge = |script: &mut Script| -> Vec<bool> {
             calls.iter().map(|c| script.one(CALLER, &invite(c)).start().contains("503")).collect()
         };
-        let refused = judge(&mut script);
-        let count = refused.iter().filter(|&&refused| refused).count();
+        let rejected = judge(&mut script);
+        let count = rejected.iter().filter(|&&rejected| rejected).count();
         assert!((25..75).contains(&count), "{scheme:?}: {count}");
-        assert_eq!(script.counters.refused(Reason::Rank).get(), count as u64);
+        assert_eq!(script.counters.rejected(Reason::Rank).get(), count as u64);
         script.pass(Duration::from_millis(500));
-        assert_eq!(judge(&mut script), refused, "{scheme:?}");
+        assert_eq!(judge(&mut script), rejected, "{scheme:?}");
         assert_eq!(sent(&script.send(CALLER, &own("REGISTER", "r", 1))), ["REGISTER r"]);
     }
 }

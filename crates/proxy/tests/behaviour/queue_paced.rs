@@ -93,7 +93,7 @@ fn a_stopping_proxy_releases_what_it_held_back() {
         let sent = script.serve();
         assert_eq!(sent.len(), 3, "{scheme:?}");
         assert_eq!(script.status(CALLER, &invite("d")), 503, "{scheme:?}");
-        assert_eq!(script.counters.refused(Reason::Stopping).get(), 1);
+        assert_eq!(script.counters.rejected(Reason::Stopping).get(), 1);
         for invite in sent {
             script.one(&invite.to.to_string(), &invite.answer("486 Busy Here"));
         }
@@ -103,7 +103,7 @@ fn a_stopping_proxy_releases_what_it_held_back() {
 
 // Messages that wait unread when a proxy stops have not been admitted.
 #[test]
-fn a_stopping_proxy_refuses_what_it_has_not_read() {
+fn a_stopping_proxy_rejects_what_it_has_not_read() {
     let mut script = under((Queueing::Fifo, Decide::Service), &[]);
     script.offer(CALLER, invite("a").as_bytes());
     script.proxy.on_drain(script.now);
@@ -151,16 +151,16 @@ fn one_queue_of_all_is_served_in_the_order_of_arrival() {
 
 #[test]
 fn a_full_queue_rejects_messages_that_were_read_and_loses_others() {
-    for (decide, refused, lost) in [(Decide::Arrival, 1, 1), (Decide::Service, 0, 2)] {
+    for (decide, rejected, lost) in [(Decide::Arrival, 1, 1), (Decide::Service, 0, 2)] {
         let mut script = adjusted((Queueing::Fifo, decide), &[], |settings| settings.queue_max = 2);
         for call in ["a", "b", "c"] {
             script.offer(CALLER, invite(call).as_bytes());
         }
         script.offer(CALLER, own("BYE", "x", 1, "Totag\r\n").as_bytes());
         let replies = script.sent();
-        assert_eq!(replies.len(), refused, "{decide:?}");
+        assert_eq!(replies.len(), rejected, "{decide:?}");
         assert!(replies.iter().all(|reply| reply.header("Call-ID") == "c"));
-        assert_eq!(script.counters.refused(Reason::QueueFull).get(), refused as u64);
+        assert_eq!(script.counters.rejected(Reason::QueueFull).get(), rejected as u64);
         assert_eq!(script.counters.dropped(DropReason::QueueFull).get(), lost);
         script.serve();
         assert_eq!(script.counters.requests_forwarded.get(), 2, "{decide:?}");
@@ -179,7 +179,7 @@ fn no_more_calls_are_held_back_than_there_is_room_for() {
         }
         assert_eq!(replies.len(), 2, "{scheme:?}");
         assert!(replies.iter().all(|reply| reply.start().contains(" 503 ")));
-        assert_eq!(script.counters.refused(Reason::QueueFull).get(), 2);
+        assert_eq!(script.counters.rejected(Reason::QueueFull).get(), 2);
         // Messages that are not paced overtake the calls that are held back.
         assert_eq!(script.one(CALLER, &own("REGISTER", "r", 1, "")).to, address(BACKEND_A));
         let seen = watch(&mut script, Duration::from_secs(1));
@@ -215,13 +215,13 @@ fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
             settings.overload.gate.law = registry::find("ohta").unwrap().values(&marks).unwrap();
         })
     };
-    for (queueing, refused) in [(Queueing::Fifo, 1), (Queueing::Class, 0)] {
+    for (queueing, rejected) in [(Queueing::Fifo, 1), (Queueing::Class, 0)] {
         let mut script = ohta((queueing, Decide::Arrival));
         for call in ["r", "s", "t", "u"] {
             script.offer(CALLER, own("REGISTER", call, 1, "").as_bytes());
         }
         script.offer(CALLER, invite("a").as_bytes());
-        assert_eq!(script.sent().len(), refused, "{queueing:?}");
+        assert_eq!(script.sent().len(), rejected, "{queueing:?}");
     }
     // With pacing, only messages that are held back count. Here this is one message, and not the
     // six behind it.
@@ -266,8 +266,8 @@ proptest! {
         }
         watch(&mut script, Duration::from_secs(10));
         prop_assert_eq!(script.counters.queued.get(), 0);
-        let refused: u64 = Reason::ALL.iter().map(|&why| script.counters.refused(why).get()).sum();
-        prop_assert_eq!(script.counters.requests_forwarded.get() + refused, calls);
+        let rejected: u64 = Reason::ALL.iter().map(|&why| script.counters.rejected(why).get()).sum();
+        prop_assert_eq!(script.counters.requests_forwarded.get() + rejected, calls);
         // Unanswered calls have timers of many seconds, which must expire too.
         script.pass(Duration::from_secs(60));
         prop_assert_eq!(script.proxy.poll_timeout(), None);

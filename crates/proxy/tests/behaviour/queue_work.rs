@@ -9,12 +9,12 @@ use tidegate_control::{Decide, Reason};
 use tidegate_proxy::{Class, DropReason, Queueing};
 use tidegate_world::{Core, Work};
 
-fn work(offered: Option<Class>, served: Option<Class>, refused: Option<Class>) -> Work {
+fn work(offered: Option<Class>, served: Option<Class>, rejected: Option<Class>) -> Work {
     let number = |class: Option<Class>| class.map(|class| class as u8);
     Work {
         offered: number(offered),
         served: number(served),
-        refused: number(refused),
+        rejected: number(rejected),
         // The script's pool keeps no transactions.
         stateless: served.is_some(),
     }
@@ -47,7 +47,7 @@ fn a_message_is_looked_at_and_served() {
 }
 
 #[test]
-fn a_message_is_looked_at_and_refused() {
+fn a_message_is_looked_at_and_rejected() {
     let invite_ = Some(Class::Invite);
     for (scheme, expected) in SCHEMES.into_iter().zip([
         vec![work(invite_, None, invite_)],
@@ -62,7 +62,7 @@ fn a_message_is_looked_at_and_refused() {
 
 // The rejection of a call takes three messages: INVITE, 503 and this ACK.
 #[test]
-fn the_ack_to_a_refusal_is_looked_at() {
+fn the_ack_to_a_rejection_is_looked_at() {
     let mut script = closed_after(SCHEMES[0], 0);
     let reply = script.one(CALLER, &invite("a"));
     let (_, tag) = reply.header("To").split_once(";tag=").unwrap();
@@ -150,12 +150,12 @@ proptest! {
         });
         let counters = Arc::clone(&script.counters);
         let (mut arrived, mut unread) = (0, 0);
-        let (mut offered, mut served, mut refused) = (0, 0, 0);
+        let (mut offered, mut served, mut rejected) = (0, 0, 0);
         let mut charge = |work: Work| -> Result<(), TestCaseError> {
             offered += usize::from(work.offered.is_some());
             served += usize::from(work.served.is_some());
-            refused += usize::from(work.refused.is_some());
-            prop_assert!(work.served.is_none() || work.refused.is_none());
+            rejected += usize::from(work.rejected.is_some());
+            prop_assert!(work.served.is_none() || work.rejected.is_none());
             Ok(())
         };
         for step in steps.into_iter().chain([Step::Drain]) {
@@ -192,14 +192,14 @@ proptest! {
         ];
         let dropped: u64 = reasons.iter().map(|&why| counters.dropped(why).get()).sum();
         let dropped = dropped + counters.dropped(DropReason::QueueFull).get() - unread;
-        prop_assert_eq!((served + refused) as u64 + dropped, arrived - unread);
-        let by_gate: u64 = Reason::ALL.iter().map(|&why| counters.refused(why).get()).sum();
-        prop_assert!(by_gate <= refused as u64);
+        prop_assert_eq!((served + rejected) as u64 + dropped, arrived - unread);
+        let by_gate: u64 = Reason::ALL.iter().map(|&why| counters.rejected(why).get()).sum();
+        prop_assert!(by_gate <= rejected as u64);
         let flows = &counters.overload.flows;
         script.proxy.on_load(script.now, tidegate_world::Load::default());
         for flow in flows {
             prop_assert_eq!(flow.arrived.get(), flow.offered.get() + flow.repeated.get());
-            prop_assert_eq!(flow.offered.get(), flow.admitted.get() + flow.refused.get());
+            prop_assert_eq!(flow.offered.get(), flow.admitted.get() + flow.rejected.get());
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::script::{CALLER, Script, invite, request};
 use tidegate_balance::Policy;
 use tidegate_control::{Bucket, Reason};
-use tidegate_proxy::{Refusal, ReplyReason};
+use tidegate_proxy::{RejectionRecord, ReplyReason};
 
-fn only(s: &Script) -> Refusal {
-    let kept = s.counters.refusals.list();
+fn only(s: &Script) -> RejectionRecord {
+    let kept = s.counters.rejections.list();
     assert_eq!(kept.len(), 1, "{kept:?}");
     kept.into_iter().next().unwrap()
 }
@@ -65,14 +65,14 @@ fn each_status_is_kept_and_counted_with_its_reason() {
         // Every request that the gate admitted counts as rejected later.
         let flow = &s.counters.overload.flows[Bucket::Session as usize];
         assert_eq!(
-            s.counters.refused_after(Bucket::Session).get(),
+            s.counters.rejected_after(Bucket::Session).get(),
             flow.admitted.get(),
             "{reason:?}"
         );
     }
 }
 
-/// Admitted and refused calls add up to the offered ones, so this call must not count as refused.
+/// Admitted and rejected calls add up to the offered ones, so this call must not count as rejected.
 #[test]
 fn a_call_rejected_after_it_was_admitted_is_counted_once() {
     let no_hops = invite("c").replace("Max-Forwards: 70", "Max-Forwards: 0");
@@ -84,9 +84,9 @@ fn a_call_rejected_after_it_was_admitted_is_counted_once() {
             assert_eq!(s.status(CALLER, &message), status);
         }
         let flow = &s.counters.overload.flows[Bucket::Session as usize];
-        let counts = [&flow.offered, &flow.admitted, s.counters.refused_after(Bucket::Session)];
+        let counts = [&flow.offered, &flow.admitted, s.counters.rejected_after(Bucket::Session)];
         assert_eq!(counts.map(tidegate_world::Counter::get), [1; 3], "{status}");
-        assert_eq!((flow.repeated.get(), flow.refused.get()), (2, 0), "{status}");
+        assert_eq!((flow.repeated.get(), flow.rejected.get()), (2, 0), "{status}");
     }
 }
 
@@ -109,7 +109,7 @@ fn a_call_that_is_over_is_counted_apart_from_those_in_progress() {
 fn successful_answers_leave_no_trace() {
     let mut s = Script::new();
     assert_eq!(s.status(CALLER, &request("OPTIONS", "sip:192.0.2.1", "c", 1, "")), 200);
-    assert!(s.counters.refusals.list().is_empty());
+    assert!(s.counters.rejections.list().is_empty());
     assert_eq!(s.counters.replied_for(200, ReplyReason::None).get(), 1);
 }
 

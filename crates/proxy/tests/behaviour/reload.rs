@@ -273,7 +273,7 @@ fn the_sources_of_a_removed_pool_have_no_rights() {
 fn back_ends_that_stay_keep_their_health_and_admin_state() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     r.registry.find(BACKEND_A).unwrap().set_admin_state(r.s.now, AdminState::Draining);
-    r.s.refused(BACKEND_B);
+    r.s.rejected(BACKEND_B);
     r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
     for call in ["1", "2", "3"] {
         assert_eq!(r.set_up(call), BACKEND_C);
@@ -314,7 +314,7 @@ fn a_fork_rings_at_the_back_ends_that_are_configured_then() {
 fn a_back_end_no_longer_probed_gets_calls_at_once() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
     probe_first_pool(&mut r, &[pool_spec("app", &[BACKEND_A])]);
-    r.s.refused(BACKEND_A);
+    r.s.rejected(BACKEND_A);
     r.s.pass(Duration::from_secs(60));
     assert!(r.s.sent().is_empty() && !r.s.questions.is_empty());
     assert_eq!(r.s.status(CALLER, &invite("1")), 503);

@@ -237,13 +237,13 @@ fn a_response_to_the_previous_process_shows_where_the_call_is() {
 /// §17.1.1.3, §16.11: the ACK to a rejection has the branch of its INVITE. It goes only to a target
 /// that sent a rejection, because a misrouted ACK would get no response.
 #[test]
-fn the_ack_to_a_refusal_goes_where_that_came_from() {
+fn the_ack_to_a_rejection_goes_where_that_came_from() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
     let out = ringing(&mut before, "c1");
     let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n");
     assert!(after.send(CALLER, &ack).is_empty());
     after.one(BACKEND_A, &out.answer("180 Ringing"));
-    assert!(after.send(CALLER, &ack).is_empty(), "that is no refusal");
+    assert!(after.send(CALLER, &ack).is_empty(), "that is no rejection");
     assert_eq!(after.counters.dropped(DropReason::UnknownAck).get(), 2);
     after.one(BACKEND_A, &out.answer("486 Busy Here"));
     let sent = after.one(CALLER, &ack);

@@ -16,7 +16,7 @@ fn forked(s: &mut Script) -> [Sent; 3] {
     sent.try_into().expect("three branches")
 }
 
-fn ack_to_refusal(s: &mut Script) {
+fn ack_to_rejection(s: &mut Script) {
     let ack = request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n");
     assert_eq!(starts(&s.send(CALLER, &ack)), []);
 }
@@ -81,7 +81,7 @@ fn a_2xx_goes_up_even_after_another_final_response() {
     assert_eq!(b.to.to_string(), BACKEND_B);
     let sent = s.send(BACKEND_B, &b.answer("486 Busy Here"));
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"));
-    ack_to_refusal(&mut s);
+    ack_to_rejection(&mut s);
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
     // Timer I has ended the server transaction.
     s.pass(Duration::from_secs(6));
@@ -148,12 +148,12 @@ fn a_response_that_cannot_be_delivered_ends_nothing() {
     let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let ringing = s.one(BACKEND_A, &out.answer("180 Ringing"));
-    s.refused_quoting(CALLER, ringing.text.as_bytes());
+    s.rejected_quoting(CALLER, ringing.text.as_bytes());
     s.pass(Duration::from_secs(1));
     assert_eq!((s.sent().len(), s.live()), (0, (1, 1)));
     assert_eq!(s.one(CALLER, &invite("c1")), ringing);
     let busy = s.send(BACKEND_A, &out.answer("486 Busy Here")).remove(1);
-    s.refused_quoting(CALLER, busy.text.as_bytes());
+    s.rejected_quoting(CALLER, busy.text.as_bytes());
     s.pass(Duration::from_millis(500));
     assert_eq!(s.sent(), [busy], "until the ACK comes");
 }
@@ -166,7 +166,7 @@ fn an_undeliverable_response_to_another_request_ends_nothing() {
     let message = request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, "");
     let out = s.one(CALLER, &message);
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));
-    s.refused_quoting(CALLER, ok.text.as_bytes());
+    s.rejected_quoting(CALLER, ok.text.as_bytes());
     s.pass(Duration::from_secs(1));
     assert_eq!(s.one(CALLER, &message), ok);
 }
@@ -195,7 +195,7 @@ fn the_best_response_is_sent_once_all_have_answered() {
         "the first response of the class"
     );
     assert!(sent[1].header("To").contains("tag=callee"), "the response is unchanged");
-    ack_to_refusal(&mut s);
+    ack_to_rejection(&mut s);
     s.pass(Duration::from_secs(40));
     assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));
 }
@@ -294,7 +294,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     assert_eq!(starts(&s.send(BACKEND_A, &forged)), []);
     // RFC 6026 §8.9: after the transaction has ended, no response is forwarded either.
     s.send(BACKEND_A, &out.answer("404 Not Found"));
-    ack_to_refusal(&mut s);
+    ack_to_rejection(&mut s);
     s.pass(Duration::from_secs(40));
     s.sent();
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);

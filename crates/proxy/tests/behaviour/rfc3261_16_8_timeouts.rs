@@ -96,11 +96,11 @@ fn a_100_does_not_reset_timer_c() {
 fn if_nothing_listens_the_next_target_is_tried_until_none_is_left() {
     let mut s = Script::stateful();
     s.send(CALLER, &invite("c1"));
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     s.pass(MS(500));
     let sent = s.sent();
     assert_eq!(starts(&sent), [(BACKEND_B, "INVITE sip:bob@192.0.2.1 SIP/2.0")]);
-    s.refused(BACKEND_B);
+    s.rejected(BACKEND_B);
     s.pass(MS(500));
     assert_eq!(starts(&s.sent()), [(CALLER, "SIP/2.0 500 Server Internal Error")]);
 }
@@ -185,7 +185,7 @@ fn the_next_target_has_all_its_time() {
     let mut s = Script::stateful();
     s.send(CALLER, &invite("c1"));
     s.pass(MS(2000));
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     s.pass(MS(1500));
     let b = s.sent().pop().unwrap();
     assert_eq!(b.to.to_string(), BACKEND_B);
@@ -209,7 +209,7 @@ fn a_back_end_is_not_blamed_for_its_callees() {
 fn an_error_for_an_earlier_message_does_not_affect_later_ones() {
     let mut s = only_one();
     let out = s.send(CALLER, &invite("c1")).remove(1);
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     s.send(BACKEND_A, &out.answer("180 Ringing"));
     s.send(BACKEND_A, &out.answer("200 OK"));
     s.pass(MS(10));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::{DropReason, Listener, Mode, Refusal};
+use tidegate_proxy::{DropReason, Listener, Mode, RejectionRecord};
 use tidegate_sip::FIELDS_MAX;
 
 // §16.6 item 8: "The proxy MUST insert a Via header field value into the copy before
@@ -112,8 +112,8 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
         assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
         assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
-        let kept = script.counters.refusals.list();
-        let is_explained = |kept: &Refusal| kept.cause.contains("too many header fields");
+        let kept = script.counters.rejections.list();
+        let is_explained = |kept: &RejectionRecord| kept.cause.contains("too many header fields");
         assert!(kept.iter().any(is_explained), "{kept:?}");
         // The next request has as many header fields as a datagram holds. The one after it is an
         // ACK, which gets no response.

@@ -153,8 +153,8 @@ fn a_target_that_fails_is_followed_by_the_next() {
     let sent = s.send(BACKEND_A, &again);
     let sent: Vec<_> = sent.iter().filter(|sent| sent.start().starts_with("INVITE")).collect();
     assert_eq!((first.len(), sent.len()), (1, 1));
-    let refused = sent[0].answer("503 Service Unavailable");
-    let sent = s.send("203.0.113.1:5071", &refused);
+    let rejected = sent[0].answer("503 Service Unavailable");
+    let sent = s.send("203.0.113.1:5071", &rejected);
     let next: Vec<_> = sent.iter().filter(|sent| sent.start().starts_with("INVITE")).collect();
     assert_eq!(next[0].to.to_string(), "203.0.113.2:5072");
 }

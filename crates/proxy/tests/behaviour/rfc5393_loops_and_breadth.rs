@@ -146,7 +146,7 @@ fn forwarded_request(sent: &Sent, by: &str) -> String {
 /// least one field in the input to the hash that varies between different transactions attempting
 /// to reach the same destination to avoid repeated failure should the hash collide."
 #[test]
-fn a_loop_is_refused_and_a_spiral_is_not() {
+fn a_loop_is_rejected_and_a_spiral_is_not() {
     let mut s = looping();
     let first = s.send(CALLER, &invite("c1")).remove(1);
     // A back end sends the request back. It is routed differently than the request of the stranger.

@@ -65,7 +65,7 @@ fn an_invite_with_an_invented_to_tag_is_held_back_as_a_new_call() {
         calls(&mut script, "b", 200);
         let route = established[0].as_ref().unwrap().header("Record-Route");
         let more = format!("Totag\r\nRoute: {route}\r\n");
-        let held = |script: &Script| script.counters.refused(Reason::Feedback).get();
+        let held = |script: &Script| script.counters.rejected(Reason::Feedback).get();
         let before = held(&script);
         for cseq in 10..20 {
             script.pass(Duration::from_millis(100));

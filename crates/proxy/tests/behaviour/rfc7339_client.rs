@@ -215,8 +215,8 @@ fn a_loss_holds_back_its_share_of_the_calls_of_that_server() {
         let sent = sent(&calls(&mut script, "b", 1000));
         // Soon nearly all requests are of the first category.
         assert!((450..=510).contains(&sent), "{mode:?} {sent}");
-        let refused = script.counters.refused(Reason::Feedback).get();
-        assert_eq!(refused + sent as u64, 1000);
+        let rejected = script.counters.rejected(Reason::Feedback).get();
+        assert_eq!(rejected + sent as u64, 1000);
     }
 }
 

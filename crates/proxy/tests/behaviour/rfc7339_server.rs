@@ -258,12 +258,12 @@ fn a_peer_that_takes_no_part_is_rejected_without_retry_after() {
         load(&mut script, &format!("p{second}-"), 1, PEER, offering);
         load(&mut script, &format!("s{second}-"), 1, STRANGER, str::to_owned);
     }
-    let before = script.counters.refused(Reason::PeerShare).get();
+    let before = script.counters.rejected(Reason::PeerShare).get();
     let reply = load(&mut script, "t", 2, STRANGER, str::to_owned).unwrap();
-    let rejected = script.counters.refused(Reason::PeerShare).get();
+    let rejected = script.counters.rejected(Reason::PeerShare).get();
     assert!(rejected > before);
     // The gate has not seen these requests, but they count as offered.
-    assert_eq!(script.counters.refused_before(Bucket::Session).get(), rejected);
+    assert_eq!(script.counters.rejected_before(Bucket::Session).get(), rejected);
     assert!(reply.all("Retry-After").is_empty(), "{}", reply.text);
     assert!(!reply.text.contains(";oc"));
 }

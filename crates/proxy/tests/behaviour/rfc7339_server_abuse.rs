@@ -62,7 +62,7 @@ const BAN: Excess = Excess::Ban(Duration::from_secs(60));
 
 #[test]
 fn calls_above_the_limit_of_their_source_take_nothing_from_a_peer() {
-    for then in [Excess::Refuse, Excess::Drop, BAN] {
+    for then in [Excess::Reject, Excess::Drop, BAN] {
         let script = flooded_by_a_stranger(&[("cps", 300.0)], then);
         let peers = script.counters.upstream.get();
         let granted: Vec<_> = peers.iter().map(|view| view.peer.granted_cps).collect();
@@ -70,7 +70,7 @@ fn calls_above_the_limit_of_their_source_take_nothing_from_a_peer() {
             matches!(granted[..], [cps] if cps >= 300.0),
             "all that the law admits: {granted:?}"
         );
-        assert_eq!(script.counters.refused(Reason::PeerShare).get(), 0, "{then:?}");
+        assert_eq!(script.counters.rejected(Reason::PeerShare).get(), 0, "{then:?}");
     }
 }
 

@@ -279,17 +279,17 @@ impl Script {
 
     /// Reports that no socket listens at `backend`, for the last packet to it and for the next
     /// probe. Returns whether the proxy then counts a failure of a back end.
-    pub fn refused(&mut self, backend: &str) -> bool {
+    pub fn rejected(&mut self, backend: &str) -> bool {
         let quote = self.last.get(backend).cloned().unwrap_or_default();
-        self.refused_with_its_probe(backend, &quote)
+        self.rejected_with_its_probe(backend, &quote)
     }
 
-    /// Does the same as [`refused`](Self::refused), but the first report quotes `quote`.
-    pub fn refused_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
+    /// Does the same as [`rejected`](Self::rejected), but the first report quotes `quote`.
+    pub fn rejected_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
         let all = |s: &Self| s.pools.iter().flat_map(|p| p.backends().to_vec()).collect::<Vec<_>>();
         let failures = |s: &Self| all(s).iter().map(|b| b.failures()).sum::<u64>();
         let before = failures(self);
-        self.refused_quoting(backend, quote.as_bytes());
+        self.rejected_quoting(backend, quote.as_bytes());
         self.carry();
         let is_it = |sent: &Sent| sent.to == address(backend) && is_probe(sent);
         let all = self.carried.iter().chain(&self.questions);
@@ -297,13 +297,13 @@ impl Script {
         self.carried.retain(|sent| !is_it(sent));
         self.questions.retain(|sent| !is_it(sent));
         for Sent { text, .. } in probes {
-            self.refused_quoting(backend, text.as_bytes());
+            self.rejected_quoting(backend, text.as_bytes());
         }
         failures(self) > before
     }
 
     /// Reports that no socket listens at `backend`, with a quote of the undelivered packet.
-    pub fn refused_quoting(&mut self, backend: &str, quote: &[u8]) {
+    pub fn rejected_quoting(&mut self, backend: &str, quote: &[u8]) {
         let flow = Flow::udp(address(PROXY), address(backend));
         self.proxy.on_failed(self.now, Failure::new(flow, Cause::Refused, quote));
     }

@@ -59,7 +59,7 @@ fn trusted_priority_is_admitted_while_nothing_else_is() {
         }
         let flows = &script.counters.overload.flows;
         assert_eq!(flows[Bucket::Priority as usize].admitted.get(), 2, "{scheme:?}");
-        assert_eq!(flows[Bucket::Session as usize].refused.get(), 3, "{scheme:?}");
+        assert_eq!(flows[Bucket::Session as usize].rejected.get(), 3, "{scheme:?}");
     }
 }
 
@@ -93,7 +93,7 @@ fn priority_does_not_need_a_share_of_its_peer() {
         // This trusted server does not offer overload control.
         script.send(TRUSTED, &invite_from(TRUSTED, &format!("t{call}"), BOB));
     }
-    assert!(script.counters.refused(Reason::PeerShare).get() > 20);
+    assert!(script.counters.rejected(Reason::PeerShare).get() > 20);
     for call in 0..20 {
         script.pass(Duration::from_millis(200));
         let sent = script.send(TRUSTED, &invite_from(TRUSTED, &format!("s{call}"), SOS));
@@ -177,23 +177,23 @@ fn a_flood_leaves_others_their_share() {
         }
         assert!(admitted[1] >= 99, "{admitted:?} of 100 {scheme:?}");
         assert!((100..=120).contains(&admitted[0]), "{admitted:?} {scheme:?}");
-        assert!(script.counters.refused(Reason::SourceShare).get() > 1000);
+        assert!(script.counters.rejected(Reason::SourceShare).get() > 1000);
     }
 }
 
 #[test]
 fn a_limit_rejects_or_drops_the_excess() {
     for scheme in SCHEMES {
-        for (then, replies) in [(Excess::Refuse, 1), (Excess::Drop, 0)] {
+        for (then, replies) in [(Excess::Reject, 1), (Excess::Drop, 0)] {
             let mut script = adjusted(scheme, &[], limit(1.0, 2, then));
             let sent = ["a", "b", "c"].map(|call| script.send(CALLER, &invite(call)).len());
             assert_eq!(sent, [1, 1, replies], "{then:?} {scheme:?}");
-            assert_eq!(script.counters.refused(Reason::SourceLimit).get(), 1);
+            assert_eq!(script.counters.rejected(Reason::SourceLimit).get(), 1);
             assert_eq!(script.one(OTHER, &invite("d")).to, address(BACKEND_A));
             script.pass(Duration::from_secs(1));
             // The proxy remembers that it rejected a request, but not that it dropped one.
             let again = script.one(CALLER, &invite("c"));
-            assert_eq!(again.start().contains(" 503 "), then == Excess::Refuse);
+            assert_eq!(again.start().contains(" 503 "), then == Excess::Reject);
         }
     }
 }
@@ -238,7 +238,7 @@ fn harmless_messages_cause_no_ban() {
         script.pass(Duration::from_secs(1));
     }
     assert_eq!(script.counters.dropped(DropReason::Banned).get(), 0);
-    assert_eq!(script.counters.refused(Reason::SourceLimit).get(), u64::from(5 * (HARM_CPS - 1)));
+    assert_eq!(script.counters.rejected(Reason::SourceLimit).get(), u64::from(5 * (HARM_CPS - 1)));
 }
 
 fn flood(adjust: impl FnOnce(&mut Settings)) -> Script {
@@ -321,7 +321,7 @@ fn stopping_ends_priority_too() {
     let mut script = adjusted(SCHEMES[0], &[], |settings| believes(settings, 10.0));
     script.proxy.on_drain(script.now);
     assert_eq!(script.status(TRUSTED, &invite_with("a", SOS, "")), 503);
-    assert_eq!(script.counters.refused(Reason::Stopping).get(), 1);
+    assert_eq!(script.counters.rejected(Reason::Stopping).get(), 1);
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn the_kernel_drops_only_requests_of_the_method_that_floods() {
             script.proxy.on_load(script.now, load);
         }
         let overload = &script.counters.overload;
-        let shown = [overload.thinned.get(), overload.thinned_registers.get()];
+        let shown = [overload.drop_share.get(), overload.drop_share_of_registers.get()];
         let shares = script.proxy.poll_shedding().shares;
         assert_eq!(shown, shares.map(|share| (share * 1e6).round() as u64));
         shares
@@ -264,7 +264,7 @@ fn emergency_calls_behind_the_address_of_another_flood_are_spared() {
 fn invites_above_a_limit_make_their_source_heavy() {
     let limit = |settings: &mut Settings| {
         let from = "203.0.113.66/32".parse().unwrap();
-        let (rate_cps, burst, per, then) = (1.0, 1, Per::Source, Excess::Refuse);
+        let (rate_cps, burst, per, then) = (1.0, 1, Per::Source, Excess::Reject);
         settings.overload.sources.limits = vec![SourceLimit { from, rate_cps, burst, per, then }];
     };
     let flood = |period: u32| (0..400).map(|call| invite(&format!("{period}-{call}"))).collect();

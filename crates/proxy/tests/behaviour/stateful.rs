@@ -116,7 +116,7 @@ fn a_cancelled_call_ends_with_487() {
 /// 10." "Thus, the branch parameter provided with the Via header field inserted in step 8 MUST be
 /// different for each attempt."
 #[test]
-fn a_refusing_back_end_leads_to_the_next() {
+fn a_rejecting_back_end_leads_to_the_next() {
     let mut s = Script::stateful();
     let first = s.send(CALLER, &invite("c1")).remove(1);
     let sent = s.send(BACKEND_A, &first.answer("503 Service Unavailable"));
@@ -205,7 +205,7 @@ fn a_message_that_a_back_end_has_not_taken_goes_to_the_next() {
 
     let mut s = Script::stateful();
     s.one(CALLER, &message);
-    s.refused(BACKEND_A);
+    s.rejected(BACKEND_A);
     assert_eq!(s.pass_and_take(Duration::from_millis(500)).to.to_string(), BACKEND_B);
 
     let mut s = patient();

@@ -250,7 +250,7 @@ fn a_via_that_cannot_be_read_hides_no_loop() {
 
 /// With a full table a call can still continue and end: its requests are forwarded without state.
 #[test]
-fn a_full_table_refuses_nothing_within_a_call() {
+fn a_full_table_rejects_nothing_within_a_call() {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         settings.transactions_max = 1;
@@ -282,12 +282,12 @@ fn retransmissions_of_work_rejected_without_room_are_rejected() {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
         s.gone(0);
         s.gone(1);
-        let refused = s.one(CALLER, &invite("c1"));
-        assert!(refused.start().contains(" 503 "), "{mode:?}");
+        let rejected = s.one(CALLER, &invite("c1"));
+        assert!(rejected.start().contains(" 503 "), "{mode:?}");
         // Both back ends are assumed to be up again.
         s.pass(Duration::from_secs(6));
         let again = s.one(CALLER, &invite("c1"));
-        assert_eq!((again.start(), again.header("To")), (refused.start(), refused.header("To")));
+        assert_eq!((again.start(), again.header("To")), (rejected.start(), rejected.header("To")));
         assert_eq!(starts(&s.send(CALLER, &invite("c2"))).last().unwrap().0, BACKEND_A);
     }
 }

@@ -154,7 +154,7 @@ fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
         settings.overload.gate.law = law.values(&[]).expect("its defaults");
         adjust(settings);
     });
-    let (mut busy, mut refused) = (Duration::ZERO, 0);
+    let (mut busy, mut rejected) = (Duration::ZERO, 0);
     for ms in 0..10_000u32 {
         script.offer(STRANGER, claim("BYE", ms).as_bytes());
         if ms % 100 == 0 {
@@ -168,10 +168,10 @@ fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
         script.proxy.on_load(script.now, load);
         script.pass(Duration::ZERO);
         let sent = script.sent();
-        refused += sent.iter().filter(|sent| sent.start().contains(" 503 ")).count();
+        rejected += sent.iter().filter(|sent| sent.start().contains(" 503 ")).count();
     }
-    let by_share = script.counters.refused(Reason::SourceShare).get();
-    assert_eq!((refused, by_share), (0, 0));
+    let by_share = script.counters.rejected(Reason::SourceShare).get();
+    assert_eq!((rejected, by_share), (0, 0));
 }
 
 fn flood_limit(settings: &mut Settings) {

@@ -1,5 +1,5 @@
 //! A stranger can cause silence or an ICMP error. So neither marks a back end as down: an immediate
-//! probe decides. Proof that a datagram of ours was refused marks the back end as down at once.
+//! probe decides. Proof that a datagram of ours was rejected marks the back end as down at once.
 
 use std::time::Duration;
 
@@ -173,7 +173,7 @@ fn a_forged_icmp_takes_no_back_end_down() {
         let mut asked = 0;
         for quote in forged().into_iter().chain([own.text]) {
             for _ in 0..100 {
-                s.refused_quoting(BACKEND_A, quote.as_bytes());
+                s.rejected_quoting(BACKEND_A, quote.as_bytes());
                 assert_ne!(state(&s, 0), State::Down, "{quote}");
             }
             asked += alive(&mut s, ms(1000), "200 OK");
@@ -190,8 +190,8 @@ fn a_flood_of_forged_icmp_brings_about_four_probes_a_second() {
     let mut s = Script::new();
     let mut asked = 0;
     for _ in 0..10_000 {
-        s.refused_quoting(BACKEND_A, b"");
-        s.refused_quoting("203.0.113.7:5060", b"");
+        s.rejected_quoting(BACKEND_A, b"");
+        s.rejected_quoting("203.0.113.7:5060", b"");
         asked += alive(&mut s, ms(1), "200 OK");
     }
     // 10,000 steps of 5 ms.
@@ -207,9 +207,9 @@ fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
         let sent = s.send(CALLER, &invite("a"));
         let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
         // The quote proves nothing about another back end.
-        s.refused_quoting(BACKEND_B, out.text.as_bytes());
+        s.rejected_quoting(BACKEND_B, out.text.as_bytes());
         assert_eq!(state(&s, 1), State::Up);
-        s.refused_quoting(BACKEND_A, &out.text.as_bytes()[..length.min(out.text.len())]);
+        s.rejected_quoting(BACKEND_A, &out.text.as_bytes()[..length.min(out.text.len())]);
         assert_eq!(state(&s, 0), State::Down, "{length}");
         s.pass(ms(500));
         let second = s.sent();
@@ -224,7 +224,7 @@ fn an_answered_probe_outweighs_the_proof() {
     let mut s = impatient();
     let sent = s.send(CALLER, &invite("a"));
     let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
-    s.refused_quoting(BACKEND_A, out.text.as_bytes());
+    s.rejected_quoting(BACKEND_A, out.text.as_bytes());
     assert_eq!(state(&s, 0), State::Down);
     assert_eq!(alive(&mut s, ms(10), "200 OK"), 1);
     assert_eq!(state(&s, 0), State::Up);
@@ -234,13 +234,13 @@ fn an_answered_probe_outweighs_the_proof() {
 fn a_probe_that_is_quoted_proves_it_in_stateless_mode_too() {
     let mut s = Script::new();
     s.one(CALLER, &invite("a"));
-    s.refused_quoting(BACKEND_A, b"");
+    s.rejected_quoting(BACKEND_A, b"");
     s.sent();
     let probe = s.questions.pop().unwrap();
     assert_eq!((state(&s, 0), probe.to), (State::Up, address(BACKEND_A)));
-    s.refused_quoting(BACKEND_B, probe.text.as_bytes());
+    s.rejected_quoting(BACKEND_B, probe.text.as_bytes());
     assert_eq!(state(&s, 1), State::Up, "it was not sent there");
-    s.refused_quoting(BACKEND_A, probe.text.as_bytes());
+    s.rejected_quoting(BACKEND_A, probe.text.as_bytes());
     assert_eq!(state(&s, 0), State::Down);
 }
 
@@ -254,8 +254,8 @@ fn an_icmp_of_a_phone_concerns_the_request_that_it_quotes() {
     };
     let first = out(&mut s, "out-1");
     out(&mut s, "out-2");
-    s.refused_quoting(CALLER, b"");
-    s.refused_quoting(CALLER, first.text.as_bytes());
+    s.rejected_quoting(CALLER, b"");
+    s.rejected_quoting(CALLER, first.text.as_bytes());
     s.pass(ms(500));
     let sent = s.sent();
     let failed: Vec<_> = sent.iter().filter(|sent| sent.start().contains(" 500 ")).collect();

@@ -119,7 +119,7 @@ fn calls_in_every_phase(scheme: Scheme, mode: Mode) {
     }
     assert_eq!(calls.len(), 12);
     assert!(calls.iter().all(|call| call.steps == 5), "every call has come to its end");
-    assert_eq!(script.counters.refused(Reason::Law).get(), 0);
+    assert_eq!(script.counters.rejected(Reason::Law).get(), 0);
     assert_eq!(script.held(), [0, 0]);
 }
 
@@ -136,11 +136,11 @@ fn no_call_is_lost_whatever_phase_it_is_in() {
 fn rejected_work_stays_rejected_under_the_next_law() {
     for scheme in SCHEMES {
         let mut script = closed_after(scheme, 0);
-        let refused = script.one(CALLER, &invite("a"));
-        assert!(refused.start().contains(" 503 "));
+        let rejected = script.one(CALLER, &invite("a"));
+        assert!(rejected.start().contains(" 503 "));
         script.proxy.switch(script.now, registry::find("none").unwrap().defaults(), None);
         script.pass(Duration::from_millis(500));
-        assert_eq!(script.one(CALLER, &invite("a")), refused, "{scheme:?}");
+        assert_eq!(script.one(CALLER, &invite("a")), rejected, "{scheme:?}");
         assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A), "{scheme:?}");
     }
 }
@@ -177,7 +177,7 @@ fn a_shadow_is_compared_with_the_law_in_force() {
         let compared = script.counters.in_force.compared[0].get();
         assert_eq!((compared.only_real, compared.neither), (5, 5), "{scheme:?}");
         assert_eq!((compared.both, compared.only_shadow), (0, 0), "{scheme:?}");
-        assert_eq!(script.counters.in_force.refusing_of_shadow[0].get(), 1_000_000);
+        assert_eq!(script.counters.in_force.rejecting_of_shadow[0].get(), 1_000_000);
     }
 }
 
@@ -191,7 +191,7 @@ fn some_rejections_are_kept_with_the_load_of_that_moment() {
             script.send(CALLER, &invite(call));
         }
         script.send(CALLER, &invite("a"));
-        let kept = script.counters.refusals.list();
+        let kept = script.counters.rejections.list();
         let names: Vec<_> = kept.iter().map(|r| (&r.call_id[..], r.reason)).collect();
         let [a, b] = [b"a", b"b"].map(|name| &name[..]);
         let expected = [(a, Reason::Law), (b, Reason::Law), (a, Reason::Again)];

@@ -51,7 +51,7 @@ fn one_source_with_long_requests_leaves_room_for_others() {
     let held = s.counters.transaction_bytes.get() as usize;
     assert!((BYTES_MAX / 2..BYTES_MAX * 3 / 4).contains(&held), "{held} bytes, {admitted} INVITEs");
     assert_eq!(s.counters.transactions_over_share.get() as usize, 300 - admitted);
-    assert_eq!(s.counters.transactions_refused.get(), 0, "the table is not full");
+    assert_eq!(s.counters.transactions_rejected.get(), 0, "the table is not full");
     // Each request is counted with the size of its future response.
     assert!((40..60).contains(&admitted), "{admitted}");
 
@@ -75,7 +75,7 @@ fn ten_sources_with_many_requests_leave_each_other_and_a_caller_room() {
             s.send(source, &at(source, &invite(&format!("{source}-{call}"))));
         }
     }
-    let full = s.counters.transactions_refused.get();
+    let full = s.counters.transactions_rejected.get();
     let over = s.counters.transactions_over_share.get();
     assert!(over > 1000 && full == 0, "{over} {full}");
     for call in 0..20 {
@@ -109,7 +109,7 @@ fn a_bye_finds_room_when_new_work_has_filled_its_part() {
         s.send(&source, &at(&source, &invite(&format!("flood{i}"))));
     }
     assert_eq!(s.live().0, 14, "two are left");
-    assert!(s.counters.transactions_refused.get() + s.counters.transactions_over_share.get() > 20);
+    assert!(s.counters.transactions_rejected.get() + s.counters.transactions_over_share.get() > 20);
     let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n");
     let out = s.one(CALLER, &bye);
     assert_eq!(s.live().0, 15);
@@ -125,16 +125,16 @@ fn one_source_does_not_fill_the_call_table() {
             settings.pools[0].mode = mode;
             settings.calls_max = 200;
         });
-        let (mut rings, mut refused) = (Vec::new(), 0);
+        let (mut rings, mut rejected) = (Vec::new(), 0);
         for call in 0..300 {
             let sent = s.send(ATTACKER, &at(ATTACKER, &invite(&format!("flood{call}"))));
             match sent.iter().find(|sent| sent.start().starts_with("INVITE ")) {
                 Some(out) => rings.push(out.clone()),
-                None => refused += 1,
+                None => rejected += 1,
             }
         }
         assert!((100..150).contains(&rings.len()), "{}", rings.len());
-        assert_eq!(s.counters.calls_over_share.get(), refused, "{mode:?}");
+        assert_eq!(s.counters.calls_over_share.get(), rejected, "{mode:?}");
         assert!(is_forwarded(&s.send(CALLER, &invite("c1"))), "{mode:?}");
 
         // Calls that are over do not count in a share. So the next calls have as much room.
@@ -167,9 +167,9 @@ fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {
         s.offer(ATTACKER, long_invite(&format!("flood{call}")).as_bytes());
     }
     // New work may take half of the bytes: 8 buffers of 64 KiB.
-    let refused = s.sent();
-    assert_eq!(refused.len(), 32);
-    assert!(refused.iter().all(|sent| sent.start().starts_with("SIP/2.0 503 ")));
+    let rejected = s.sent();
+    assert_eq!(rejected.len(), 32);
+    assert!(rejected.iter().all(|sent| sent.start().starts_with("SIP/2.0 503 ")));
     s.offer(CALLER, invite("c1").as_bytes());
     // Responses use the other half.
     for call in 0..40 {

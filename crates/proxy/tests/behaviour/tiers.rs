@@ -206,7 +206,7 @@ fn a_call_of_a_back_end_is_new_work_too() {
 }
 
 #[test]
-fn a_full_table_of_transactions_refuses_nobody() {
+fn a_full_table_of_transactions_rejects_nobody() {
     let one = |mode| {
         move |settings: &mut Settings| {
             (settings.transactions_max, settings.pools[0].mode) = (1, mode);

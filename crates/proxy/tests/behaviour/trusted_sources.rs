@@ -14,7 +14,7 @@ const PEER: &str = "203.0.113.50:5060";
 const TRUSTED: &str = "203.0.114.1:5060";
 
 #[test]
-fn a_stranger_asking_to_be_relayed_elsewhere_is_refused() {
+fn a_stranger_asking_to_be_relayed_elsewhere_is_rejected() {
     let mut script = Script::new();
     let elsewhere =
         ["sip:x@203.0.113.9", "sip:x@192.0.2.1:9999", "sip:[2001:db8::7]", "sip:x@10.0.0.1:5070"];

@@ -20,16 +20,16 @@ fn script(adjust: impl FnOnce(&mut Settings)) -> Script {
     })
 }
 
-fn refused(s: &Script) -> u64 {
-    s.counters.refused(Reason::PoolDown).get()
+fn rejected(s: &Script) -> u64 {
+    s.counters.rejected(Reason::PoolDown).get()
 }
 
 /// Returns the Warning and the Retry-After that a new caller gets.
 fn told(s: &mut Script, call: &str) -> (String, Vec<String>) {
     let sent = s.send(CALLER, &invite(call));
-    let refusal = sent.iter().find(|sent| sent.start().contains(" 503 ")).expect("a refusal");
-    let wait = refusal.all("Retry-After").into_iter().map(str::to_owned).collect();
-    (refusal.header("Warning").to_owned(), wait)
+    let rejection = sent.iter().find(|sent| sent.start().contains(" 503 ")).expect("a rejection");
+    let wait = rejection.all("Retry-After").into_iter().map(str::to_owned).collect();
+    (rejection.header("Warning").to_owned(), wait)
 }
 
 fn warned(why: &str, wait: &[&str]) -> (String, Vec<String>) {
@@ -53,8 +53,8 @@ fn while_all_back_ends_are_down_the_503_says_until_when() {
         assert_eq!(told(&mut s, "1"), warned("every back end is down", &["4"]), "{mode:?}");
         s.pass(ms(3000));
         assert_eq!(told(&mut s, "2"), warned("every back end is down", &["1"]));
-        assert_eq!((refused(&s), s.counters.replied(503).get()), (2, 2));
-        let kept = s.counters.refusals.list();
+        assert_eq!((rejected(&s), s.counters.replied(503).get()), (2, 2));
+        let kept = s.counters.rejections.list();
         assert_eq!(
             kept.iter().map(|r| r.reason).collect::<Vec<_>>(),
             [ReplyReason::Work(Reason::PoolDown); 2]
@@ -75,7 +75,7 @@ fn a_repetition_is_rejected_again_and_counted_as_a_repetition() {
     assert_eq!(s.status(CALLER, &invite("1")), 503);
     give_admin_state(&s, AdminState::InService);
     assert_eq!(s.status(CALLER, &invite("1")), 503);
-    assert_eq!((refused(&s), s.counters.refused(Reason::Again).get()), (1, 1));
+    assert_eq!((rejected(&s), s.counters.rejected(Reason::Again).get()), (1, 1));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn no_retry_after_is_sent_for_states_without_a_known_end() {
     assert_eq!(told(&mut s, "2"), warned("no back end may be given new requests", &[]));
     give_admin_state(&s, AdminState::Maintenance);
     assert_eq!(told(&mut s, "3"), warned("every back end is out of service", &[]));
-    assert_eq!(refused(&s), 3);
+    assert_eq!(rejected(&s), 3);
 }
 
 /// A back end sends a request to its own pool. So the sender itself is excluded, and the only other
@@ -112,7 +112,7 @@ fn the_warning_names_the_pause_of_the_only_other_back_end() {
     while other.state(s.now).0 != State::Busy {
         s.pass(ms(100));
         let (parties, sources) = (Parties::of(1, s.now.as_nanos() >> 20), s.backends.watch(s.now));
-        other.on_refused(s.now, Some(parties), sources, Some(ms(20_000)));
+        other.on_rejected(s.now, Some(parties), sources, Some(ms(20_000)));
     }
     let sent = s.send(BACKEND_A, &invite("1"));
     let why = "399 tidegate \"every back end has asked for a pause\"";
@@ -150,5 +150,5 @@ fn a_fork_without_available_back_ends_is_no_exception() {
     s.gone(0);
     s.gone(1);
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &["5"]));
-    assert_eq!(refused(&s), 1);
+    assert_eq!(rejected(&s), 1);
 }

@@ -446,8 +446,8 @@ fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
         while asked(&mut s).is_some() {}
     }
     let counters = s.counters.lookups.clone();
-    let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
-    assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
+    let (outstanding, rejected) = (counters.outstanding.get(), counters.rejected.get());
+    assert_eq!((outstanding, rejected), (512, 1500 - 512), "no question without a request");
     // The query is sent at once, even if a request of a stranger waits already for the same user.
     for uri in [ALICE, "sip:user-500@example.com"] {
         assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());

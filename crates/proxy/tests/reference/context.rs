@@ -36,7 +36,7 @@ pub struct Context {
     pub reasons: Vec<String>,
     has_reasons: bool,
     /// True if a target has answered 503.
-    is_refused: bool,
+    is_rejected: bool,
     /// The time of the 100 for a request other than INVITE.
     pub trying_at: Option<Timestamp>,
 }
@@ -57,7 +57,7 @@ impl Context {
             cancelled: false,
             reasons: Vec::new(),
             has_reasons: false,
-            is_refused: false,
+            is_rejected: false,
             trying_at: None,
         };
         // §17.2.1: "The server transaction MUST generate a 100 (Trying) response unless it knows
@@ -121,7 +121,7 @@ impl Context {
             Passed::Up => {}
         }
         if status == 503 && !self.way.is_between_backends() {
-            around.on_refused(branch.client.to);
+            around.on_rejected(branch.client.to);
         }
         // §16.7 item 3: "The proxy removes the topmost Via header field value from the
         // response."
@@ -188,7 +188,7 @@ impl Context {
         // §16.6 item 7, for a target that another one replaces: "The proxy does not need to place
         // anything in the response context".
         let has_progressed = branch.progressed;
-        self.is_refused |= status == Some(503);
+        self.is_rejected |= status == Some(503);
         if status == Some(503) && !has_progressed && self.try_next(around, index) {
             return;
         }
@@ -303,7 +303,7 @@ impl Context {
         if self.cancelled || in_dialog || tried.len() >= TRIES_MAX || !self.server.is_open() {
             return false;
         }
-        let left = around.alternatives(pool, &tried, self.is_refused);
+        let left = around.alternatives(pool, &tried, self.is_rejected);
         let call = self.server.request.first("Call-ID");
         let Some(next) = around.choose(call, &left) else { return false };
         let branch = &mut self.branches[index];

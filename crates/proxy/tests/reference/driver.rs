@@ -214,7 +214,7 @@ impl Driver {
                 let answer = |to: &Packet| parties::answer(&to.message, at, status, callee, stray);
                 self.input(at, &answer(&pair.core), &answer(&pair.reference))
             }
-            Step::Refused { request } => {
+            Step::Rejected { request } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
                 let at = pair.core.to;
                 // A failure at a target that is not a back end affects only one request.
@@ -222,7 +222,7 @@ impl Driver {
                     return Ok(());
                 }
                 let quote = pair.core.message.to_string();
-                let is_known = self.script.refused_with_its_probe(&at.to_string(), &quote);
+                let is_known = self.script.rejected_with_its_probe(&at.to_string(), &quote);
                 let core = self.core_sent();
                 if is_known {
                     self.reference.on_failed(self.script.now, at);

@@ -143,7 +143,7 @@ fn a_provisional_response_slows_a_request_other_than_invite() {
 
 // §17.1.1.3, its example. §17.2.1: the response is repeated until the ACK comes.
 #[test]
-fn a_refusal_is_acknowledged_hop_by_hop() {
+fn a_rejection_is_acknowledged_hop_by_hop() {
     let mut flow = Flow::new(1);
     let invite = flow.send(ALICE, &request("INVITE")).remove(1);
     let sent = flow.send(BOB[0], &answer(&invite, "486 Busy Here"));

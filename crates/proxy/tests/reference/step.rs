@@ -82,7 +82,7 @@ pub enum Step {
     /// The receiver of a request answers it. Several `callee`s may be behind one back end.
     Answer { request: u8, status: u16, callee: u8, stray: bool },
     /// No socket listens at the target of a request.
-    Refused { request: u8 },
+    Rejected { request: u8 },
     /// Time passes until the next timer.
     Wait,
     /// Time passes.
@@ -114,7 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         16 => (newest(), status(), 0u8..2, prop::bool::weighted(0.03)).prop_map(
             |(request, status, callee, stray)| Step::Answer { request, status, callee, stray }
         ),
-        1 => newest().prop_map(|request| Step::Refused { request }),
+        1 => newest().prop_map(|request| Step::Rejected { request }),
         5 => Just(Step::Wait),
         4 => prop_oneof![1u32..1_000, 1_000u32..8_000, 8_000u32..40_000, 40_000u32..200_000]
             .prop_map(|ms| Step::Pass { ms }),

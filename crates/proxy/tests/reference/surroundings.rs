@@ -12,7 +12,7 @@ use super::message::{Message, Packet, parameter, sent_by};
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The time after a 503 for which a back end gets no request that another has rejected.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+const REJECTION_PAUSE: Duration = Duration::from_secs(1);
 
 /// The shortest time between recorded responses of a back end.
 const ANSWERS_APART: Duration = Duration::from_millis(10);
@@ -23,7 +23,7 @@ pub struct Backend {
     /// Its q-value, in thousandths.
     pub q: u16,
     pub down_until: Timestamp,
-    pub refused_at: Option<Timestamp>,
+    pub rejected_at: Option<Timestamp>,
     /// The time of its last failure.
     pub failed_at: Timestamp,
     /// True if the back end is used although requests marked it as down, because they marked too
@@ -55,7 +55,7 @@ impl Pool {
             address,
             q,
             down_until: Timestamp::ZERO,
-            refused_at: None,
+            rejected_at: None,
             failed_at: Timestamp::ZERO,
             is_spared: false,
             answered_at: Timestamp::ZERO,
@@ -181,22 +181,22 @@ impl Surroundings {
         &self,
         pool: usize,
         tried: &[SocketAddr],
-        is_refused: bool,
+        is_rejected: bool,
     ) -> Vec<SocketAddr> {
-        let refusing = |at| {
-            let refused = self.backend(at).and_then(|b| b.refused_at);
-            refused.is_some_and(|refused| self.now < refused + REFUSAL_PAUSE)
+        let rejecting = |at| {
+            let rejected = self.backend(at).and_then(|b| b.rejected_at);
+            rejected.is_some_and(|rejected| self.now < rejected + REJECTION_PAUSE)
         };
         let mut left = self.up(pool);
-        left.retain(|&at| !(tried.contains(&at) || is_refused && refusing(at)));
+        left.retain(|&at| !(tried.contains(&at) || is_rejected && rejecting(at)));
         left
     }
 
     /// Records a 503 from a back end.
-    pub fn on_refused(&mut self, at: SocketAddr) {
+    pub fn on_rejected(&mut self, at: SocketAddr) {
         let now = self.now;
         if let Some(backend) = self.backend_mut(at) {
-            backend.refused_at = Some(now);
+            backend.rejected_at = Some(now);
         }
     }
 

@@ -56,7 +56,7 @@ async fn reload(controls: &Controls, turns: &Semaphore) -> Result<bool, ControlE
 async fn answer(controls: &Arc<Controls>, applied: Result<StatusCode, Box<Response>>) -> Response {
     match applied {
         Ok(status) => listed(controls, status).await,
-        Err(refused) => *refused,
+        Err(rejected) => *rejected,
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
         let (audit_log, told) = AuditLog::channel();
         let controls = Controls {
             runtime_control: Arc::clone(&control),
-            refusals: assembly.refusals(),
+            rejections: assembly.rejections(),
             bans: assembly.bans().clone(),
             keeper: None,
             audit_log,

@@ -29,7 +29,7 @@ async fn call(controls: &Controls, call_id: &str) -> Response {
         Err(_) => false,
     };
     let (calls, is_complete) = controls.runtime_control.calls(call_id);
-    let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
+    let mut page = controls.rejections.of_call(controls.clock.now(), call_id);
     page["calls"] = calls;
     // If a shard has not received the query yet, its answer belongs to an earlier one.
     page["complete"] = (is_heard && is_complete).into();

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::page::text;
 use crate::audit::{AuditLog, AuditedRequest, Outcome};
-use crate::config::command::Refused;
+use crate::config::command::Rejected;
 use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
@@ -25,7 +25,7 @@ pub struct Controls {
     /// The control of the shards, for `/overload`, `/backends`, `/calls` and `/reload`.
     pub runtime_control: Arc<RuntimeControl>,
     /// The recorded rejections, for `/rejections` and `/calls`.
-    pub refusals: Rejections,
+    pub rejections: Rejections,
     /// The bans, for `/bans`.
     pub bans: BanList,
     /// The keeper of the keys, for `/keys`. `None` if there is no key file.
@@ -62,7 +62,7 @@ pub(super) fn report(
     match applied {
         Ok(true) => Ok(StatusCode::OK),
         Ok(false) => Ok(StatusCode::ACCEPTED),
-        Err(why) => Err(Box::new(refused(why))),
+        Err(why) => Err(Box::new(rejected(why))),
     }
 }
 
@@ -78,12 +78,12 @@ pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
     heard
 }
 
-fn refused(why: ControlError) -> Response {
+fn rejected(why: ControlError) -> Response {
     let status = match why {
-        ControlError::Refused(Refused::Wrong(_))
+        ControlError::Rejected(Rejected::Wrong(_))
         | ControlError::Unknown(_)
         | ControlError::Ambiguous(_) => StatusCode::BAD_REQUEST,
-        ControlError::Refused(Refused::Restart(_))
+        ControlError::Rejected(Rejected::Restart(_))
         | ControlError::TooLong { .. }
         | ControlError::TooManyServers { .. }
         | ControlError::NoRoom => StatusCode::CONFLICT,

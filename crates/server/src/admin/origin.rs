@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 
 /// Returns the reason to reject a request, or `None` if the request is accepted. `hosts` are the
 /// host names, in lower case, that are accepted besides `localhost` and IP addresses.
-pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
+pub(super) fn rejection(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
     // Programs that use HTTP/1.0 may send no Host header. Every browser sends one.
     let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
     let mut authorities =
@@ -55,12 +55,12 @@ fn is_named(authority: &str, hosts: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    fn is_refused(uri: &str, headers: &[(&'static str, &'static str)]) -> bool {
+    fn is_rejected(uri: &str, headers: &[(&'static str, &'static str)]) -> bool {
         let map = headers
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)));
         let hosts = ["sip1.example.com".to_owned()];
-        refusal(&uri.parse().unwrap(), &map.collect(), &hosts).is_some()
+        rejection(&uri.parse().unwrap(), &map.collect(), &hosts).is_some()
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
             "127.0.0.1",
         ];
         for host in ours {
-            assert!(!is_refused("/", &[("host", host)]), "{host}");
+            assert!(!is_rejected("/", &[("host", host)]), "{host}");
         }
         let foreign = [
             "evil.example",
@@ -90,21 +90,21 @@ mod tests {
             "[::1",
         ];
         for host in foreign {
-            assert!(is_refused("/", &[("host", host)]), "{host}");
+            assert!(is_rejected("/", &[("host", host)]), "{host}");
         }
-        assert!(!is_refused("/", &[]), "no browser");
+        assert!(!is_rejected("/", &[]), "no browser");
     }
 
     #[test]
     fn a_name_in_the_request_line_counts_as_well() {
-        assert!(is_refused("http://evil.example/", &[("host", "localhost")]));
-        assert!(!is_refused("http://localhost/", &[("host", "localhost")]));
-        assert!(is_refused("/", &[("host", "localhost"), ("host", "evil.example")]));
+        assert!(is_rejected("http://evil.example/", &[("host", "localhost")]));
+        assert!(!is_rejected("http://localhost/", &[("host", "localhost")]));
+        assert!(is_rejected("/", &[("host", "localhost"), ("host", "evil.example")]));
     }
 
     #[test]
     fn only_pages_of_our_own_may_ask() {
-        let origin = |origin| is_refused("/", &[("host", "localhost:8060"), ("origin", origin)]);
+        let origin = |origin| is_rejected("/", &[("host", "localhost:8060"), ("origin", origin)]);
         assert!(!origin("http://localhost:8060"));
         for foreign in [
             "http://evil.example",
@@ -115,6 +115,6 @@ mod tests {
         ] {
             assert!(origin(foreign), "{foreign}");
         }
-        assert!(is_refused("/", &[("origin", "http://localhost:8060")]));
+        assert!(is_rejected("/", &[("origin", "http://localhost:8060")]));
     }
 }

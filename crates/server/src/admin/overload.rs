@@ -47,13 +47,11 @@ pub(super) fn router(controls: Controls) -> Router {
     };
     let (kept, calls) = (Arc::clone(&controls), calls::router(controls));
     let rejections =
-        move || async move { json(StatusCode::OK, &kept.refusals.read(kept.clock.now())) };
+        move || async move { json(StatusCode::OK, &kept.rejections.read(kept.clock.now())) };
     Router::new()
         .route("/overload", get(show).put(change))
         .route("/laws", get(|| async { json(StatusCode::OK, &laws::all(&LAWS)) }))
-        .route("/rejections", get(rejections.clone()))
-        // The name of `/rejections` before version 1.
-        .route("/refusals", get(rejections))
+        .route("/rejections", get(rejections))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))
         .merge(backends)
@@ -64,7 +62,7 @@ pub(super) fn router(controls: Controls) -> Router {
 async fn change(controls: &Controls, peer: SocketAddr, request: Request) -> Response {
     let body = match read_body(request).await {
         Ok(body) => body,
-        Err(refused) => return refused,
+        Err(rejected) => return rejected,
     };
     let command = controls.runtime_control.steer(&body);
     let what = match &command {
@@ -74,7 +72,7 @@ async fn change(controls: &Controls, peer: SocketAddr, request: Request) -> Resp
     let command = command.map(|(number, _)| number);
     match await_applied(controls, AuditedRequest::by_admin(peer, what), command).await {
         Ok(status) => json(status, &controls.runtime_control.read(controls.clock.now())),
-        Err(refused) => *refused,
+        Err(rejected) => *rejected,
     }
 }
 

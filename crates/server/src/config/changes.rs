@@ -90,9 +90,9 @@ mod tests {
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             (
-                // `refusing_max` has no effect with `drop`, so it counts as changed too.
+                // `rejecting_max` has no effect with `drop`, so it counts as changed too.
                 "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
-                &["[overload] disposal", "[overload] refusing_max"],
+                &["[overload] disposal", "[overload] rejecting_max"],
             ),
             ("[overload]\n[overload.sources]\nfair = false\n", &["[overload.sources] fair"]),
             (

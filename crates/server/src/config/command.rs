@@ -94,14 +94,14 @@ pub struct Laws {
 
 /// The reason why a command is rejected.
 #[derive(Debug)]
-pub enum Refused {
+pub enum Rejected {
     /// The command contains errors.
     Wrong(Diagnostics),
     /// The command changes these keys, which need a restart.
     Restart(Vec<String>),
 }
 
-impl From<Diagnostics> for Refused {
+impl From<Diagnostics> for Rejected {
     fn from(diagnostics: Diagnostics) -> Self {
         Self::Wrong(diagnostics)
     }
@@ -153,7 +153,7 @@ fn read_only<T>(
     let section = Section::root(root, document.table(), &mut report);
     match section.read_one(root.tables[0], read, &mut report) {
         Some(table) if report.is_empty() => Ok(table),
-        _ => Err(document.refuse(report)),
+        _ => Err(document.reject(report)),
     }
 }
 

@@ -161,7 +161,7 @@ impl Report {
     /// Returns the reported errors. `text` is the content of the file `path`. At least one error
     /// must have been reported.
     pub fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
-        debug_assert!(!self.is_empty(), "a configuration is refused only for a reason");
+        debug_assert!(!self.is_empty(), "a configuration is rejected only for a reason");
         self.list.sort_by_key(Diagnostic::place);
         Diagnostics {
             path: path.display().to_string(),

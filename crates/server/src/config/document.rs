@@ -80,7 +80,7 @@ impl<'i> Document<'i> {
 
     /// Converts the errors in `report` to [`Diagnostics`] that show the text of this file. At least
     /// one error must have been reported.
-    pub fn refuse(&self, report: Report) -> Diagnostics {
+    pub fn reject(&self, report: Report) -> Diagnostics {
         report.into_diagnostics(&self.path, self.text)
     }
 }

@@ -116,7 +116,7 @@ impl TlsFiles {
             }
         }
         if !reader.report.is_empty() {
-            return Err(document.refuse(reader.report));
+            return Err(document.reject(reader.report));
         }
         Ok(Self { listeners, pools: clients, certificates: reader.certificates })
     }

@@ -233,7 +233,7 @@ mod tests {
                        burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\
                        from = [\"192.0.2.9/32\"]\nemergency = false\ncap_cps = 2.5\n\
                        resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
-        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\nstateful_max = 0.6\n\
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrejecting_max = 0.25\nstateful_max = 0.6\n\
                       [emulate]\nserve_us = 9\nserve_stateless_us = { default = 3, bye = 0.5 }\n";
         let feedback = "[overload.feedback]\nalgorithms = [\"rate\", \"loss\"]\n\
                         peers = [\"192.0.2.20\", \"10.0.0.0/8\"]\nfairness = \"user\"\nshare_max = 0.5\n\
@@ -252,14 +252,14 @@ mod tests {
             for class in Class::ALL.map(|class| class as usize) {
                 assert_eq!(again.offer[class], emulate.offer[class]);
                 assert_eq!(again.serve[class], emulate.serve[class]);
-                assert_eq!(again.refuse[class], emulate.refuse[class]);
+                assert_eq!(again.reject[class], emulate.reject[class]);
                 let stateless = |emulate: &Emulate| emulate.serve_stateless.map(|us| us[class]);
                 assert_eq!(stateless(&again), stateless(&emulate));
             }
             let rest = |emulate: Emulate| {
                 let none = Emulate::default();
-                let (offer, serve, refuse) = (none.offer, none.serve, none.refuse);
-                Emulate { offer, serve, serve_stateless: None, refuse, ..emulate }
+                let (offer, serve, reject) = (none.offer, none.serve, none.reject);
+                Emulate { offer, serve, serve_stateless: None, reject, ..emulate }
             };
             assert_eq!(rest(again), rest(emulate.clone()));
             if text == "[emulate]\n" {

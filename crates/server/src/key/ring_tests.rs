@@ -129,9 +129,9 @@ fn the_time_of_a_key_may_be_any_that_a_clock_shows() {
 fn a_clock_that_was_not_set_makes_no_keys() {
     let ring = KeyRing::new([9; 32], [1; 32], at(0));
     let hours = Duration::from_secs(5);
-    let refused = ring.rotated(hours, SETTLE, [2; 32]).unwrap_err();
-    assert_eq!(refused, NotRotated::Clock(hours));
-    assert!(refused.to_string().contains("before 2026 (5 s after"), "{refused}");
+    let rejected = ring.rotated(hours, SETTLE, [2; 32]).unwrap_err();
+    assert_eq!(rejected, NotRotated::Clock(hours));
+    assert!(rejected.to_string().contains("before 2026 (5 s after"), "{rejected}");
     assert!(!ring.is_due(hours, HOUR));
 }
 

@@ -52,7 +52,7 @@ impl ShardCounters {
     /// Returns the number of INVITEs and REGISTERs that were dropped because of overload or a ban:
     /// by the kernel, by the emulated host, or by Tidegate after it had read them from a stream.
     pub(crate) fn filtered(&self) -> u64 {
-        let in_streams = self.proxy.dropped(proxy::DropReason::Thinned).get();
+        let in_streams = self.proxy.dropped(proxy::DropReason::DropShare).get();
         self.io.filtered.get() + self.emulated_filtered.get() + in_streams
     }
 }

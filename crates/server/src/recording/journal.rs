@@ -75,8 +75,8 @@ impl Journal {
     fn hand_on(&mut self) {
         let next = self.empty.try_recv().unwrap_or_default();
         let draft = mem::replace(&mut self.draft, next);
-        if let Err(refused) = self.full.try_send(draft) {
-            let mut draft = refused.into_inner();
+        if let Err(rejected) = self.full.try_send(draft) {
+            let mut draft = rejected.into_inner();
             let lost = draft.lost + u64::from(draft.count);
             self.tally.overrun.add(u64::from(draft.count));
             draft.clear();

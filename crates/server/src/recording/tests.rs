@@ -164,7 +164,7 @@ fn others_may_not_read_the_keys() {
 #[test]
 fn files_that_are_not_recordings_are_not_changed() {
     let dir = tempfile::tempdir().unwrap();
-    let refused = |place: &std::path::Path| {
+    let rejected = |place: &std::path::Path| {
         let before = place.metadata().unwrap();
         let error = Recorder::start(place, &head(), SIZE_MIN).unwrap_err();
         let after = place.metadata().unwrap();
@@ -172,14 +172,14 @@ fn files_that_are_not_recordings_are_not_changed() {
         error.to_string()
     };
     for place in ["/dev/null".as_ref(), dir.path()] {
-        assert_eq!(refused(place), "not a file");
+        assert_eq!(rejected(place), "not a file");
     }
     let [text, empty, link] = ["text", "empty", "link"].map(|name| dir.path().join(name));
     fs::write(&text, "listen = 5060").unwrap();
     fs::write(&empty, "").unwrap();
     std::os::unix::fs::symlink(&empty, &link).unwrap();
-    assert_eq!(refused(&text), "not a recording, so it is not overwritten");
-    assert_eq!(refused(&link), "not a file");
+    assert_eq!(rejected(&text), "not a recording, so it is not overwritten");
+    assert_eq!(rejected(&link), "not a file");
     assert!(Recorder::start(&empty, &head(), SIZE_MIN).is_ok());
 }
 

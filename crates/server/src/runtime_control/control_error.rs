@@ -4,13 +4,13 @@ use std::fmt;
 
 use tidegate_io::CommandError;
 
-use crate::config::command::Refused;
+use crate::config::command::Rejected;
 
 /// The reason why a command was not sent, or was rejected by a shard.
 #[derive(Debug)]
 pub enum ControlError {
     /// The command is invalid.
-    Refused(Refused),
+    Rejected(Rejected),
     /// There is no back end with this name or address. Contains the names and addresses of the
     /// existing back ends.
     Unknown(Vec<String>),
@@ -45,8 +45,8 @@ pub enum ControlError {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(Refused::Wrong(diagnostics)) => diagnostics.fmt(f),
-            Self::Refused(Refused::Restart(keys)) => {
+            Self::Rejected(Rejected::Wrong(diagnostics)) => diagnostics.fmt(f),
+            Self::Rejected(Rejected::Restart(keys)) => {
                 let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
                 let what = "cannot be changed in a running process: change the configuration and \
                             restart";

@@ -18,8 +18,8 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
         (kind.to_owned(), of)
     };
     let share_of_class = |class: Class| {
-        let refusing = &gauges.refusing_of_class[class as usize];
-        (class.name().to_owned(), Value::from(1.0 - millionths(refusing)))
+        let rejecting = &gauges.rejecting_of_class[class as usize];
+        (class.name().to_owned(), Value::from(1.0 - millionths(rejecting)))
     };
     json!({
         "law": name_at(&in_force.law),
@@ -33,16 +33,16 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
         "last_second": shard.recent.to_json(),
         "limit": by_bucket(|bucket| limit(gauges.limits[bucket].get())),
         "waiting_max": gauges.waiting_limit.get().checked_sub(1),
-        "kernel_drop_share": millionths(&gauges.thinned),
-        "kernel_drop_share_of_registers": millionths(&gauges.thinned_registers),
-        "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.refusing[bucket])).into()),
+        "kernel_drop_share": millionths(&gauges.drop_share),
+        "kernel_drop_share_of_registers": millionths(&gauges.drop_share_of_registers),
+        "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.rejecting[bucket])).into()),
         "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
         "release_cps": gauges.release.get() as f64 / 1e3,
         "newest_first": gauges.newest_first.get() == 1,
         "wait_max_ms": ms(gauges.wait_max.get()),
         "rank_floor": millionths(&gauges.rank_floor),
         "call_cost_ms": known(&gauges.call_cost, 1e6),
-        "refusal_cost_ms": known(&gauges.refusal_cost, 1e6),
+        "rejection_cost_ms": known(&gauges.rejection_cost, 1e6),
         "tiers": (gauges.stateful_occupancy.get() > 0).then(|| tiers(counters)),
         "bound": known(&gauges.bound, 1e6),
         "shadow": (in_force.shadow.get() > 0).then(|| shadow(counters)),
@@ -76,7 +76,8 @@ fn shadow(counters: &Counters) -> Value {
             "neither_admits": neither,
         })
     };
-    let allowance = |bucket: usize| (1.0 - millionths(&in_force.refusing_of_shadow[bucket])).into();
+    let allowance =
+        |bucket: usize| (1.0 - millionths(&in_force.rejecting_of_shadow[bucket])).into();
     json!({
         "law": name_at(&in_force.shadow),
         "allowance": by_bucket(allowance),

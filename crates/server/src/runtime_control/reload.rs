@@ -8,7 +8,7 @@ use crossbeam_channel::after;
 
 use super::wanted::{Replaced, Wanted};
 use super::{APPLY_WAIT, ControlError, RuntimeControl};
-use crate::config::command::Refused;
+use crate::config::command::Rejected;
 use crate::config::{Config, Diagnostics, TlsFiles, needs_restart, overload_toml};
 use crate::prepared::Reading;
 use crate::{key, users};
@@ -77,7 +77,7 @@ impl RuntimeControl {
     /// Reads the configuration file, and sends its content to the shards. Returns the number of the
     /// command with the configuration.
     pub(super) fn send_reload(&self) -> Result<u64, ControlError> {
-        let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
+        let wrong = |wrong: Diagnostics| ControlError::Rejected(wrong.into());
         // The file is parsed on this thread, so that no shard has to parse it, and without the
         // lock, so that other commands can be sent meanwhile.
         let before = Arc::clone(&self.wanted().config);
@@ -88,7 +88,7 @@ impl RuntimeControl {
         let config = Arc::new(config);
         let restart = needs_restart(&before, &config);
         if !restart.is_empty() {
-            return Err(ControlError::Refused(Refused::Restart(restart)));
+            return Err(ControlError::Rejected(Rejected::Restart(restart)));
         }
         if source.len() > self.command_max {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.command_max });

@@ -22,7 +22,7 @@ pub(super) static COUNTED: [Counted; 16] = [
         count: |shard| {
             let reasons =
                 [Reason::Law, Reason::Rank, Reason::Stale, Reason::Late, Reason::SourceShare];
-            reasons.iter().map(|&reason| shard.proxy.refused(reason).get()).sum()
+            reasons.iter().map(|&reason| shard.proxy.rejected(reason).get()).sum()
         },
     },
     Counted {
@@ -39,7 +39,7 @@ pub(super) static COUNTED: [Counted; 16] = [
     Counted {
         begins: "the queue of new requests is full",
         of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::QueueFull).get(),
+        count: |shard| shard.proxy.rejected(Reason::QueueFull).get(),
     },
     Counted {
         begins: "a queue of messages is full",
@@ -52,22 +52,22 @@ pub(super) static COUNTED: [Counted; 16] = [
     Counted {
         begins: "every back end that a request could go to is at its limits",
         of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::PoolFull).get(),
+        count: |shard| shard.proxy.rejected(Reason::PoolFull).get(),
     },
     Counted {
         begins: "no back end of a pool takes new requests",
         of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::PoolDown).get(),
+        count: |shard| shard.proxy.rejected(Reason::PoolDown).get(),
     },
     Counted {
         begins: "a source exceeds its limit",
         of: "requests rejected",
-        count: |shard| shard.proxy.refused(Reason::SourceLimit).get(),
+        count: |shard| shard.proxy.rejected(Reason::SourceLimit).get(),
     },
     Counted {
         begins: "the call table is full",
         of: "requests rejected",
-        count: |shard| shard.proxy.calls_refused.get(),
+        count: |shard| shard.proxy.calls_rejected.get(),
     },
     Counted {
         begins: "the transaction table is full",

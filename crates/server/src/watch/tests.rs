@@ -113,7 +113,7 @@ fn a_silent_back_end_is_not_logged_as_unreachable() {
     let told = watched.look(250);
     let down = |name| format!("back end {name} of pool app is down: a probe got no answer");
     assert_eq!(told[..2], ["a", "b"].map(down));
-    b.on_refused(at(3000), None, tidegate_balance::Sources::default(), None);
+    b.on_rejected(at(3000), None, tidegate_balance::Sources::default(), None);
     let told = watched.look(5500);
     assert_eq!(
         told[..2],
@@ -185,7 +185,7 @@ fn full_tables_are_logged_at_start_and_end() {
     let mut watched = Watched::new();
     watched.look(0);
     for shard in &watched.shards {
-        shard.proxy.calls_refused.add(3);
+        shard.proxy.calls_rejected.add(3);
         shard.io.overflow.add(1);
     }
     let begins = [
@@ -193,7 +193,7 @@ fn full_tables_are_logged_at_start_and_end() {
         "a receive buffer is full, and the kernel drops datagrams: begins",
     ];
     assert_eq!(watched.look(250), begins);
-    watched.shards[1].proxy.calls_refused.add(4);
+    watched.shards[1].proxy.calls_rejected.add(4);
     assert_eq!(watched.look(500), [""; 0]);
     assert_eq!(
         watched.look(5500),
@@ -220,7 +220,7 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
 fn drops_of_heavy_sources_are_logged_with_the_sources() {
     let mut watched = Watched::new();
     let counters = Arc::clone(&watched.shards[1].proxy);
-    counters.overload.thinned.set(500_000);
+    counters.overload.drop_share.set(500_000);
     let of =
         |host: u8| HeavySource { source: source_of([192, 0, 2, host].into()), rate_cps: 900.0 };
     counters.heavy.publish(true, || vec![of(7), of(9)]);
@@ -241,7 +241,7 @@ fn drops_of_heavy_sources_are_logged_with_the_sources() {
 }
 
 #[test]
-fn a_rule_that_the_kernel_refuses_is_logged() {
+fn a_rule_that_the_kernel_rejects_is_logged() {
     let mut watched = Watched::new();
     watched.look(0);
     watched.shards[1].io.shed_errors.add(1);
@@ -254,7 +254,7 @@ fn a_rule_that_the_kernel_refuses_is_logged() {
 fn the_law_is_logged_by_name() {
     let mut watched = Watched::new();
     watched.look(0);
-    watched.shards[0].proxy.refused(Reason::Law).add(1);
+    watched.shards[0].proxy.rejected(Reason::Law).add(1);
     assert_eq!(watched.look(250), ["the law in force rejects new requests: begins"]);
 }
 

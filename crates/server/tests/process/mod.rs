@@ -31,7 +31,7 @@ impl<'a> Process<'a> {
         let (audit_log, told) = AuditLog::channel();
         let controls = Controls {
             runtime_control: Arc::new(assembly.runtime_control(commands.clone())),
-            refusals: assembly.refusals(),
+            rejections: assembly.rejections(),
             bans: assembly.bans().clone(),
             keeper: None,
             audit_log,

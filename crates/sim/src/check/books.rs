@@ -25,19 +25,19 @@ pub struct Endings {
     /// Calls whose INVITE got no response in time.
     pub unanswered: u64,
     /// Calls whose INVITE was rejected, by status.
-    pub refused: BTreeMap<u16, u64>,
+    pub rejected: BTreeMap<u16, u64>,
     /// Calls in which the caller's BYE got no response.
     pub bye_unanswered: u64,
     /// Calls in which the caller's BYE was rejected, by status.
-    pub bye_refused: BTreeMap<u16, u64>,
+    pub bye_rejected: BTreeMap<u16, u64>,
 }
 
 impl Endings {
     /// Returns the number of all ended calls.
     pub fn total(&self) -> u64 {
-        let Self { left, hung_up, abandoned, unanswered, refused, bye_unanswered, bye_refused } =
+        let Self { left, hung_up, abandoned, unanswered, rejected, bye_unanswered, bye_rejected } =
             self;
-        let by_status: u64 = refused.values().chain(bye_refused.values()).sum();
+        let by_status: u64 = rejected.values().chain(bye_rejected.values()).sum();
         left + hung_up + abandoned + unanswered + bye_unanswered + by_status
     }
 }

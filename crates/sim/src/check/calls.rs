@@ -248,9 +248,9 @@ impl Crowd {
             Ending::HungUp => &mut ended.hung_up,
             Ending::Abandoned => &mut ended.abandoned,
             Ending::Unanswered => &mut ended.unanswered,
-            Ending::Refused(status) => ended.refused.entry(status).or_default(),
+            Ending::Rejected(status) => ended.rejected.entry(status).or_default(),
             Ending::ByeUnanswered => &mut ended.bye_unanswered,
-            Ending::ByeRefused(status) => ended.bye_refused.entry(status).or_default(),
+            Ending::ByeRejected(status) => ended.bye_rejected.entry(status).or_default(),
         } += 1;
     }
 }

@@ -301,7 +301,7 @@ mod tests {
     fn the_exclusion_of_a_back_end_that_has_just_answered_is_reported_once() {
         let out = Held { standing: Standing::Excluded, ..Held::default() };
         assert_eq!(found(200, &out), 1);
-        assert_eq!(found(503, &out), 0, "a crowd has heard it refuse");
+        assert_eq!(found(503, &out), 0, "a crowd has heard it reject");
         assert_eq!(found(200, &Held { standing: Standing::OutOfService, ..out.clone() }), 0);
         assert_eq!(found(200, &Held { standing: Standing::Available, ..out }), 0);
     }

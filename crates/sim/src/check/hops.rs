@@ -67,7 +67,7 @@ struct Sent {
     over: u32,
     uri: u64,
     has_provisional: bool,
-    refusals: Vec<Option<u64>>,
+    rejections: Vec<Option<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
     /// To-tags of the rejections of all branches of a forwarded INVITE, by the node and the Via
     /// with which the INVITE came.
-    refused: Recent<(NodeId, u64), Vec<Option<u64>>>,
+    rejected: Recent<(NodeId, u64), Vec<Option<u64>>>,
     /// The INVITEs that a stateless proxy has forwarded, by the Via with which they came.
     given: Recent<(NodeId, u64), Given>,
 }
@@ -100,14 +100,14 @@ impl Hops {
         let Some(sent) = self.sent.get(seen.now, seen.transaction()) else { return };
         if status >= 300
             && let Some(&below) = seen.vias.get(1)
-            && let Some(tags) = self.refused.entry(seen.now, (seen.node, below))
+            && let Some(tags) = self.rejected.entry(seen.now, (seen.node, below))
             && tags.len() < REMEMBERED_MAX
         {
             tags.push(seen.to_tag);
         }
         match status {
             ..200 => sent.has_provisional = true,
-            300.. if sent.refusals.len() < REMEMBERED_MAX => sent.refusals.push(seen.to_tag),
+            300.. if sent.rejections.len() < REMEMBERED_MAX => sent.rejections.push(seen.to_tag),
             _ => {}
         }
     }
@@ -151,7 +151,7 @@ impl Hops {
     }
 
     pub(super) fn unwatched(&self) -> u64 {
-        self.sent.unwatched() + self.refused.unwatched() + self.given.unwatched()
+        self.sent.unwatched() + self.rejected.unwatched() + self.given.unwatched()
     }
 
     /// Checks a request that a node with client transactions sends, and counts its transmissions.
@@ -168,14 +168,14 @@ impl Hops {
             // restarted process does the same with the ACK to a rejection, under the branch of the
             // INVITE.
             (Method::Ack, Some(invite)) if !of_hop => {
-                let is_refused = !invite.refusals.is_empty();
-                let tags = self.refused.get(seen.now, (seen.node, seen.vias[1]));
-                let is_refusals = tags.is_some_and(|tags| tags.contains(&seen.to_tag));
-                return (!is_refused || !is_refusals)
+                let is_rejected = !invite.rejections.is_empty();
+                let tags = self.rejected.get(seen.now, (seen.node, seen.vias[1]));
+                let is_rejections = tags.is_some_and(|tags| tags.contains(&seen.to_tag));
+                return (!is_rejected || !is_rejections)
                     .then(|| "the ACK to a 2xx needs its own branch".into());
             }
             (Method::Ack, Some(invite)) => {
-                let is_due = invite.refusals.contains(&seen.to_tag);
+                let is_due = invite.rejections.contains(&seen.to_tag);
                 return (!is_due)
                     .then(|| "the response that it acknowledges has not arrived".into());
             }

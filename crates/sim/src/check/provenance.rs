@@ -131,8 +131,8 @@ impl Provenance {
         if let Some(form) = forms.iter_mut().find(passed) {
             // The proxy may itself send a rejection that equals one that it received before, such
             // as a 481.
-            let may_refuse = may_be_own && matches!(seen.kind, Kind::Response(400..));
-            if form.sent < form.received || !may_refuse {
+            let may_reject = may_be_own && matches!(seen.kind, Kind::Response(400..));
+            if form.sent < form.received || !may_reject {
                 form.sent += 1;
                 return Origin::Passed(form.clone());
             }

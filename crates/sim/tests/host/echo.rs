@@ -89,7 +89,7 @@ impl Core for Echo {
         let class = class(&text);
         self.work = Work { offered: class, ..Work::default() };
         if text.starts_with("NO") {
-            self.work.refused = class;
+            self.work.rejected = class;
             self.send(&text);
         } else {
             self.waiting.push_back(received);

@@ -25,8 +25,8 @@ fn span(us: u64) -> Duration {
 
 /// Returns the settings of a host with one FIFO, and with these costs of offering, serving and
 /// rejecting in every class, in µs.
-fn fifo(offer: u64, serve: u64, refuse: u64) -> HostSettings {
-    let costs = Costs::uniform(span(offer), span(serve), span(refuse));
+fn fifo(offer: u64, serve: u64, reject: u64) -> HostSettings {
+    let costs = Costs::uniform(span(offer), span(serve), span(reject));
     HostSettings { split: false, ..HostSettings::new(costs) }
 }
 

@@ -51,10 +51,10 @@ fn a_flood_of_rejected_work_leaves_half_for_service() {
     let mut datagrams: Vec<_> = (0..2_000).map(|_| (at(0), "BYE 0".to_string())).collect();
     datagrams.extend(steady("NO 0", 400));
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
-    let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
+    let (served, rejected) = (count(&outcome, "BYE"), count(&outcome, "NO"));
     // Services and rejections take 5 s each, except for a burst of 64 ms and a service of 10 ms.
-    assert!((493..=501).contains(&served), "{served} served, {refused} refused");
-    assert!((4_990..=5_064).contains(&refused), "{served} served, {refused} refused");
+    assert!((493..=501).contains(&served), "{served} served, {rejected} rejected");
+    assert!((4_990..=5_064).contains(&rejected), "{served} served, {rejected} rejected");
     assert!(outcome.overflow > 15_000, "{}", outcome.overflow);
 }
 
@@ -64,10 +64,10 @@ fn service_without_waiting_work_creates_no_debt() {
     let flood = steady("NO 0", 400).into_iter().filter(|(since, _)| *since >= at(5 * SECOND));
     datagrams.extend(flood);
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
-    let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
+    let (served, rejected) = (count(&outcome, "BYE"), count(&outcome, "NO"));
     // Service gets all of the first five seconds, and half of the last five.
-    assert!((743..=751).contains(&served), "{served} served, {refused} refused");
-    assert!((2_490..=2_564).contains(&refused), "{served} served, {refused} refused");
+    assert!((743..=751).contains(&served), "{served} served, {rejected} rejected");
+    assert!((2_490..=2_564).contains(&rejected), "{served} served, {rejected} rejected");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn class(text: &str) -> usize {
 proptest! {
     #[test]
     fn messages_are_processed_one_after_the_other_each_at_its_cost(
-        datagrams in datagrams(&["BYE", "NO"]), serve in cost(), refuse in cost(),
+        datagrams in datagrams(&["BYE", "NO"]), serve in cost(), reject in cost(),
     ) {
         // A datagram is rejected when it is offered, and served when no more are offered. So the
         // order of arrival is kept only among datagrams of the same kind.
@@ -43,10 +43,10 @@ proptest! {
             let of_kind: Datagrams =
                 datagrams.iter().filter(|(_, text)| text.starts_with(word)).cloned().collect();
             let mut settings = serving(&serve);
-            for (class, &cost) in refuse.iter().enumerate() {
-                settings.costs.refuse[class] = span(cost);
+            for (class, &cost) in reject.iter().enumerate() {
+                settings.costs.reject[class] = span(cost);
             }
-            let costs = if word == "BYE" { serve } else { refuse };
+            let costs = if word == "BYE" { serve } else { reject };
             let mut completion = Timestamp::ZERO;
             let expected = of_kind.iter().map(|(arrival, text)| {
                 completion = completion.max(*arrival) + span(costs[class(text)]);
@@ -60,7 +60,7 @@ proptest! {
     #[test]
     fn a_late_driver_changes_only_the_times_of_outputs(
         datagrams in datagrams(&["INVITE", "BYE", "NO", "NO"]),
-        (offer, serve, refuse) in (cost(), cost(), cost()),
+        (offer, serve, reject) in (cost(), cost(), cost()),
         timers in prop::collection::vec(0..200_000u64, 0..10),
         (split, buffer_max) in (any::<bool>(), 1..20usize),
         period in prop_oneof![2..1_000u64, 1_000..50_000u64],
@@ -68,7 +68,7 @@ proptest! {
         let mut settings = HostSettings { split, buffer_max, ..serving(&serve) };
         for class in 0..3 {
             settings.costs.offer[class] = span(offer[class]);
-            settings.costs.refuse[class] = span(refuse[class]);
+            settings.costs.reject[class] = span(reject[class]);
         }
         let mut timers: Vec<_> = timers.into_iter().map(at).collect();
         timers.sort();

@@ -260,6 +260,6 @@ fn a_drivers_reading_is_replaced_by_the_models_while_it_is_busy() {
 fn the_reported_work_is_that_of_the_core() {
     let mut host = Host::new(Echo::new(), &fifo(5, 0, 0));
     host.offer(at(0), received(0, "NO 7"));
-    let expected = Work { offered: Some(7), served: None, refused: Some(7), stateless: false };
+    let expected = Work { offered: Some(7), served: None, rejected: Some(7), stateless: false };
     assert_eq!(host.last_work(), expected);
 }

@@ -33,7 +33,7 @@ struct Ended {
 }
 
 impl Ended {
-    fn refused(&self) -> u64 {
+    fn rejected(&self) -> u64 {
         self.caller.failed.status.get(&503).copied().unwrap_or_default()
     }
 }
@@ -109,7 +109,7 @@ impl Stage<'_> {
 }
 
 #[test]
-fn calls_are_refused_until_a_late_resolver_has_answered_and_then_served() {
+fn calls_are_rejected_until_a_late_resolver_has_answered_and_then_served() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let ended = run(mode, 3, |stage| {
             stage
@@ -119,12 +119,12 @@ fn calls_are_refused_until_a_late_resolver_has_answered_and_then_served() {
             stage.network.run_until(at(11));
             assert_eq!(stage.present(), Some(address(PLACES[0])));
         });
-        let refused = ended.refused();
+        let rejected = ended.rejected();
         // One call starts a second on average, as a Poisson process. Five standard deviations are
         // 16.
-        assert!((1..=26).contains(&refused), "{refused}");
-        assert_eq!(ended.caller.completed, 60 - refused, "{:?}", ended.caller.failed);
-        assert_eq!(ended.answered, [60 - refused, 0]);
+        assert!((1..=26).contains(&rejected), "{rejected}");
+        assert_eq!(ended.caller.completed, 60 - rejected, "{:?}", ended.caller.failed);
+        assert_eq!(ended.answered, [60 - rejected, 0]);
     }
 }
 
@@ -138,7 +138,7 @@ fn a_resolver_that_fails_is_asked_less_and_less_often() {
             assert_eq!(stage.lookups(), [0, 0, asked, 0], "at {s} s");
         }
     });
-    assert_eq!((ended.refused(), ended.answered), (60, [0, 0]));
+    assert_eq!((ended.rejected(), ended.answered), (60, [0, 0]));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn questions_that_are_lost_are_given_up_and_asked_again() {
         stage.network.run_until(at(22));
         assert_eq!(stage.lookups(), [1, 0, 1, 1]);
     });
-    assert!(ended.caller.completed > 20 && ended.refused() > 0);
+    assert!(ended.caller.completed > 20 && ended.rejected() > 0);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_dead_back_end_is_up_again_at_the_next_address_of_its_name() {
     });
     assert!(ended.answered[1] > 5, "{:?}", ended.answered);
     // The back end is the only one, so the proxy tries it although it seems down.
-    assert!(ended.caller.completed < 60 && ended.refused() == 0, "{:?}", ended.caller.failed);
+    assert!(ended.caller.completed < 60 && ended.rejected() == 0, "{:?}", ended.caller.failed);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use tidegate_sip::{
 
 /// Writes a rejection from the outline of a request and another one from the parsed message, and
 /// asserts that the two replies are equal. Returns false if the request has no outline.
-pub fn refused_alike(bytes: &[u8]) -> bool {
+pub fn rejected_alike(bytes: &[u8]) -> bool {
     let Some(outline) = Outline::of(bytes) else { return false };
     assert_eq!(scan(bytes), Ok(outline.scan));
     let message = Message::parse_head(bytes).expect("what the outline reads is a message");

@@ -11,11 +11,11 @@ use tidegate_sip::{
     write_reply,
 };
 
-use crate::alike::{acknowledged_alike, refused_alike};
+use crate::alike::{acknowledged_alike, rejected_alike};
 
 /// Reads the bytes in every available way, from the glance to the whole message.
 pub fn readings(bytes: &[u8]) {
-    refused_alike(bytes);
+    rejected_alike(bytes);
     acknowledged_alike(bytes);
     let (glanced, scanned) = (glance(bytes), scan(bytes));
     if let Ok(scan) = &scanned {

@@ -114,7 +114,7 @@ pub(super) fn backends(pools: &Value) -> String {
             let limits = [whole(&backend["calls"]), whole(&backend["calls_max"])];
             let rates = ["cps_max", "learned_cps", "cps_in_force"];
             let rates = rates.map(|name| rate(&backend[name]));
-            let counts = ["assigned", "refusals", "failures"];
+            let counts = ["assigned", "rejections", "failures"];
             let [pool, name] = [&pool["name"], &backend["name"]].map(text);
             let texts = [pool, name, whereabouts(backend)];
             let counts = counts.map(|name| whole(&backend[name]));
@@ -283,19 +283,19 @@ mod tests {
 
     #[test]
     fn untrusted_text_cannot_move_the_cursor() {
-        let refused = json!({
-            "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
+        let rejected = json!({
+            "rejections": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
                 "status": 503, "reason": "law", "from": "<sip:a\u{1b}@h>", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,
                 "waiting": 3, "call_id": "\u{1b}[31mred\r\n" }],
-            "reasons": [{ "name": "law", "refused": 7, "doc": "Why." },
-                { "name": "rank", "refused": 0, "doc": "Not." }],
+            "reasons": [{ "name": "law", "rejected": 7, "doc": "Why." },
+                { "name": "rank", "rejected": 0, "doc": "Not." }],
         });
-        let shown = rejections(&refused);
+        let shown = rejections(&rejected);
         assert!(shown.contains("\\u{1b}[31mred\\r\\n") && !shown.contains('\u{1b}'), "{shown}");
-        let of_call = call(&json!({ "rejections": refused["refusals"] }));
+        let of_call = call(&json!({ "rejections": rejected["rejections"] }));
         assert!(of_call.contains(": 503, ") && !of_call.contains('\u{1b}'), "{of_call}");
         assert!(shown.contains("90.0 %") && shown.contains("Why.") && !shown.contains("Not."));
-        assert_eq!(rejections(&json!({ "refusals": [] })), "nothing was rejected\n");
+        assert_eq!(rejections(&json!({ "rejections": [] })), "nothing was rejected\n");
         assert!(call(&Value::Null).contains("no rejection of this call is kept"));
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let new_calls = json!({ "arrived": 571, "repeated": 7, "dropped_in_kernel": 450,
             "offered": 114, "admitted": 56, "rejected": 53 });
         let shard = json!({ "calls": 40, "calls_over": 31, "queued": 2, "socket_drops": 3,
-            "emulated_drops": 5, "new_calls": new_calls, "session": { "refused": 1 } });
+            "emulated_drops": 5, "new_calls": new_calls, "session": { "rejected": 1 } });
         let shown = status(&json!({ "version": "1", "phase": "admitting", "law": "tide",
             "pools": [pool("app", &["up", "slow-start", "down", "removed"]), pool("b", &["down"])],
             "shards": [shard] }));
@@ -344,7 +344,7 @@ mod tests {
         let shown = backends(&json!([{ "name": "app", "backends": [{
             "name": "a", "address": "192.0.2.1:5060", "state": "up", "state_s": 12.3, "calls": 7,
             "calls_max": null, "cps_max": 300.0, "learned_cps": 41.25, "cps_in_force": 41.25,
-            "assigned": 90, "refusals": 2, "failures": 0,
+            "assigned": 90, "rejections": 2, "failures": 0,
         }] }]));
         let cells = |line: &str| -> Vec<String> {
             line.split("  ")
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn incomplete_answers_are_shown() {
         for show in [status, backends, overload, in_force, rejections, call, keys] {
-            show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "refusals": [{}] }));
+            show(&json!({ "shards": [{}], "listeners": 5, "shadow": {}, "rejections": [{}] }));
             show(&json!([{ "backends": [{}] }]));
             show(&Value::Null);
         }

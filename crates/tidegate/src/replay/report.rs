@@ -170,7 +170,7 @@ impl fmt::Display for Report<'_> {
             "new calls",
             flow.offered.get(),
             flow.admitted.get(),
-            flow.refused.get(),
+            flow.rejected.get(),
             flow.repeated.get()
         )?;
         writeln!(f, "{:<12}{packets} packets, checked at {blocks} checkpoints", "sent")?;

@@ -101,7 +101,7 @@ impl Sample {
             wait_p99_ms: waits.fold(0.0, f64::max),
             backends: items(&status["pools"]).flat_map(backends).collect(),
             reasons: items(&rejections["reasons"])
-                .map(|reason| (text(&reason["name"]), count(&reason["refused"])))
+                .map(|reason| (text(&reason["name"]), count(&reason["rejected"])))
                 .collect(),
         }
     }
@@ -117,7 +117,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
         assigned: count(&backend["assigned"]),
         limit_cps: backend["cps_in_force"].as_f64(),
         invite_ms: number(&backend["invite_ms"]),
-        rejections: count(&backend["refusals"]),
+        rejections: count(&backend["rejections"]),
         failures: count(&backend["failures"]),
     })
 }
@@ -273,7 +273,7 @@ mod tests {
             { "occupancy": 0.4, "sojourn_ms": { "new": { "p99": 3.0 } } },
             { "occupancy": 0.2, "sojourn_ms": { "new": { "p99": 8.0 } } },
         ] });
-        let reasons = json!({ "reasons": [{ "name": "law", "refused": rejected }] });
+        let reasons = json!({ "reasons": [{ "name": "law", "rejected": rejected }] });
         Sample::new(&status, &overload, &reasons)
     }
 

@@ -10,7 +10,7 @@ const SLOW: &str = "
     [emulate]
     serve_us = { default = 1000, invite = 8000 }
     offer_us = 100
-    refuse_us = 300
+    reject_us = 300
 ";
 
 /// Health checks, by which the sender finds out that its back end gives feedback.
@@ -67,7 +67,7 @@ impl Chain {
     }
 
     fn held(&self) -> u64 {
-        self.sender.metrics().sum("work_refused_total", &[("reason", "feedback")])
+        self.sender.metrics().sum("work_rejected_total", &[("reason", "feedback")])
     }
 }
 
@@ -137,6 +137,6 @@ fn feedback_that_a_stranger_forges_is_ignored() {
         tidegate.metrics().0.lines().any(is_accepted).then_some(())
     });
     let uri = format!("sip:bob@{}", tidegate.address());
-    let refused = caller.ask(tidegate.address(), &caller.request("INVITE", &uri, 99, 1));
-    assert_eq!((refused.status(), refused.fields("Retry-After").count()), (503, 0));
+    let rejected = caller.ask(tidegate.address(), &caller.request("INVITE", &uri, 99, 1));
+    assert_eq!((rejected.status(), rejected.fields("Retry-After").count()), (503, 0));
 }

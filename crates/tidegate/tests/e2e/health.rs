@@ -224,7 +224,7 @@ fn unreadable_files_change_nothing() {
     let backends = [stage.free_address(), stage.free_address()];
     let first = Configuration::new(&stage, &backends[..1]);
     let tidegate = Tidegate::start(&stage, &first);
-    let refused = |configuration: &Configuration, why: &str| {
+    let rejected = |configuration: &Configuration, why: &str| {
         configuration.write(&stage, "tidegate.toml");
         let (status, said) = ctl(&stage, &tidegate, &["reload"]);
         assert_eq!(status, Some(2), "{said}");
@@ -234,12 +234,12 @@ fn unreadable_files_change_nothing() {
     };
     let both = Configuration { backends: backends.to_vec(), ..first.clone() };
     let wrong = Configuration { more: "[pool.helth]\n".to_owned(), ..both.clone() };
-    refused(&wrong, "did you mean `health`?");
-    refused(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
+    rejected(&wrong, "did you mean `health`?");
+    rejected(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
     let long = Configuration { more: format!("#{}\n", "x".repeat(16 << 20)), ..both };
-    refused(&long, "bytes, the limit is 16,777,216; restart to apply the configuration");
+    rejected(&long, "bytes, the limit is 16,777,216; restart to apply the configuration");
     tidegate.signal(Signal::HUP);
-    eventually("it was refused", || {
+    eventually("it was rejected", || {
         let log = fs::read_to_string(stage.path("tidegate.log")).unwrap();
         log.contains("\ntidegate: reload, by SIGHUP: failed: ").then_some(())
     });

@@ -18,8 +18,8 @@ fn calls(calls: u32, hold_ms: u32) -> Load<'static> {
     Load { scenario: "uac-routes", calls, rate_cps, hold_ms, socket_each: true, is_tcp: false }
 }
 
-fn refused(metrics: &Metrics) -> u64 {
-    metrics.sum("work_refused_total", &[("reason", "pool_full")])
+fn rejected(metrics: &Metrics) -> u64 {
+    metrics.sum("work_rejected_total", &[("reason", "pool_full")])
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     let beyond = make(&calls(10, 0)).wait();
     assert_eq!((beyond.created, beyond.failed), (10, 10), "{beyond}");
     let metrics = tidegate.metrics();
-    assert_eq!((refused(&metrics), held(&metrics)), (10, 40));
+    assert_eq!((rejected(&metrics), held(&metrics)), (10, 40));
 
     // After a reload, each back end has room for one more call, so two more calls succeed.
     configuration(&stage, &callees, "calls_max = 21").write(&stage, "tidegate.toml");
@@ -61,7 +61,7 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     assert_eq!(tidegate.metrics().sum("pool_headroom_calls", &[]), 42);
     make(&calls(42, 500)).wait().assert_all_well(42);
     let metrics = tidegate.metrics();
-    assert_eq!(refused(&metrics), 10);
+    assert_eq!(rejected(&metrics), 10);
     metrics.assert_nothing_held();
     for callee in callees {
         let served = callee.finish();
@@ -84,9 +84,9 @@ fn a_rate_is_kept_by_all_shards_together() {
     // SIPp needs at least three seconds to offer 300 calls.
     assert!(offered.successful >= 100, "{offered} in {elapsed_s} s");
     let metrics = tidegate.metrics();
-    assert_eq!(refused(&metrics), u64::from(offered.failed));
+    assert_eq!(rejected(&metrics), u64::from(offered.failed));
     for callee in callees {
-        assert_eq!(metrics.backend("backend_refusals_total", callee.address()), 0);
+        assert_eq!(metrics.backend("backend_rejections_total", callee.address()), 0);
         let served = callee.finish();
         served.assert_all_well(served.created);
     }

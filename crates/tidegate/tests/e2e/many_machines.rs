@@ -183,7 +183,7 @@ fn a_leader_reports_why_a_follower_does_not_follow() {
     let callee = Sipp::callee(&stage, "uas");
     let target = callee.address().to_string();
     let plan = ["--", "uac", &target, "--rate", "100", "--calls", "10"];
-    let assert_refused = |follower: SocketAddr, plan: &[&str], why: &str| {
+    let assert_rejected = |follower: SocketAddr, plan: &[&str], why: &str| {
         let (status, text) = run(lead(&[follower]).args(plan));
         assert_eq!(status, Some(2), "{text}");
         assert!(text.contains(&format!("follower {follower}: ")) && text.contains(why), "{text}");
@@ -191,7 +191,7 @@ fn a_leader_reports_why_a_follower_does_not_follow() {
 
     let stranger = Follower::start(&stage, "from", &["--from", "192.0.2.1,192.0.2.2"]);
     let why = "it takes no plans from 127.0.0.1: start it with --from 127.0.0.1";
-    assert_refused(stranger.address, &plan, why);
+    assert_rejected(stranger.address, &plan, why);
 
     let taken = TcpListener::bind((stage.ip(), 0)).unwrap();
     let address = taken.local_addr().unwrap();
@@ -200,13 +200,13 @@ fn a_leader_reports_why_a_follower_does_not_follow() {
         stream.write_all(b"{\"hello\":{\"program\":\"0.0.0\",\"format\":1}}\n").unwrap();
         taken
     });
-    assert_refused(address, &plan, "the follower has version 0.0.0 (messages 1)");
+    assert_rejected(address, &plan, "the follower has version 0.0.0 (messages 1)");
     drop(old.join().unwrap());
-    assert_refused(address, &plan, "start `tidegate-lab load follow` at");
+    assert_rejected(address, &plan, "start `tidegate-lab load follow` at");
 
     // No machine has this address (RFC 5737).
     let elsewhere = Follower::start(&stage, "elsewhere", &["--bind", "192.0.2.1"]);
-    assert_refused(elsewhere.address, &plan, "cannot listen on 192.0.2.1");
+    assert_rejected(elsewhere.address, &plan, "cannot listen on 192.0.2.1");
     callee.kill();
     let waits = Follower::start(&stage, "waits", &["--from", "127.0.0.1"]);
     assert_works(&stage, &waits);

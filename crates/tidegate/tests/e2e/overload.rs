@@ -81,16 +81,16 @@ fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated(
     let busy = Busy::set_up("");
     let next = busy.waits + 1;
     busy.call(next);
-    let refused = busy.caller.receive();
-    assert_eq!(refused.status(), 503);
+    let rejected = busy.caller.receive();
+    assert_eq!(rejected.status(), 503);
     // RFC 3261 §21.5.4: a client that receives a Retry-After sends nothing for that long.
-    assert_eq!(refused.fields("Retry-After").count(), 0);
+    assert_eq!(rejected.fields("Retry-After").count(), 0);
     // RFC 3261 §8.2.7: "the same tag for the same request consistently".
     busy.call(next);
-    assert_eq!(busy.caller.receive().field("To"), refused.field("To"));
+    assert_eq!(busy.caller.receive().field("To"), rejected.field("To"));
     let metrics = busy.tidegate.metrics();
-    let refusals = |reason| metrics.sum("work_refused_total", &[("reason", reason)]);
-    assert_eq!((refusals("queue_full"), refusals("again")), (1, 1));
+    let rejections = |reason| metrics.sum("work_rejected_total", &[("reason", reason)]);
+    assert_eq!((rejections("queue_full"), rejections("again")), (1, 1));
     assert_eq!(metrics.sum("replies_total", &[("status", "503")]), 2);
     assert!(busy.backend.next_now().is_none(), "nothing was forwarded");
 }
@@ -102,10 +102,10 @@ fn a_503_is_padded_to_the_configured_length() {
     for user in ["bob", "robert-with-a-longer-name"] {
         let to = format!("<sip:{user}@example.com>");
         let next = busy.invite(busy.waits + 1).with("To", &to);
-        let refused = busy.caller.ask(busy.tidegate.address(), &next);
-        assert_eq!(refused.status(), 503);
-        assert_eq!(refused.0.len(), LENGTH);
-        assert!(refused.field("Server").starts_with("Tidegate/"));
+        let rejected = busy.caller.ask(busy.tidegate.address(), &next);
+        assert_eq!(rejected.status(), 503);
+        assert_eq!(rejected.0.len(), LENGTH);
+        assert!(rejected.field("Server").starts_with("Tidegate/"));
     }
 }
 
@@ -128,8 +128,8 @@ fn a_retransmission_of_a_waiting_invite_is_absorbed() {
 fn dropped_calls_get_no_response() {
     let busy = Busy::set_up("disposal = \"drop\"");
     busy.call(busy.waits + 1);
-    let metrics = busy.tidegate.wait_for("it is refused", |metrics| {
-        metrics.sum("work_refused_total", &[("reason", "queue_full")]) == 1
+    let metrics = busy.tidegate.wait_for("it is rejected", |metrics| {
+        metrics.sum("work_rejected_total", &[("reason", "queue_full")]) == 1
     });
     assert_eq!(metrics.sum("replies_total", &[("status", "503")]), 0);
     assert!(busy.caller.next_now().is_none());
@@ -176,13 +176,13 @@ fn below_its_capacity_pi_rejects_nothing() {
 /// At four times the capacity, each call is either set up or rejected at once, with transactions.
 /// The counts of SIPp, Tidegate and the callee agree.
 #[test]
-fn a_flood_of_sipp_calls_is_admitted_or_refused_and_counted() {
+fn a_flood_of_sipp_calls_is_admitted_or_rejected_and_counted() {
     flood_of_sipp_calls("");
 }
 
 /// SIPp accepts a padded 503 like any other.
 #[test]
-fn a_flood_of_sipp_calls_is_refused_by_padded_503s() {
+fn a_flood_of_sipp_calls_is_rejected_by_padded_503s() {
     flood_of_sipp_calls("pad = 800\n");
 }
 
@@ -200,12 +200,12 @@ fn flood_of_sipp_calls(more: &str) {
     let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
     let (offered, admitted) = (sessions("work_offered_total"), sessions("work_admitted_total"));
     // The kernel may have dropped earlier copies of some calls. These calls count as `late`.
-    let refused: u64 = ["law", "late"]
-        .map(|reason| metrics.sum("work_refused_total", &[("reason", reason)]))
+    let rejected: u64 = ["law", "late"]
+        .map(|reason| metrics.sum("work_rejected_total", &[("reason", reason)]))
         .iter()
         .sum();
-    assert_eq!((offered, admitted + refused), (CALLS.into(), CALLS.into()));
-    assert!(admitted > 0 && refused > 0, "{admitted} admitted, {refused} refused");
+    assert_eq!((offered, admitted + rejected), (CALLS.into(), CALLS.into()));
+    assert!(admitted > 0 && rejected > 0, "{admitted} admitted, {rejected} rejected");
     assert_eq!(u64::from(callee.finish().created), admitted);
     metrics.assert_nothing_held();
 }
@@ -306,7 +306,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
     let mut configuration = Configuration::new(&stage, &[callee.address()]);
-    configuration.more = "[emulate]\nserve_us = 3_000\nrefuse_us = 2_000\n".to_owned();
+    configuration.more = "[emulate]\nserve_us = 3_000\nreject_us = 2_000\n".to_owned();
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 250, ..Load::default() };
     // SIPp gives up a call if all copies of its INVITE are dropped.
@@ -332,7 +332,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     assert_eq!(count("admitted") + count("rejected"), answered, "{calls}");
     let reasons = json(&["rejections"])["reasons"].take();
     let kernel = reasons.as_array().unwrap().iter().find(|reason| reason["name"] == "kernel");
-    assert_eq!(kernel.unwrap()["refused"], dropped, "{reasons}");
+    assert_eq!(kernel.unwrap()["rejected"], dropped, "{reasons}");
 
     for command in ["status", "overload", "rejections"] {
         let (status, said) = ctl(&[command]);

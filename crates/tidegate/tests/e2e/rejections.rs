@@ -28,7 +28,7 @@ fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
     let (status, said) = ctl(&["--json", "rejections"]);
     assert_eq!(status, Some(0), "{said}");
     let kept: Value = serde_json::from_str(&said).unwrap();
-    let all = kept["refusals"].as_array().unwrap();
+    let all = kept["rejections"].as_array().unwrap();
     let one =
         all.iter().find(|one| one["reason"] == "pool_down").unwrap_or_else(|| panic!("{said}"));
     assert_eq!((&one["status"], &one["method"]), (&503.into(), &"INVITE".into()));

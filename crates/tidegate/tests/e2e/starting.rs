@@ -15,18 +15,18 @@ fn configuration(stage: &Stage) -> Configuration {
 /// Runs Tidegate to its end, checks that it refused to start with this status, and returns its
 /// output.
 #[track_caller]
-fn refused(stage: &Stage, configuration: &Configuration, expected: i32) -> String {
-    let file = configuration.write(stage, "refused.toml");
+fn rejected(stage: &Stage, configuration: &Configuration, expected: i32) -> String {
+    let file = configuration.write(stage, "rejected.toml");
     let (status, said) = run_to_end(stage, &["run", "--config", file.to_str().unwrap()]);
     assert_eq!(status, Some(expected), "{said}");
     said
 }
 
 #[test]
-fn a_broken_configuration_is_refused() {
+fn a_broken_configuration_is_rejected() {
     let stage = Stage::new();
     let more = "[[route]]\nfrm = \"any\"\nto = \"app\"\n".to_owned();
-    let said = refused(&stage, &Configuration { more, ..configuration(&stage) }, 2);
+    let said = rejected(&stage, &Configuration { more, ..configuration(&stage) }, 2);
     assert!(said.contains("did you mean `from`?"), "{said}");
 
     let (status, said) = run_to_end(&stage, &["run", "--config", "/nonexistent.toml"]);
@@ -35,32 +35,32 @@ fn a_broken_configuration_is_refused() {
 }
 
 #[test]
-fn an_address_in_use_is_refused() {
+fn an_address_in_use_is_rejected() {
     let stage = Stage::new();
     let taken = UdpSocket::bind((stage.ip(), 0)).unwrap();
     let address = taken.local_addr().unwrap();
     let listen = vec![address];
-    let said = refused(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
+    let said = rejected(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
     assert!(said.contains(&address.to_string()), "{said}");
     assert!(said.contains("help: stop the program that uses this address"), "{said}");
 }
 
 /// A router may take over an address later, for example by VRRP.
 #[test]
-fn an_address_that_this_machine_does_not_have_yet_is_refused() {
+fn an_address_that_this_machine_does_not_have_yet_is_rejected() {
     let stage = Stage::new();
     let listen = vec!["192.0.2.1:5060".parse().unwrap()];
-    let said = refused(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
+    let said = rejected(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
     assert!(said.contains("192.0.2.1:5060") && said.contains("help: "), "{said}");
 }
 
 /// Sockets that several shards share must not be shared with another process.
 #[test]
-fn an_address_that_another_tidegate_has_is_refused() {
+fn an_address_that_another_tidegate_has_is_rejected() {
     let stage = Stage::new();
     let two_shards = Configuration { shards: 2, ..configuration(&stage) };
     let first = Tidegate::start(&stage, &two_shards);
-    let said = refused(&stage, first.configuration(), 1);
+    let said = rejected(&stage, first.configuration(), 1);
     assert!(said.contains("help: stop the program that uses this address"), "{said}");
 
     let peer = Peer::new(stage.ip());
@@ -69,12 +69,12 @@ fn an_address_that_another_tidegate_has_is_refused() {
 }
 
 #[test]
-fn a_key_that_others_can_read_is_refused() {
+fn a_key_that_others_can_read_is_rejected() {
     let stage = Stage::new();
     drop(Tidegate::start(&stage, &configuration(&stage)));
     let key = stage.path("state").join("route.key");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     fs::set_permissions(&key, Permissions::from_mode(0o644)).unwrap();
-    let said = refused(&stage, &configuration(&stage), 2);
+    let said = rejected(&stage, &configuration(&stage), 2);
     assert!(said.contains("route.key") && said.contains("help: "), "{said}");
 }

@@ -96,8 +96,8 @@ fn a_ringing_call_is_set_up_before_the_process_ends() {
     });
 
     let late = Peer::new(stage.ip());
-    let refused = late.ask(here, &late.request("INVITE", &format!("sip:bob@{here}"), 2, 1));
-    assert_eq!(refused.status(), 503, "no new call");
+    let rejected = late.ask(here, &late.request("INVITE", &format!("sip:bob@{here}"), 2, 1));
+    assert_eq!(rejected.status(), 503, "no new call");
     assert!(tidegate.process().ended().is_none());
 
     // RFC 3261 §13.2.2.4: a call is set up only when the ACK has reached the callee.

@@ -213,13 +213,13 @@ fn a_cancel_waits_for_the_back_end_to_ring() {
 fn calls_skip_a_back_end_that_is_out_of_service() {
     let (tidegate, callees, _stage) =
         together("uac-routes", &["uas-unavailable", "uas-record-route"]);
-    let [refuses, serves] = <[Sipp; 2]>::try_from(callees).ok().expect("two callees");
-    let refusing = refuses.address();
+    let [rejects, serves] = <[Sipp; 2]>::try_from(callees).ok().expect("two callees");
+    let rejecting = rejects.address();
     serves.finish().assert_all_well(CALLS);
     let metrics = tidegate.metrics();
-    let refused = metrics.backend("backend_refusals_total", refusing);
-    assert!(refused > 0);
-    refuses.finish().assert_all_well(u32::try_from(refused).unwrap());
+    let rejected = metrics.backend("backend_rejections_total", rejecting);
+    assert!(rejected > 0);
+    rejects.finish().assert_all_well(u32::try_from(rejected).unwrap());
     assert_eq!(metrics.sum("timeouts_total", &[]), 0);
     metrics.assert_nothing_held();
 }

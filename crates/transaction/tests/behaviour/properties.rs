@@ -134,13 +134,13 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let seen = drive(INVITE_CLIENT, &timing, &steps);
-        let refusals = count(&seen, |_, effect| matches!(effect, ToUser(300..)));
+        let rejections = count(&seen, |_, effect| matches!(effect, ToUser(300..)));
         let successes = count(&seen, |_, effect| matches!(effect, ToUser(200..300)));
         let timeouts = count(&seen, |_, effect| effect == TimedOut);
-        prop_assert!(refusals + successes.min(1) + timeouts <= 1, "{seen:?}");
+        prop_assert!(rejections + successes.min(1) + timeouts <= 1, "{seen:?}");
         // Only a final response other than a 2xx is acknowledged.
         let acknowledged = count(&seen, |_, effect| effect == AckSent);
-        prop_assert!(acknowledged >= refusals && (refusals > 0 || acknowledged == 0));
+        prop_assert!(acknowledged >= rejections && (rejections > 0 || acknowledged == 0));
     }
 
     #[test]
@@ -160,9 +160,9 @@ proptest! {
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let seen = drive(INVITE_SERVER, &timing, &steps);
-        let refusals = count(&seen, |_, effect| matches!(effect, ResponseSent(300..)));
+        let rejections = count(&seen, |_, effect| matches!(effect, ResponseSent(300..)));
         let successes = count(&seen, |_, effect| matches!(effect, ResponseSent(200..300)));
-        prop_assert!(refusals + successes.min(1) <= 1, "{seen:?}");
+        prop_assert!(rejections + successes.min(1) <= 1, "{seen:?}");
         let passed = count(&seen, |state, effect| effect == AckToUser && state != State::Accepted);
         prop_assert_eq!(passed, 0);
         let seen = drive(OTHER_SERVER, &timing, &steps);

@@ -111,7 +111,7 @@ fn a_provisional_response_ends_retransmission_and_timeout() {
 /// RFC 6026 §8.4: "If Timer D fires while the client transaction is in the "Completed" state, the
 /// client transaction MUST move to the "Terminated" state."
 #[test]
-fn a_refusal_is_acknowledged_and_remembered_for_timer_d() {
+fn a_rejection_is_acknowledged_and_remembered_for_timer_d() {
     for status in [300, 486, 503, 699] {
         let seen = play(INVITE_CLIENT, &unreliable(), &[(100, Response(status))]);
         let expected = [
@@ -150,7 +150,7 @@ fn timer_d_does_not_scale_with_t1() {
 /// RFC 6026 §8.4: "the client transaction MUST generate an ACK request, even if the transport is
 /// reliable", with Timer D of "a value of zero seconds for reliable transports".
 #[test]
-fn over_a_reliable_transport_a_refusal_ends_it_at_once() {
+fn over_a_reliable_transport_a_rejection_ends_it_at_once() {
     let seen = play(INVITE_CLIENT, &reliable(), &[(100, Response(486)), (200, Response(486))]);
     let expected =
         [(0, Enters(Calling)), (100, ToUser(486)), (100, AckSent), (100, Enters(Terminated))];
@@ -162,7 +162,7 @@ fn over_a_reliable_transport_a_refusal_ends_it_at_once() {
 /// retransmission, but the newly received response MUST NOT be passed up to the TU." Such responses
 /// do not restart Timer D. A 2xx or a 1xx in this state causes no ACK.
 #[test]
-fn a_repeated_refusal_is_acknowledged_and_goes_no_further() {
+fn a_repeated_rejection_is_acknowledged_and_goes_no_further() {
     let script = [
         (100, Response(486)),
         (600, Response(486)),

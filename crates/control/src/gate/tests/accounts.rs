@@ -52,7 +52,7 @@ proptest! {
         let mut now = Timestamp::ZERO;
         let mut queue = Vec::new();
         let (mut messages, mut done, mut stale) = (0, 0, 0);
-        let (mut refused, mut refused_late, mut refused_again) = (0, 0, 0);
+        let (mut rejected, mut rejected_late, mut rejected_again) = (0, 0, 0);
         for step in steps {
             match step {
                 Step::Arrives { call, single, room } => {
@@ -62,8 +62,8 @@ proptest! {
                     match gate.on_new(now, bucket, 0, call, room) {
                         Verdict::Admit(ticket) => queue.push(ticket),
                         Verdict::Absorb => {}
-                        Verdict::Refuse(Reason::Again) => refused_again += 1,
-                        Verdict::Refuse(_) => refused += 1,
+                        Verdict::Reject(Reason::Again) => rejected_again += 1,
+                        Verdict::Reject(_) => rejected += 1,
                     }
                 }
                 Step::Taken(waited_ms) if gate.may_release() => {
@@ -73,7 +73,7 @@ proptest! {
                     match gate.on_taken(now, ticket) {
                         None => done += u64::from(!again),
                         Some(Reason::Stale) if !at_service => stale += 1,
-                        Some(_) => (refused, refused_late) = (refused + 1, refused_late + 1),
+                        Some(_) => (rejected, rejected_late) = (rejected + 1, rejected_late + 1),
                     }
                 }
                 Step::Taken(_) => {}
@@ -94,12 +94,12 @@ proptest! {
             let undecided = if at_service { waiting } else { 0 };
             prop_assert_eq!(sum(|f| f.arrived), messages);
             prop_assert_eq!(sum(|f| f.arrived), sum(|f| f.offered) + sum(|f| f.repeated));
-            prop_assert_eq!(sum(|f| f.offered), sum(|f| f.admitted) + sum(|f| f.refused) + undecided);
-            prop_assert_eq!(sum(|f| f.refused), refused);
+            prop_assert_eq!(sum(|f| f.offered), sum(|f| f.admitted) + sum(|f| f.rejected) + undecided);
+            prop_assert_eq!(sum(|f| f.rejected), rejected);
             prop_assert_eq!(sum(|f| f.taken), done);
-            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + refused_late + stale);
+            prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + rejected_late + stale);
             prop_assert_eq!(sum(|f| f.stale), stale);
-            prop_assert_eq!(gate.signals().messages_refused, refused + stale + refused_again);
+            prop_assert_eq!(gate.signals().messages_rejected, rejected + stale + rejected_again);
             let in_progress = Bucket::ALL.map(|bucket| gate.signals().in_progress(bucket));
             prop_assert_eq!(in_progress.iter().sum::<u64>(), waiting);
             prop_assert!(gate.memory().len() <= 2 * memory_max);
@@ -123,7 +123,7 @@ fn work_lost_by_the_queue_has_a_count_of_its_own() {
         assert_eq!(gate.on_taken(at(11), ticket), Some(Reason::Stale));
         assert_eq!(lost(&gate), 2, "waited too long");
         gate.stop();
-        assert_eq!(arrives(&mut gate, at(12), Some(3), 0), Verdict::Refuse(Reason::Stopping));
+        assert_eq!(arrives(&mut gate, at(12), Some(3), 0), Verdict::Reject(Reason::Stopping));
         assert_eq!(lost(&gate), 2);
     }
 }

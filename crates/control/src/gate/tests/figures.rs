@@ -51,14 +51,14 @@ fn offered(share: f64, has_room: impl Fn(u64) -> bool) -> Gate {
 }
 
 #[test]
-fn the_bound_follows_from_what_calls_and_refusals_cost() {
+fn the_bound_follows_from_what_calls_and_rejections_cost() {
     let mut gate = offered(0.5, |_| true);
-    assert_eq!((gate.refusal_cost(), gate.bound(at(2500))), (None, None));
+    assert_eq!((gate.rejection_cost(), gate.bound(at(2500))), (None, None));
     gate.on_looked(10, 0, MS);
     gate.on_looked(10, 10, MS * 9);
     // A rejection takes 0.9 ms, and reading its ACK 0.1 ms.
-    let refusal = gate.refusal_cost().unwrap();
-    assert!(refusal.abs_diff(MS) < MS / 100, "{refusal:?}");
+    let rejection = gate.rejection_cost().unwrap();
+    assert!(rejection.abs_diff(MS) < MS / 100, "{rejection:?}");
     let bound = gate.bound(at(2500)).unwrap();
     assert!((bound - bound::goodput(2.0, 0.1)).abs() < 0.03, "{bound}");
     let later = gate.bound(at(5000)).unwrap();
@@ -67,7 +67,7 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     for call in (1..500).step_by(2) {
         arrives(&mut gate, at(3000), Some(call << 40), 0);
     }
-    assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
+    assert!(gate.rejection_cost().unwrap() > MS * 19 / 10);
 }
 
 /// The limit of the queue is checked before the law decides. So calls are rejected even under a law
@@ -97,7 +97,7 @@ fn a_rejection_is_early_within_a_tenth_of_a_second_of_idle_time() {
         let now = at(idle_ms + then_ms);
         gate.on_arrival(now, 0);
         let verdict = gate.on_new(now, Bucket::Session, 0, None, true);
-        assert_eq!(verdict, Verdict::Refuse(Reason::Law));
+        assert_eq!(verdict, Verdict::Reject(Reason::Law));
         gate.signals().flow(Bucket::Session).early - before
     };
     assert_eq!(early_after(0, 10), 0);

@@ -27,7 +27,7 @@ const SESSION: Option<Bucket> = Some(Bucket::Session);
 fn by_default_only_new_work_is_shed() {
     let mut gate = schemed(Scheme::Simplified { scaled: false }, 0.0);
     assert_eq!((of_ten(&mut gate, None, BYE), of_ten(&mut gate, SESSION, INVITE)), (10, 0));
-    assert_eq!(gate.signals().messages_refused, 10);
+    assert_eq!(gate.signals().messages_rejected, 10);
     let shares = [(None, BYE), (SESSION, INVITE)].map(|(b, c)| gate.share_of_class(b, c));
     assert_eq!(shares, [1.0, 0.0]);
 }
@@ -57,7 +57,7 @@ fn in_a_single_class_all_messages_share_one_throttle() {
         .collect();
     // If each class had a throttle of its own, the first message of both classes would be rejected.
     assert_eq!(pairs, [(false, true); 3]);
-    assert_eq!(gate.signals().messages_refused, 3);
+    assert_eq!(gate.signals().messages_rejected, 3);
     assert_eq!(gate.share_of_class(None, BYE), 0.5);
 }
 
@@ -141,9 +141,9 @@ fn an_exemption_is_gone_with_its_message() {
     gate.on_arrival(at(0), 0);
     gate.control.admit_next = true;
     assert!(gate.on_ongoing(at(0), BYE));
-    assert!(matches!(gate.on_new(at(0), Bucket::Session, 0, None, true), Verdict::Refuse(_)));
+    assert!(matches!(gate.on_new(at(0), Bucket::Session, 0, None, true), Verdict::Reject(_)));
     gate.control.admit_next = true;
-    assert!(matches!(arrives(&mut gate, at(1), None, 0), Verdict::Refuse(_)));
+    assert!(matches!(arrives(&mut gate, at(1), None, 0), Verdict::Reject(_)));
     let mut single = schemed(Scheme::Single, 0.0);
     single.control.admit_next = true;
     assert_eq!([0; 2].map(|_| single.on_ongoing(at(0), BYE)), [true, false]);

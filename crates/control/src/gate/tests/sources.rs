@@ -32,12 +32,12 @@ fn flood(gate: &mut Gate, control: impl Fn(&mut Control)) -> ([u32; 2], Vec<Reas
             let sender = from(source as u128);
             match gate.on_new_from(now, &sender, Bucket::Session, 0, fingerprint, true) {
                 Verdict::Admit(ticket) => {
-                    let refused = gate.on_taken(now, ticket);
-                    admitted[source - 1] += u32::from(tick >= 2000 && refused.is_none());
-                    reasons.extend(refused.filter(|_| tick >= 2000));
+                    let rejected = gate.on_taken(now, ticket);
+                    admitted[source - 1] += u32::from(tick >= 2000 && rejected.is_none());
+                    reasons.extend(rejected.filter(|_| tick >= 2000));
                 }
-                Verdict::Refuse(reason) if tick < 2000 => assert!(reason != Reason::QueueFull),
-                Verdict::Refuse(reason) => reasons.push(reason),
+                Verdict::Reject(reason) if tick < 2000 => assert!(reason != Reason::QueueFull),
+                Verdict::Reject(reason) => reasons.push(reason),
                 Verdict::Absorb => panic!("all are new"),
             }
         };
@@ -127,11 +127,11 @@ fn a_flood_does_not_fill_the_queue() {
         }
         last = Verdict::Absorb;
     }
-    assert_eq!((tickets.len(), &last), (80, &Verdict::Refuse(Reason::SourceShare)));
+    assert_eq!((tickets.len(), &last), (80, &Verdict::Reject(Reason::SourceShare)));
     assert!(matches!(asks(&mut gate, at(0), &from(2), 80), Verdict::Admit(_)));
     // If the law sets a lower limit for the queue, this limit applies.
     gate.control.queue.waiting_max = 81;
-    assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Refuse(Reason::SourceShare));
+    assert_eq!(asks(&mut gate, at(0), &from(1), 80), Verdict::Reject(Reason::SourceShare));
     gate.control.queue.waiting_max = 1000;
     for ticket in tickets.drain(..20) {
         gate.on_taken(at(1), ticket);
@@ -152,9 +152,9 @@ fn a_window_is_room_that_is_shared() {
     };
     assert!(matches!(ask(2), Verdict::Admit(_)));
     assert!(matches!([ask(1), ask(1)], [Verdict::Admit(_), Verdict::Admit(_)]));
-    assert_eq!(ask(1), Verdict::Refuse(Reason::SourceShare));
+    assert_eq!(ask(1), Verdict::Reject(Reason::SourceShare));
     assert!(matches!(ask(3), Verdict::Admit(_)));
-    assert_eq!(ask(4), Verdict::Refuse(Reason::Law));
+    assert_eq!(ask(4), Verdict::Reject(Reason::Law));
 }
 
 fn limited(sticky: bool) -> Gate {
@@ -175,14 +175,14 @@ fn a_limit_holds_without_any_overload() {
         [1, 2].map(|call| ask(0, call, &sender)),
         [Verdict::Admit(_), Verdict::Admit(_)]
     ));
-    assert_eq!(ask(0, 3, &sender), Verdict::Refuse(Reason::SourceLimit));
+    assert_eq!(ask(0, 3, &sender), Verdict::Reject(Reason::SourceLimit));
     // A repetition does not use up the limit, whether the original was rejected or not.
-    assert_eq!(ask(100, 3, &sender), Verdict::Refuse(Reason::Again));
+    assert_eq!(ask(100, 3, &sender), Verdict::Reject(Reason::Again));
     assert_eq!(ask(100, 1, &sender), Verdict::Absorb);
     assert!(matches!(ask(100, 4, &sender), Verdict::Admit(_)));
     assert!(matches!(ask(100, 5, &from(1)), Verdict::Admit(_)), "under no limit");
     let flow = flow(&gate);
-    assert_eq!((flow.offered, flow.admitted, flow.refused, flow.repeated), (5, 4, 1, 2));
+    assert_eq!((flow.offered, flow.admitted, flow.rejected, flow.repeated), (5, 4, 1, 2));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn silently_dropped_work_is_decided_again() {
     };
     ask(0, 1);
     ask(0, 2);
-    assert_eq!(ask(0, 3), Verdict::Refuse(Reason::SourceLimit));
+    assert_eq!(ask(0, 3), Verdict::Reject(Reason::SourceLimit));
     assert!(matches!(ask(500, 3), Verdict::Admit(_)));
 }
 
@@ -213,10 +213,10 @@ fn priority_passes_a_closed_gate_up_to_its_cap() {
         gate.on_new_from(at(ms), &urgent, Bucket::Session, 0, None, false)
     };
     for _ in 0..3 {
-        let Verdict::Admit(ticket) = ask(0) else { panic!("refused") };
+        let Verdict::Admit(ticket) = ask(0) else { panic!("rejected") };
         assert_eq!(ticket.bucket(), Bucket::Priority);
     }
-    assert_eq!(ask(0), Verdict::Refuse(Reason::QueueFull), "beyond the cap it is ordinary");
+    assert_eq!(ask(0), Verdict::Reject(Reason::QueueFull), "beyond the cap it is ordinary");
     assert!(matches!(ask(334), Verdict::Admit(_)));
     let flows = Bucket::ALL.map(|bucket| *gate.signals().flow(bucket));
     assert_eq!(flows.map(|flow| flow.offered), [1, 0, 4]);
@@ -236,12 +236,12 @@ fn the_law_does_not_decide_about_the_answer_to_a_challenge() {
         let answer = Sender { is_admitted: true, is_late: true, ..from(1) };
         for bucket in [Bucket::Session, Bucket::Single] {
             let mut ask = |sender: &Sender| gate.on_new_from(at(0), sender, bucket, 0, None, true);
-            assert_eq!(ask(&from(1)), Verdict::Refuse(Reason::Law), "{allowance:?}");
+            assert_eq!(ask(&from(1)), Verdict::Reject(Reason::Law), "{allowance:?}");
             assert!(matches!(ask(&answer), Verdict::Admit(_)), "{allowance:?}");
         }
         // The request with credentials needs room in the queue like any other work.
         let verdict = gate.on_new_from(at(0), &answer, Bucket::Session, 0, None, false);
-        assert_eq!(verdict, Verdict::Refuse(Reason::QueueFull));
+        assert_eq!(verdict, Verdict::Reject(Reason::QueueFull));
     }
 }
 
@@ -267,7 +267,7 @@ fn a_repetition_takes_nothing_of_the_cap() {
         gate.on_arrival(at(0), 0);
         gate.on_new_from(at(0), &urgent, Bucket::Session, 0, Some(call), true)
     };
-    let Verdict::Admit(ticket) = ask(1) else { panic!("refused") };
+    let Verdict::Admit(ticket) = ask(1) else { panic!("rejected") };
     assert_eq!([ask(1), ask(1)], [Verdict::Absorb, Verdict::Absorb]);
     assert_eq!(gate.on_taken(at(0), ticket), None);
     assert_eq!(gate.signals().flow(Bucket::Priority).repeated, 2);
@@ -278,7 +278,7 @@ fn a_repetition_takes_nothing_of_the_cap() {
 fn priority_is_neither_paced_nor_stale_nor_ranked() {
     let mut gate = with_priority(1.0, &[("rate", 1.0)]);
     let urgent = Sender { has_priority: true, ..from(1) };
-    let Verdict::Admit(ticket) = asks(&mut gate, at(0), &urgent, 0) else { panic!("refused") };
+    let Verdict::Admit(ticket) = asks(&mut gate, at(0), &urgent, 0) else { panic!("rejected") };
     gate.control.queue.wait_max = Some(MS);
     gate.control.rank_floor = 1.0;
     gate.on_service(at(1000), Some(&ticket), MS * 1000, 0);
@@ -290,7 +290,7 @@ fn priority_is_neither_paced_nor_stale_nor_ranked() {
 fn without_a_cap_nothing_has_priority() {
     let mut gate = with_priority(0.0, &[("share", 0.0)]);
     let urgent = Sender { has_priority: true, ..from(1) };
-    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Refuse(Reason::Law));
+    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Reject(Reason::Law));
 }
 
 #[test]
@@ -301,9 +301,9 @@ fn priority_is_under_its_sources_limit_and_ends_when_the_server_stops() {
     let mut gate = Gate::new(Settings { sources, ..settings(&[]) }, Seed(1), 0);
     let urgent = Sender { has_priority: true, limit: Some(0), ..from(1) };
     assert!(matches!(asks(&mut gate, at(0), &urgent, 0), Verdict::Admit(_)));
-    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Refuse(Reason::SourceLimit));
+    assert_eq!(asks(&mut gate, at(0), &urgent, 0), Verdict::Reject(Reason::SourceLimit));
     gate.stop();
-    assert_eq!(asks(&mut gate, at(5000), &urgent, 0), Verdict::Refuse(Reason::Stopping));
+    assert_eq!(asks(&mut gate, at(5000), &urgent, 0), Verdict::Reject(Reason::Stopping));
 }
 
 #[test]
@@ -314,22 +314,22 @@ fn work_without_headroom_takes_no_admission() {
         gate.on_arrival(at(0), 0);
         gate.on_new_from(at(0), &sender, Bucket::Session, 0, Some(call), true)
     };
-    let full = Verdict::Refuse(Reason::PoolFull);
+    let full = Verdict::Reject(Reason::PoolFull);
     assert_eq!(ask(&mut gate, Headroom::None, false, 1), full);
     assert_eq!(ask(&mut gate, Headroom::None, true, 2), full);
     assert_eq!(ask(&mut gate, Headroom::Priority, false, 3), full);
     let admitted = ask(&mut gate, Headroom::Priority, true, 4);
     assert!(matches!(admitted, Verdict::Admit(ticket) if ticket.bucket() == Bucket::Priority));
     assert!(matches!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Admit(_)), "not spent");
-    assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Refuse(Reason::Again));
+    assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Reject(Reason::Again));
     let flow = gate.signals().flow(Bucket::Session);
-    assert_eq!((flow.offered, flow.refused, flow.admitted), (3, 2, 1));
-    // Each of these rejections, and each repetition, counts in `messages_refused` and in
+    assert_eq!((flow.offered, flow.rejected, flow.admitted), (3, 2, 1));
+    // Each of these rejections, and each repetition, counts in `messages_rejected` and in
     // `messages_full`.
     gate.on_full(at(1), 5);
-    assert_eq!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Refuse(Reason::Again));
-    assert_eq!((gate.signals().messages_refused, gate.signals().messages_full), (5, 5));
+    assert_eq!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Reject(Reason::Again));
+    assert_eq!((gate.signals().messages_rejected, gate.signals().messages_full), (5, 5));
     gate.stop();
     ask(&mut gate, Headroom::Any, false, 6);
-    assert_eq!((gate.signals().messages_refused, gate.signals().messages_full), (6, 5));
+    assert_eq!((gate.signals().messages_rejected, gate.signals().messages_full), (6, 5));
 }

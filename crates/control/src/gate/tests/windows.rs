@@ -19,15 +19,15 @@ fn a_window_counts_work_in_progress() {
             })
             .collect();
         assert_eq!(gate.share(Bucket::Session), 0.0);
-        assert!(gate.is_refusing());
+        assert!(gate.is_rejecting());
         let entered = tickets.len() as u64;
         assert_eq!(gate.signals().in_progress(Bucket::Session), entered);
         tickets.reverse();
-        let refused: Vec<_> =
+        let rejected: Vec<_> =
             std::iter::from_fn(|| Some(gate.on_taken(at(1), tickets.pop()?).is_some())).collect();
         match decide {
-            Decide::Arrival => assert_eq!(refused, [false, false]),
-            Decide::Service => assert_eq!(refused, [true, true, false, false]),
+            Decide::Arrival => assert_eq!(rejected, [false, false]),
+            Decide::Service => assert_eq!(rejected, [true, true, false, false]),
         }
         assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
     }
@@ -77,7 +77,7 @@ fn in_one_queue_of_all_messages_the_windows_of_002_admit_calls_and_not_messages(
         gate.handle_timeout(at(200), 65);
         let admitted = (5..55).map(|call| arrive(&mut gate, 200, call)).last();
         assert_eq!(admitted, Some(expected), "{}", gate.law().entry().name);
-        assert!(gate.is_refusing());
+        assert!(gate.is_rejecting());
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Costs {
     /// Mean cost of serving a call.
     pub serve: Duration,
     /// Cost of rejecting a call.
-    pub refuse: Duration,
+    pub reject: Duration,
     pub spread: Spread,
 }
 
@@ -52,7 +52,7 @@ impl Costs {
 
     /// Returns the cost of rejecting a call divided by the cost of serving it.
     pub fn ratio(&self) -> f64 {
-        (self.look + self.refuse).as_secs_f64() * self.capacity_cps()
+        (self.look + self.reject).as_secs_f64() * self.capacity_cps()
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Outcome {
     pub repetitions: u64,
     /// Start times of all calls, and of the rejected calls.
     pub began: Vec<Timestamp>,
-    pub refused: Vec<Timestamp>,
+    pub rejected: Vec<Timestamp>,
 }
 
 impl Outcome {
@@ -154,11 +154,11 @@ impl Outcome {
     }
 
     /// Returns the share of rejected calls among those that started in this time.
-    pub fn refused_share(&self, from_s: f64, to_s: f64) -> f64 {
+    pub fn rejected_share(&self, from_s: f64, to_s: f64) -> f64 {
         let count = |calls: &[Timestamp]| {
             calls.iter().filter(|at| (from_s..to_s).contains(&at.as_secs_f64())).count() as f64
         };
-        count(&self.refused) / count(&self.began)
+        count(&self.rejected) / count(&self.began)
     }
 
     /// Returns the share of the calls that began in this time and were not answered in time.
@@ -194,7 +194,7 @@ pub fn run(setup: &Setup) -> Outcome {
         Decide::Arrival => 0,
         Decide::Service => server.undecided(),
     };
-    assert_eq!(flow.offered, flow.admitted + flow.refused + undecided, "{flow:?}");
+    assert_eq!(flow.offered, flow.admitted + flow.rejected + undecided, "{flow:?}");
     assert_eq!(flow.arrived, flow.offered + flow.repeated, "{flow:?}");
     server.outcome
 }

@@ -74,7 +74,7 @@ struct Waiting {
 /// The current job of the processor.
 enum Job {
     Look,
-    Refuse(usize),
+    Reject(usize),
     Serve(usize, Duration),
     ServeLater,
 }
@@ -303,7 +303,7 @@ impl<'a> Server<'a> {
 
     fn read_one(&mut self) -> (Job, Duration) {
         let (call, since) = self.unread.pop_front().expect("it is not empty");
-        let Costs { look, refuse, .. } = self.setup.costs;
+        let Costs { look, reject, .. } = self.setup.costs;
         if self.setup.decide == Decide::Arrival {
             self.record_backlog();
             self.gate.on_arrival(self.now, self.waiting());
@@ -315,7 +315,7 @@ impl<'a> Server<'a> {
             self.gate.on_lag(self.now.since(since));
         }
         match self.gate.on_new(self.now, Bucket::Session, 0, Some(fingerprint), room) {
-            Verdict::Refuse(_) => (Job::Refuse(call), look + refuse),
+            Verdict::Reject(_) => (Job::Reject(call), look + reject),
             Verdict::Absorb => (Job::Look, look),
             Verdict::Admit(ticket) => {
                 let counted = self.gate.signals().flow(Bucket::Session).repeated == repeated;
@@ -344,9 +344,9 @@ impl<'a> Server<'a> {
         let sojourn = self.now.since(since);
         self.record_backlog();
         self.gate.on_service(self.now, Some(&ticket), sojourn, self.waiting());
-        let Costs { serve, refuse, spread, .. } = self.setup.costs;
+        let Costs { serve, reject, spread, .. } = self.setup.costs;
         if self.gate.on_taken(self.now, ticket).is_some() {
-            return (Job::Refuse(call), refuse);
+            return (Job::Reject(call), reject);
         }
         let mut cost = match spread {
             Spread::Constant => serve,
@@ -371,10 +371,10 @@ impl<'a> Server<'a> {
         self.busy = self.busy_until_now();
         match self.job.take().expect("it was at work") {
             Job::Look | Job::ServeLater => {}
-            Job::Refuse(call) => {
+            Job::Reject(call) => {
                 let Call { began, answered, .. } = &mut self.calls[call];
                 if !std::mem::replace(answered, true) {
-                    self.outcome.refused.push(*began);
+                    self.outcome.rejected.push(*began);
                 }
             }
             Job::Serve(call, cost) => {

@@ -280,7 +280,7 @@ impl<'a> Chain<'a> {
                         Message::Invite(ticket)
                     }
                     Verdict::Absorb => Message::Repetition,
-                    Verdict::Refuse(_) => Message::Rejection,
+                    Verdict::Reject(_) => Message::Rejection,
                 }
             }
         };

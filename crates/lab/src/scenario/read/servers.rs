@@ -54,7 +54,7 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
     match Topology::new(nodes.map(node).collect()) {
         Ok(topology) => Some(topology),
         Err(why) => {
-            refuse(why, &spans, report);
+            reject(why, &spans, report);
             None
         }
     }
@@ -171,7 +171,7 @@ fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     (0..drafts.len()).map(|place| if is_sent_to(place) { 0.0 } else { 1.0 }).collect()
 }
 
-fn refuse(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
+fn reject(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
     match why {
         TopologyError::Circle(place) => report.error(
             spans[place].clone(),

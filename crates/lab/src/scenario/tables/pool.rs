@@ -9,7 +9,7 @@ pub(in crate::scenario) static POOL: Table = Table {
     name: "pool",
     doc: "A part of a `[[variant]]` or `[[node]]`: it says how a server selects among its next \
           hops, and which limits they have. An example is `pool = { policy = \"tlwl\", cps_max = \
-          [150, 75] }`. `params` and `limit`, as in `limit = { learn = \"refusals\" }`, are the \
+          [150, 75] }`. `params` and `limit`, as in `limit = { learn = \"rejections\" }`, are the \
           tables `[pool.params]` and `[pool.limit]` of [the configuration](configuration.md). The \
           first value of a list applies to the first next hop, and so on. A list that is too \
           short is repeated, so a single value applies to all next hops.",

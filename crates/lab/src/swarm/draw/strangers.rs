@@ -99,7 +99,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
         Attack::Byes => limit("calls_max", calls_max),
         // The rejections of this attack concern one number.
         Attack::Closed if !forks => {
-            proxy.learning.entry("learn".into()).or_insert(Setting::Word("refusals".into()));
+            proxy.learning.entry("learn".into()).or_insert(Setting::Word("rejections".into()));
         }
         // One attacker can fill a table of this size.
         Attack::Hoard => {

@@ -16,7 +16,7 @@ fn run_with(lines: &str) -> RunSpec {
 
 /// If real sockets ignored the condition, the results would name it although it had no effect.
 #[test]
-fn a_condition_that_exists_only_in_simulated_time_is_refused() {
+fn a_condition_that_exists_only_in_simulated_time_is_rejected() {
     let fault = |keys: &str| format!("[[fault]]\nat_s = 1\nfor_s = 1\n{keys}");
     for (lines, named) in [
         ("[tcp]\n", "`[tcp]`"),

@@ -13,7 +13,7 @@ use crate::admission::classify::{Reading, Unclassified, Wanted, read};
 use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::headroom::headroom;
 use crate::admission::kernel_shed::is_droppable;
-use crate::admission::reject::Refused;
+use crate::admission::reject::RejectedRequest;
 use crate::admission::view::View;
 use crate::admission::waiting::{QueueClass, Waiting};
 use crate::message::challenge::has_credentials;
@@ -40,19 +40,19 @@ enum Unadmitted {
     /// The message requires a resource priority that the proxy does not know. The reply is built
     /// from the whole message, so the message is kept.
     NotUnderstood,
-    Because(RefusalCause),
+    Because(RejectionCause),
 }
 
 /// A reason why a message is not admitted, except an unknown resource priority.
 #[derive(Clone, Copy)]
-enum RefusalCause {
+enum RejectionCause {
     Banned,
     /// The message repeats a request that waits or was served, so it is dropped.
     Absorbed,
     /// The source exceeds a configured limit, and gets no response.
     Excess,
     /// The gate rejects the request for new work, for this reason.
-    Refused(Reason),
+    Rejected(Reason),
     /// The message belongs to an existing call or transaction, and the law also sheds such
     /// messages.
     Shed,
@@ -71,8 +71,8 @@ impl Ingress {
     ) -> Decided {
         let when = Read::now(&received);
         // Only a response needs an outline. Without responses, messages are dropped.
-        let is_refusing = self.is_full_behind || self.gate.is_refusing();
-        let wants_outline = is_refusing && self.shed_policy.answers();
+        let is_rejecting = self.is_full_behind || self.gate.is_rejecting();
+        let wants_outline = is_rejecting && self.shed_policy.answers();
         let wanted = Wanted {
             outline: wants_outline,
             reinvites: self.reinvites,
@@ -90,7 +90,7 @@ impl Ingress {
             }
             Err(Unclassified::Malformed(malformed)) => {
                 self.count_droppable(now, &received, view, Recalled::default());
-                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
+                if self.source_policy.on_message(now, &received.flow, &view.snapshot.addresses) {
                     let decision = Decision::Drop(DropReason::Banned);
                     return Decided { class: None, read: when, decision };
                 }
@@ -158,7 +158,7 @@ impl Ingress {
         view: View<'_>,
     ) {
         if self.upstream.is_active() {
-            let weight = self.watchman.weight_of(received.flow.remote.ip());
+            let weight = self.source_policy.weight_of(received.flow.remote.ip());
             self.upstream.on_request(now, received, category, weight, view.snapshot);
         }
     }
@@ -187,7 +187,7 @@ impl Ingress {
     fn admit_ongoing(&mut self, now: Timestamp, class: Class) -> Result<(), Unadmitted> {
         let is_admitted =
             self.gate.decide() == Decide::Service || self.gate.on_ongoing(now, class as u8);
-        if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
+        if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RejectionCause::Shed)) }
     }
 
     /// Decides on a request for new work. Returns its ticket if it is admitted. `has_room` returns
@@ -204,10 +204,11 @@ impl Ingress {
         let addresses = &view.snapshot.addresses;
         let recalled = self.gate.recall(now, fingerprint);
         let is_late = self.count_droppable(now, received, view, recalled) && class.is_droppable();
-        if self.watchman.on_message(now, &received.flow, addresses) {
-            return Err(Unadmitted::Because(RefusalCause::Banned));
+        if self.source_policy.on_message(now, &received.flow, addresses) {
+            return Err(Unadmitted::Because(RejectionCause::Banned));
         }
-        let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite, addresses);
+        let (mut sender, claim) =
+            self.source_policy.sender(received, class == Class::Invite, addresses);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
         }
@@ -233,15 +234,15 @@ impl Ingress {
         let number = class as u8;
         match self.gate.judge(now, &sender, bucket, number, recalled, has_room) {
             Verdict::Admit(ticket) => Ok(ticket),
-            Verdict::Refuse(Reason::SourceLimit)
+            Verdict::Reject(Reason::SourceLimit)
                 if let Some(limit) = sender.limit
-                    && self.watchman.on_excess(now, &received.flow, addresses, limit)
-                        != Excess::Refuse =>
+                    && self.source_policy.on_excess(now, &received.flow, addresses, limit)
+                        != Excess::Reject =>
             {
-                Err(Unadmitted::Because(RefusalCause::Excess))
+                Err(Unadmitted::Because(RejectionCause::Excess))
             }
-            Verdict::Absorb => Err(Unadmitted::Because(RefusalCause::Absorbed)),
-            Verdict::Refuse(reason) => Err(Unadmitted::Because(RefusalCause::Refused(reason))),
+            Verdict::Absorb => Err(Unadmitted::Because(RejectionCause::Absorbed)),
+            Verdict::Reject(reason) => Err(Unadmitted::Because(RejectionCause::Rejected(reason))),
         }
     }
 
@@ -282,37 +283,38 @@ impl Ingress {
             _ if sender.has_priority => Category::Priority,
             _ => Category::Session,
         };
-        let weight = self.watchman.weight_of(received.flow.remote.ip());
+        let weight = self.source_policy.weight_of(received.flow.remote.ip());
         match self.upstream.on_request(now, received, category, weight, view.snapshot) {
             feedback::Arrival::Judge => Ok(false),
             feedback::Arrival::Pass => Ok(true),
             feedback::Arrival::Reject => {
                 if let Some(fingerprint) = reading.fingerprint {
-                    self.gate.on_refused(now, fingerprint);
+                    self.gate.on_rejected(now, fingerprint);
                 }
-                Err(Unadmitted::Because(RefusalCause::Refused(Reason::PeerShare)))
+                Err(Unadmitted::Because(RejectionCause::Rejected(Reason::PeerShare)))
             }
         }
     }
 
     /// Rejects or drops a message that is not admitted, for `cause`.
     #[inline(always)]
-    fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RefusalCause) -> Decision {
+    fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RejectionCause) -> Decision {
         let Arrival { now, received, reading, outline, view } = *arrival;
         let Reading { class, fingerprint, .. } = *reading;
         match cause {
-            RefusalCause::Banned => Decision::Drop(DropReason::Banned),
-            RefusalCause::Absorbed => Decision::Drop(DropReason::Absorbed),
-            RefusalCause::Excess => Decision::Refuse(Reason::SourceLimit, None),
-            RefusalCause::Refused(reason) => {
-                let refused = Refused { received, class, fingerprint, reason: Some(reason) };
+            RejectionCause::Banned => Decision::Drop(DropReason::Banned),
+            RejectionCause::Absorbed => Decision::Drop(DropReason::Absorbed),
+            RejectionCause::Excess => Decision::Reject(Reason::SourceLimit, None),
+            RejectionCause::Rejected(reason) => {
+                let rejected =
+                    RejectedRequest { received, class, fingerprint, reason: Some(reason) };
                 self.trace.note(now, received, class, reason, &self.gate);
-                Decision::Refuse(reason, self.shed_policy.reply(&refused, outline, view.snapshot))
+                Decision::Reject(reason, self.shed_policy.reply(&rejected, outline, view.snapshot))
             }
-            RefusalCause::Shed => {
-                let refused = Refused { received, class, fingerprint, reason: None };
+            RejectionCause::Shed => {
+                let rejected = RejectedRequest { received, class, fingerprint, reason: None };
                 self.trace.note(now, received, class, ReplyReason::Shed, &self.gate);
-                Decision::Shed(self.shed_policy.reply(&refused, None, view.snapshot))
+                Decision::Shed(self.shed_policy.reply(&rejected, None, view.snapshot))
             }
         }
     }

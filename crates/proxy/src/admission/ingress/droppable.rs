@@ -57,7 +57,7 @@ impl Ingress {
     /// Handles an INVITE or a REGISTER that came on a stream and is dropped in place of the kernel.
     /// It counts for the limits and bans of its source like other messages. Returns whether its
     /// sender is banned because of this message.
-    pub(super) fn on_thinned(
+    pub(super) fn on_drop_share(
         &mut self,
         now: Timestamp,
         received: &Received,
@@ -65,15 +65,15 @@ impl Ingress {
     ) -> bool {
         let addresses = &view.snapshot.addresses;
         self.count_for_source(now, received, view, Arrived::ONE, false);
-        if self.watchman.bans_excess() {
-            let (sender, _) = self.watchman.sender(received, false, addresses);
+        if self.source_policy.bans_excess() {
+            let (sender, _) = self.source_policy.sender(received, false, addresses);
             if let Some(limit) = sender.limit
                 && self.gate.exceeds_limit(now, &sender, Recalled::default())
             {
-                self.watchman.on_excess(now, &received.flow, addresses, limit);
+                self.source_policy.on_excess(now, &received.flow, addresses, limit);
             }
         }
-        self.watchman.on_message(now, &received.flow, addresses)
+        self.source_policy.on_message(now, &received.flow, addresses)
     }
 
     /// Counts a message for its source. `arrived` holds the number of messages that this message
@@ -90,7 +90,7 @@ impl Ingress {
         if !self.gate.counts_droppable() {
             return false;
         }
-        let weight = self.watchman.weight_in_shares(&received.flow, &view.snapshot.addresses);
+        let weight = self.source_policy.weight_in_shares(&received.flow, &view.snapshot.addresses);
         let source = source_of(received.flow.remote.ip());
         // Emergency calls on a stream are never dropped because of a flood of such calls, so they
         // do not count as part of one.

@@ -163,7 +163,7 @@ fn outstanding_questions_are_bounded_and_known_names_are_found_meanwhile() {
         assert_eq!(located == Located::Unavailable, i >= 36);
         assert_eq!(scene.try_locate("sip:a.example:5060", 0), known);
     }
-    assert_eq!((scene.counters.refused.get(), scene.counters.outstanding.get()), (4, 36));
+    assert_eq!((scene.counters.rejected.get(), scene.counters.outstanding.get()), (4, 36));
     assert_eq!(scene.answer().len(), 3);
     assert!(matches!(scene.try_locate("sip:unknown-39.example:5060", 0), Located::Pending(_)));
 }

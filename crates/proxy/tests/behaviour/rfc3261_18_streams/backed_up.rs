@@ -127,8 +127,8 @@ fn a_call_that_the_only_back_end_that_reads_holds_back_is_rejected() {
     let numbers: Vec<u32> = calls.map(|(number, _)| number).collect();
     assert!(numbers.iter().all(|&number| number == B), "{numbers:?}");
     assert!((44..=51).contains(&numbers.len()), "{} of 100", numbers.len());
-    let refused = scene.counters.refused(Reason::Feedback).get();
-    assert_eq!(refused + numbers.len() as u64, 100);
+    let rejected = scene.counters.rejected(Reason::Feedback).get();
+    assert_eq!(rejected + numbers.len() as u64, 100);
     assert_eq!(scene.streams.connections().counters().backed_up.get(), 1);
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use tidegate_proxy::Overload;
 
 use super::json::toml_of_json;
-use super::{COMMAND, Refused};
+use super::{COMMAND, Rejected};
 use crate::config::diagnostic::{Diagnostics, Report};
 use crate::config::document::Document;
 use crate::config::overload;
@@ -18,7 +18,7 @@ use crate::config::written::{self, Written, WrittenKey};
 ///
 /// # Errors
 /// Returns an error when `text` is invalid, or changes something that needs a restart.
-pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
+pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Rejected> {
     let path = Path::new("request");
     let from_json = match text.trim_ascii_start().first() {
         Some(b'{') => Some(toml_of_json(text).map_err(|what| {
@@ -36,7 +36,7 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
         report.missing("the request has no `[overload]`", help);
     }
     let (Some(Some(asked)), true) = (read, report.is_empty()) else {
-        return Err(document.refuse(report).into());
+        return Err(document.reject(report).into());
     };
     asked.over(running)
 }
@@ -76,12 +76,12 @@ fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
 }
 
 impl Asked {
-    fn over(self, running: &Overload) -> Result<Overload, Refused> {
+    fn over(self, running: &Overload) -> Result<Overload, Rejected> {
         let (asked, runs) = (written::overload(&self.overload), written::overload(running));
         let differs = |key: &String| value_of(&asked, key) != value_of(&runs, key);
         let restart: Vec<_> = self.others.into_iter().filter(differs).collect();
         if !restart.is_empty() {
-            return Err(Refused::Restart(restart));
+            return Err(Rejected::Restart(restart));
         }
         let mut wanted = running.clone();
         if self.law {
@@ -139,7 +139,7 @@ mod tests {
 
     fn wrong(text: &str) -> String {
         match asked(text.as_bytes(), &running()) {
-            Err(Refused::Wrong(diagnostics)) => diagnostics.to_string(),
+            Err(Rejected::Wrong(diagnostics)) => diagnostics.to_string(),
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -190,12 +190,12 @@ mod tests {
         let other = "[overload]\nlaw = \"pi\"\nthrottle = \"random\"\nretry_after = [1, 2]\n\
                      sticky = true";
         match asked(other.as_bytes(), &running()) {
-            Err(Refused::Restart(keys)) => assert_eq!(keys, ["retry_after", "throttle"]),
+            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["retry_after", "throttle"]),
             other => panic!("{other:?}"),
         }
         changed("[overload.shadow]\nlaw = \"off\"\n[overload.sessions]\nrate_cps = 100\n");
         match asked(b"[overload.sessions]\nrate_cps = 101", &running()) {
-            Err(Refused::Restart(keys)) => assert_eq!(keys, ["sessions"]),
+            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["sessions"]),
             other => panic!("{other:?}"),
         }
     }

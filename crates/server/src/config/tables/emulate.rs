@@ -18,7 +18,7 @@ impl Default for Emulate {
             offer: none,
             serve: none,
             serve_stateless: None,
-            refuse: none,
+            reject: none,
             distribution: Distribution::Constant,
             seed: None,
             socket_max: 2048,
@@ -72,7 +72,7 @@ table! {
     serve_stateless("serve_stateless_us"): [Duration; Work::CLASSES_MAX] | None =
         ByClass, Means("as `serve_us`");
     /// The cost of rejecting a message.
-    refuse("refuse_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
+    reject("reject_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
     /// The distribution of the cost of each message around its mean, which the other keys give.
     /// `hyperexponential`: CV2, from 1 to 100, is the squared coefficient of variation. With 10, one
     /// message in twenty takes ten times the mean on average. `lognormal`: SIGMA, from 0 to 3, is

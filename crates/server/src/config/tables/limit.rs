@@ -12,7 +12,7 @@ pub enum Learn {
     /// None: no limit is learned.
     Off,
     /// Rejections by the back end.
-    Refusals,
+    Rejections,
     /// The delay of first responses.
     Delay,
     /// Both rejections and delay.
@@ -31,7 +31,7 @@ pub struct Limit {
 
 impl Learn {
     fn learns_rate(self) -> bool {
-        matches!(self, Self::Refusals | Self::Both)
+        matches!(self, Self::Rejections | Self::Both)
     }
 
     fn learns_window(self) -> bool {
@@ -54,7 +54,7 @@ impl From<&Learning> for Limit {
     fn from(learning: &Learning) -> Self {
         let learn = match learning {
             Learning { rate: None, window: None } => Learn::Off,
-            Learning { window: None, .. } => Learn::Refusals,
+            Learning { window: None, .. } => Learn::Rejections,
             Learning { rate: None, .. } => Learn::Delay,
             Learning { .. } => Learn::Both,
         };
@@ -70,14 +70,14 @@ static LEARNS_RATE: Only<Limit> = Only {
     by: "learn",
     when: |limit| limit.learn.get_ref().learns_rate(),
     why: "no rate is learned",
-    instead: "write `learn = \"refusals\"`",
+    instead: "write `learn = \"rejections\"`",
 };
 
 static USES_AIMD: Only<Limit> = Only {
     by: "learn",
     when: |limit| limit.learn.get_ref().learns_rate() && limit.rate.law == RateLaw::Aimd,
     why: "no rate is learned by `aimd`",
-    instead: "write `learn = \"refusals\"` with `rate_law = \"aimd\"`",
+    instead: "write `learn = \"rejections\"` with `rate_law = \"aimd\"`",
 };
 
 static USES_DELAY: Only<Limit> = Only {
@@ -99,7 +99,7 @@ keys! {
     /// `calls_max` and `cps_max` of a back end apply as well.
     pub static POOL_LIMIT: "[pool.limit]" 0..=1, NewCalls, [] => Limit;
 
-    /// `refusals`: Tidegate learns the rate of requests from rejections. A rejection is a request
+    /// `rejections`: Tidegate learns the rate of requests from rejections. A rejection is a request
     /// that the back end answers with 503 or leaves without a response. After a rejection the limit
     /// falls to the rate that the back end accepted. The limit grows while requests use it up and
     /// the back end rejects none. Before the first rejection there is no limit. With this setting a
@@ -119,7 +119,7 @@ keys! {
     } = Choice {
         words: &[
             ("off", Learn::Off),
-            ("refusals", Learn::Refusals),
+            ("rejections", Learn::Rejections),
             ("delay", Learn::Delay),
             ("both", Learn::Both),
         ],

@@ -187,14 +187,14 @@ keys! {
     /// `drop`: the request gets no response. A sender over UDP retransmits an INVITE up to six
     /// times, and any other request up to ten times. `kernel`: the request gets a 503, but the
     /// kernel may drop INVITEs and REGISTERs before Tidegate reads them. The kernel does so if
-    /// rejecting takes more of the processor than `refusing_max`, or if receive buffers overflow.
+    /// rejecting takes more of the processor than `rejecting_max`, or if receive buffers overflow.
     /// It drops as large a share of these requests as necessary. Of a dropped request it also drops
     /// all retransmissions. It also drops INVITEs within calls, and requests that Tidegate would
     /// have admitted. With `fair` (see `[overload.sources]`) it drops only requests of the sources
     /// that cause the overload. The kernel spares calls to `urn:service:sos`, except those of a
     /// source that floods with them. It also spares up to 64 networks: those that may claim
     /// priority, back ends and their `sources`, and those that are in `never_ban` or have a weight.
-    /// `auto`: like `kernel`, but while rejecting takes more than half of `refusing_max`, Tidegate
+    /// `auto`: like `kernel`, but while rejecting takes more than half of `rejecting_max`, Tidegate
     /// pads each 503 to a multiple of 256 bytes. Many 503s then have the same length, so that the
     /// kernel sends them in batches. With `auto` the kernel drops nothing at an address that
     /// several processes share. It also drops nothing with the law `none`. Of the INVITEs and
@@ -213,7 +213,7 @@ keys! {
     /// rejecting before the kernel drops INVITEs and REGISTERs. This share is not available for
     /// serving calls. With a higher value more callers get a 503, and the kernel drops fewer
     /// requests.
-    key "refusing_max" (refusing_max) = Real(0.01..=0.9), Default("0.08"), only(&KERNEL);
+    key "rejecting_max" (rejecting_max) = Real(0.01..=0.9), Default("0.08"), only(&KERNEL);
     /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which Tidegate
     /// serves all new calls with transactions. If the law has a target occupancy, the value is
     /// limited to nine tenths of that target. So Tidegate serves calls without transactions before

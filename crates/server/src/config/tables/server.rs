@@ -152,8 +152,8 @@ table! {
     }, Default("[]");
     /// The maximum number of rejections with the same reason that each shard records in a second
     /// for `/rejections`.
-    refusals_per_second: u32 = Whole(0..=1000), Default("5");
+    rejections_per_second: u32 = Whole(0..=1000), Default("5");
     /// The number of rejections that all shards together store for `/rejections`. A new rejection
     /// replaces the oldest one.
-    refusals_kept: usize = Whole(1..=100_000), Default("256");
+    rejections_kept: usize = Whole(1..=100_000), Default("256");
 }

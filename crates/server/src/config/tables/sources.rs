@@ -148,21 +148,21 @@ keys! {
     /// sources in the network share one limit.
     key "per" (per) = Choice { words: &[("source", Per::Source), ("limit", Per::Limit)], reserved: &[] },
         Default("\"source\"");
-    /// The treatment of requests beyond the limit. `refuse`: `disposal` applies. `drop`: Tidegate
+    /// The treatment of requests beyond the limit. `reject`: `disposal` applies. `drop`: Tidegate
     /// drops the requests, which costs less. `ban`: Tidegate drops the requests, and bans a source
     /// that sends 100 such requests in a second to one shard. A banned source can begin no new work.
     key "then" {
         |limit| Some(if let Excess::Ban(_) = limit.then { BAN } else { limit.then }),
         |limit, then| limit.then = then.into_inner()
     } = Choice {
-        words: &[("refuse", Excess::Refuse), ("drop", Excess::Drop), ("ban", BAN)],
+        words: &[("reject", Excess::Reject), ("drop", Excess::Drop), ("ban", BAN)],
         reserved: &[],
-    }, Default("\"refuse\"");
+    }, Default("\"reject\"");
     /// With `then = "ban"`: the duration of the ban, in seconds.
     key "ban_s" {
         |limit| match limit.then {
             Excess::Ban(time) => Some(time),
-            Excess::Refuse | Excess::Drop => None,
+            Excess::Reject | Excess::Drop => None,
         },
         |limit, time| {
             if let Excess::Ban(ban) = &mut limit.then {

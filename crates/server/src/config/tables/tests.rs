@@ -51,9 +51,9 @@ fn every_key_that_is_known_is_also_read() {
         for knob in (table.knobs)() {
             // A table is a wrong value for every key, so a key that is read is reported.
             let text = format!("{above}{}\n{} = {{}}\n", table.header, knob.name());
-            let refused = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
+            let rejected = Config::parse(Path::new("f"), text.as_bytes()).unwrap_err();
             let complaint = format!("`{}` has the wrong type", knob.name());
-            assert!(refused.to_string().contains(&complaint), "{text}{refused}");
+            assert!(rejected.to_string().contains(&complaint), "{text}{rejected}");
         }
     }
 }

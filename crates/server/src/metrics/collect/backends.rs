@@ -93,8 +93,8 @@ static ALONE: [Number<Backend>; 6] = [
         b.assigned().into()
     }),
     (
-        Family::counter("backend_refusals", "Requests that the back end has answered with 503"),
-        |b| b.refusals().into(),
+        Family::counter("backend_rejections", "Requests that the back end has answered with 503"),
+        |b| b.rejections().into(),
     ),
     (
         Family::counter(

@@ -37,11 +37,11 @@ static ALONE: [Number<Counters>; 4] = [
     }),
     (
         Family::counter(
-            "refusals_missed",
+            "rejections_missed",
             "Rejections missing in `/rejections` because another thread was reading the list at \
              that time",
         ),
-        |c| c.refusals.missed.get().into(),
+        |c| c.rejections.missed.get().into(),
     ),
 ];
 
@@ -60,9 +60,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let Some(law) = name_at(&in_force.shadow) else { return };
     samples.push(&SHADOW, &[("shard", shard), ("law", law)], 1);
     for bucket in Bucket::ALL {
-        let refusing = millionths(&in_force.refusing_of_shadow[bucket as usize]);
+        let rejecting = millionths(&in_force.rejecting_of_shadow[bucket as usize]);
         let labels = [("shard", shard), ("bucket", bucket.name())];
-        samples.push(&ALLOWANCE, &labels, 1.0 - refusing);
+        samples.push(&ALLOWANCE, &labels, 1.0 - rejecting);
         compared(samples, shard, bucket, in_force.compared[bucket as usize].get());
     }
 }
@@ -71,9 +71,9 @@ fn compared(samples: &mut Samples, shard: &str, bucket: Bucket, compared: Compar
     let Compared { both, only_real, only_shadow, neither } = compared;
     for (law, shadow, count) in [
         ("admitted", "admitted", both),
-        ("admitted", "refused", only_real),
-        ("refused", "admitted", only_shadow),
-        ("refused", "refused", neither),
+        ("admitted", "rejected", only_real),
+        ("rejected", "admitted", only_shadow),
+        ("rejected", "rejected", neither),
     ] {
         let labels =
             [("shard", shard), ("bucket", bucket.name()), ("law", law), ("shadow", shadow)];

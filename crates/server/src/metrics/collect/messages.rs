@@ -33,9 +33,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         samples.push(&FORWARDED, &[("shard", shard), ("kind", kind)], counter.get());
     }
     for (table, reason, counter) in [
-        ("calls", "full", &counters.calls_refused),
+        ("calls", "full", &counters.calls_rejected),
         ("calls", "source_share", &counters.calls_over_share),
-        ("transactions", "full", &counters.transactions_refused),
+        ("transactions", "full", &counters.transactions_rejected),
         ("transactions", "source_share", &counters.transactions_over_share),
     ] {
         let labels = [("shard", shard), ("table", table), ("reason", reason)];
@@ -57,7 +57,7 @@ static REPLIED: Family =
 static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
 
 static NO_ROOM: Family = Family::counter(
-    "table_refusals",
+    "table_rejections",
     "New requests rejected with 503 because a table is full, or because the source has used up its \
      share of the table",
 );
@@ -133,8 +133,8 @@ static ALONE: [Number<Counters>; 27] = [
         ),
         |c| c.calls_abandoned.get().into(),
     ),
-    (Family::counter("calls_refused", "Calls rejected because the call table was full"), |c| {
-        c.calls_refused.get().into()
+    (Family::counter("calls_rejected", "Calls rejected because the call table was full"), |c| {
+        c.calls_rejected.get().into()
     }),
     (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
     (

@@ -60,12 +60,12 @@ impl NewWork {
         let mut sum = Self::default();
         for &bucket in buckets {
             let flow = &shard.proxy.overload.flows[bucket as usize];
-            let before = shard.proxy.refused_before(bucket).get();
-            let after = flow.stale.get() + shard.proxy.refused_after(bucket).get();
+            let before = shard.proxy.rejected_before(bucket).get();
+            let after = flow.stale.get() + shard.proxy.rejected_after(bucket).get();
             sum.offered += flow.offered.get() + before;
             // The counters are read one after the other, so `after` may be larger than `admitted`.
             sum.admitted += flow.admitted.get();
-            sum.rejected += flow.refused.get() + before;
+            sum.rejected += flow.rejected.get() + before;
             let after = after.min(sum.admitted);
             sum.admitted -= after;
             sum.rejected += after;
@@ -175,11 +175,11 @@ mod tests {
 
     /// Adds new calls: those that the gate was offered, admitted and rejected, and those that the
     /// kernel dropped.
-    fn add(shard: &ShardCounters, [offered, admitted, refused, filtered]: [u64; 4]) {
+    fn add(shard: &ShardCounters, [offered, admitted, rejected, filtered]: [u64; 4]) {
         let flow = &shard.proxy.overload.flows[Bucket::Session as usize];
         flow.offered.add(offered);
         flow.admitted.add(admitted);
-        flow.refused.add(refused);
+        flow.rejected.add(rejected);
         shard.io.filtered.add(filtered);
     }
 
@@ -194,9 +194,9 @@ mod tests {
         session.repeated.add(7);
         session.stale.add(5);
         shard.emulated_filtered.add(30);
-        shard.proxy.dropped(DropReason::Thinned).add(20);
-        shard.proxy.refused_after(Bucket::Session).add(2);
-        shard.proxy.refused_before(Bucket::Session).add(11);
+        shard.proxy.dropped(DropReason::DropShare).add(20);
+        shard.proxy.rejected_after(Bucket::Session).add(2);
+        shard.proxy.rejected_before(Bucket::Session).add(11);
         let work = NewWork::calls(&shard);
         let expected =
             NewWork { offered: 114, admitted: 56, rejected: 53, repeated: 7, in_kernel: 450 };

@@ -19,26 +19,26 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
         samples.push(&REPEATED, &labels, flow.repeated.get());
         samples.push(&EARLY, &labels, flow.early.get());
         for (when, counter) in [
-            ("before", counters.refused_before(bucket).get()),
-            ("after", flow.stale.get() + counters.refused_after(bucket).get()),
+            ("before", counters.rejected_before(bucket).get()),
+            ("after", flow.stale.get() + counters.rejected_after(bucket).get()),
         ] {
             let labels = [("shard", shard), ("bucket", bucket.name()), ("when", when)];
-            samples.push(&REFUSED_BESIDE, &labels, counter);
+            samples.push(&REJECTED_BESIDE, &labels, counter);
         }
-        samples.push(&FRACTION, &labels, 1.0 - millionths(&gauges.refusing[bucket as usize]));
+        samples.push(&FRACTION, &labels, 1.0 - millionths(&gauges.rejecting[bucket as usize]));
         samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
         let level = thousandths(&gauges.source_level[bucket as usize]);
         samples.push(&SOURCE_LEVEL, &labels, level);
     }
     for why in Reason::ALL {
         let labels = [("shard", shard), ("reason", why.name())];
-        samples.push(&REFUSED, &labels, counters.refused(why).get());
+        samples.push(&REJECTED, &labels, counters.rejected(why).get());
     }
     for class in Class::ALL {
         let labels = [("shard", shard), ("class", class.name())];
         samples.push(&SERVICE, &labels, seconds(&gauges.costs[class as usize]));
-        let refusing = millionths(&gauges.refusing_of_class[class as usize]);
-        samples.push(&CLASS_FRACTION, &labels, 1.0 - refusing);
+        let rejecting = millionths(&gauges.rejecting_of_class[class as usize]);
+        samples.push(&CLASS_FRACTION, &labels, 1.0 - rejecting);
         samples.push(&SHED, &labels, counters.shed(class).get());
     }
     for (kind, [_, min, mean, p99]) in sojourns(gauges, now_ns) {
@@ -70,18 +70,21 @@ pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]
 static OFFERED: Family =
     Family::counter("work_offered", "New work without retransmissions, by bucket");
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
-static REFUSED: LazyLock<Family> = LazyLock::new(|| {
+static REJECTED: LazyLock<Family> = LazyLock::new(|| {
     let reason =
         |reason: Reason| format!("; {}: {}", reason.name(), reason.doc().trim_end_matches('.'));
     let help = Reason::ALL.map(reason).concat();
-    Family::counter("work_refused", format!("New work rejected or dropped, by reason{help}").leak())
+    Family::counter(
+        "work_rejected",
+        format!("New work rejected or dropped, by reason{help}").leak(),
+    )
 });
 static EARLY: Family = Family::counter(
-    "work_refused_early",
+    "work_rejected_early",
     "New work rejected by overload control although the processor had idle time in the last 0.1 s, by bucket",
 );
-static REFUSED_BESIDE: Family = Family::counter(
-    "work_refused_beside",
+static REJECTED_BESIDE: Family = Family::counter(
+    "work_rejected_beside",
     "New work that was rejected `before` overload control decided on it, or `after` it was admitted, \
      by bucket",
 );
@@ -195,12 +198,12 @@ static ALONE: [Number<Gauges>; 19] = [
     ),
     (
         Family::gauge(
-            "refusal_cost",
+            "rejection_cost",
             "Time to reject or drop a call and its retransmissions, without the time in the \
              kernel. 0 while the time is not known",
         )
         .in_unit(Unit::Seconds),
-        |g| seconds(&g.refusal_cost).into(),
+        |g| seconds(&g.rejection_cost).into(),
     ),
     (
         Family::gauge(
@@ -213,29 +216,29 @@ static ALONE: [Number<Gauges>; 19] = [
     ),
     (
         Family::gauge(
-            "thinned",
+            "kernel_drop",
             "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
              them. While there are heavy sources, the share of their requests",
         )
         .in_unit(Unit::Ratio),
-        |g| millionths(&g.thinned).into(),
+        |g| millionths(&g.drop_share).into(),
     ),
     (
         Family::gauge(
-            "thinned_registers",
+            "kernel_drop_registers",
             "The same share of the REGISTERs: the requests of one method do not use up the room of \
              the other one",
         )
         .in_unit(Unit::Ratio),
-        |g| millionths(&g.thinned_registers).into(),
+        |g| millionths(&g.drop_share_of_registers).into(),
     ),
     (
         Family::gauge(
-            "refusing",
+            "rejecting",
             "Share of the processor used for rejecting. 0 if `disposal` is `reject` or `drop`",
         )
         .in_unit(Unit::Ratio),
-        |g| millionths(&g.refusing_load).into(),
+        |g| millionths(&g.rejecting_load).into(),
     ),
     (Family::gauge("decisions_remembered", "Decisions remembered for retransmissions"), |g| {
         g.remembered.get().into()

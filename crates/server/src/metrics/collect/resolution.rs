@@ -9,18 +9,18 @@ use crate::metrics::{Family, Number, Samples};
 
 /// Adds the metrics of the names and users that requests of one shard wait for.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
-    let ResolutionCounters { found, not_found, failed, given_up, refused, .. } =
+    let ResolutionCounters { found, not_found, failed, given_up, rejected, .. } =
         &*counters.resolution;
     for (outcome, counter) in [
         ("found", found),
         ("not_found", not_found),
         ("failed", failed),
         ("given_up", given_up),
-        ("refused", refused),
+        ("rejected", rejected),
     ] {
         samples.push(&QUESTIONS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
-    let LookupCounters { found, not_found, failed, given_up, late, refused, .. } =
+    let LookupCounters { found, not_found, failed, given_up, late, rejected, .. } =
         &*counters.lookups;
     for (outcome, counter) in [
         ("found", found),
@@ -28,7 +28,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         ("failed", failed),
         ("given_up", given_up),
         ("late", late),
-        ("refused", refused),
+        ("rejected", rejected),
     ] {
         samples.push(&LOOKUPS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
@@ -37,14 +37,14 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 
 static QUESTIONS: Family = Family::counter(
     "resolution_questions",
-    "DNS queries for names in requests, by outcome. refused: the query was not sent, because too \
+    "DNS queries for names in requests, by outcome. rejected: the query was not sent, because too \
      many queries were outstanding",
 );
 
 static LOOKUPS: Family = Family::counter(
     "lookups",
     "Look-ups of users, by outcome. given_up: no answer came in time. late: the answer came \
-     after the look-up was given up. refused: the look-up was not started, because too many \
+     after the look-up was given up. rejected: the look-up was not started, because too many \
      look-ups were outstanding or too many requests were waiting",
 );
 

@@ -13,9 +13,9 @@ pub(super) enum Ending {
     HungUp,
     Abandoned,
     Unanswered,
-    Refused(u16),
+    Rejected(u16),
     ByeUnanswered,
-    ByeRefused(u16),
+    ByeRejected(u16),
 }
 
 /// A call that a caller has started.
@@ -107,7 +107,7 @@ impl Call {
                 (State::Held(silent_since.map(|_| seen.now)), true)
             }
             (State::Inviting(_), Method::Invite, _) => {
-                (State::Over(Ending::Refused(status)), false)
+                (State::Over(Ending::Rejected(status)), false)
             }
             (State::Cancelling(since), Method::Invite, 200..300) => {
                 // The caller acknowledges the 2xx and hangs up: RFC 3261 §9.1, §15.
@@ -121,7 +121,7 @@ impl Call {
                 let ending = match status {
                     _ if self.is_abandoned => Ending::Abandoned,
                     ..300 => Ending::Left,
-                    _ => Ending::ByeRefused(status),
+                    _ => Ending::ByeRejected(status),
                 };
                 (State::Over(ending), false)
             }

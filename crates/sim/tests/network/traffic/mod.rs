@@ -90,7 +90,7 @@ impl Outcome {
         let caller = &self.caller;
         let a = &self.answerers;
         let begun =
-            a.overflowed + a.silent + a.unanswerable + a.unanswered + a.cancelled + a.refused;
+            a.overflowed + a.silent + a.unanswerable + a.unanswered + a.cancelled + a.rejected;
         let ended = a.completed + a.hung_up + a.not_acknowledged + a.forgotten;
         caller.offered == caller.begun
             && caller.begun == caller.completed + caller.failed.total()

@@ -115,8 +115,8 @@ fn show(calibration: &Calibration) -> String {
         calibration.receive_us()
     );
     for class in Class::ALL {
-        let [offer, serve, refuse] = calibration.of(class);
-        text += &format!("{:<12}{offer:>8.2} {serve:>8.2} {refuse:>8.2}\n", class.name());
+        let [offer, serve, reject] = calibration.of(class);
+        text += &format!("{:<12}{offer:>8.2} {serve:>8.2} {reject:>8.2}\n", class.name());
     }
     text
 }
@@ -124,8 +124,8 @@ fn show(calibration: &Calibration) -> String {
 fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     let mut figures = serde_json::to_value(calibration).map_err(Trouble::failure)?;
     let costs = |class: &Class| {
-        let [offer, serve, refuse] = calibration.of(*class);
-        let of_class = json!({ "offer_us": offer, "serve_us": serve, "refuse_us": refuse });
+        let [offer, serve, reject] = calibration.of(*class);
+        let of_class = json!({ "offer_us": offer, "serve_us": serve, "reject_us": reject });
         (class.name().to_owned(), of_class)
     };
     figures["receive_us"] = calibration.receive_us().into();

@@ -146,8 +146,8 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     let paper = Model::PAPER;
     let at = |model: &Model| model.fraction_for(PART);
     line("s, cost of a call with six messages", &|d| d.call_us, 2, None);
-    line("r, cost of a rejected call (503 and ACK)", &|d| d.refusal_us, 2, None);
-    line("r/s", &|d| d.refusal_us / d.call_us, 3, None);
+    line("r, cost of a rejected call (503 and ACK)", &|d| d.rejection_us, 2, None);
+    line("r/s", &|d| d.rejection_us / d.call_us, 3, None);
     line("cost of a dropped INVITE", &|d| d.drop_us, 2, None);
     line(
         "t_a, cost of a message of a call",
@@ -170,7 +170,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         2,
         Some(paper.delay_ratio(at(&paper))),
     );
-    line("f at 90 % if calls are rejected by 503", &|d| at(&d.refusing), 3, None);
+    line("f at 90 % if calls are rejected by 503", &|d| at(&d.rejecting), 3, None);
     text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 
@@ -230,10 +230,10 @@ fn write(
     let derived = |of: &Derived| {
         json!({
             "call_us": of.call_us,
-            "refusal_us": of.refusal_us,
+            "rejection_us": of.rejection_us,
             "drop_us": of.drop_us,
             "dropping": model(&of.dropping),
-            "refusing": model(&of.refusing),
+            "rejecting": model(&of.rejecting),
         })
     };
     let mut figures = serde_json::to_value(costs).map_err(Trouble::failure)?;

@@ -199,7 +199,7 @@ fn print_head(scenario: &Scenario) {
          C = {:.1} calls/s\n{} runs of each parameter set, seed {}",
         scenario.title,
         ms(capacity.call),
-        ms(cost::refusal(emulate, disposal)),
+        ms(cost::rejection(emulate, disposal)),
         capacity.ratio(emulate, disposal),
         capacity.cps,
         scenario.schedule.repetitions,

@@ -152,7 +152,7 @@ fn signals(overload: &Value) -> String {
             paced,
             percent(&shard["tiers"]["share_stateful"]),
             millis(&shard["call_cost_ms"]),
-            millis(&shard["refusal_cost_ms"]),
+            millis(&shard["rejection_cost_ms"]),
             percent(&shard["bound"]),
         ]
     };

@@ -11,8 +11,8 @@ pub(in crate::ctl) fn rejections(kept: &Value) -> String {
 }
 
 fn rejections_within(width: u16, kept: &Value) -> String {
-    let mut rows = items(&kept["refusals"]).map(|one| vec![head(one), details(one)]).peekable();
-    let is_counted = |reason: &&Value| reason["refused"].as_u64().is_some_and(|count| count > 0);
+    let mut rows = items(&kept["rejections"]).map(|one| vec![head(one), details(one)]).peekable();
+    let is_counted = |reason: &&Value| reason["rejected"].as_u64().is_some_and(|count| count > 0);
     let mut reasons = items(&kept["reasons"]).filter(is_counted).peekable();
     if rows.peek().is_none() && reasons.peek().is_none() {
         return "nothing was rejected\n".to_owned();
@@ -23,7 +23,7 @@ fn rejections_within(width: u16, kept: &Value) -> String {
         out += "\n";
     }
     let row = |reason: &Value| {
-        vec![text(&reason["name"]), whole(&reason["refused"]), text(&reason["doc"])]
+        vec![text(&reason["name"]), whole(&reason["rejected"]), text(&reason["doc"])]
     };
     let heads = ["reason", "rejected", ""];
     out + &table_within(Some(width), &heads, &[0, 2], reasons.map(row))
@@ -148,9 +148,9 @@ mod tests {
             "call_id": format!("{}@192.0.2.1", "7".repeat(60)),
             "limit": { "kind": "window", "value": 12.5 }, "allowance": 1.0, "occupancy": 0.95,
             "sojourn_p99_ms": 51.5, "waiting": 12 });
-        json!({ "refusals": [one], "reasons": [
-            { "name": "law", "refused": 7, "doc": "A long explanation. ".repeat(10) },
-            { "name": "rank", "refused": 0, "doc": "Not." },
+        json!({ "rejections": [one], "reasons": [
+            { "name": "law", "rejected": 7, "doc": "A long explanation. ".repeat(10) },
+            { "name": "rank", "rejected": 0, "doc": "Not." },
         ] })
     }
 
@@ -161,14 +161,14 @@ mod tests {
             let longest = shown.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(longest <= width.into(), "{longest} of {width}:\n{shown}");
             let joined: String = shown.split_whitespace().collect();
-            let one = &kept()["refusals"][0];
+            let one = &kept()["rejections"][0];
             for name in ["time", "source", "method", "uri", "reason"] {
                 assert!(joined.contains(one[name].as_str().unwrap()), "{name}:\n{shown}");
             }
             assert!(shown.contains("limit 12.5 waiting") && !shown.contains("Not."), "{shown}");
         }
         let shown = rejections_within(250, &kept());
-        let one = &kept()["refusals"][0];
+        let one = &kept()["rejections"][0];
         for name in ["from", "to", "call_id", "cause"] {
             assert!(shown.contains(one[name].as_str().unwrap()), "{name}:\n{shown}");
         }
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn drops_without_a_sample_are_shown() {
-        let reason = json!({ "name": "kernel", "refused": 700, "doc": "Unread." });
-        let shown = rejections(&json!({ "refusals": [], "reasons": [reason] }));
+        let reason = json!({ "name": "kernel", "rejected": 700, "doc": "Unread." });
+        let shown = rejections(&json!({ "rejections": [], "reasons": [reason] }));
         assert!(shown.contains("kernel") && shown.contains("700"), "{shown}");
     }
 }

@@ -71,7 +71,7 @@ fn peers_that_are_no_leader_of_this_version_get_an_answer_and_the_follower_waits
         // The follower may close the connection before it has read the whole message.
         let _ = stream.get_mut().write_all(message.as_bytes());
         let said = receive(&mut stream);
-        let reason = said["refused"].as_str().unwrap_or_else(|| panic!("{said}"));
+        let reason = said["rejected"].as_str().unwrap_or_else(|| panic!("{said}"));
         assert!(reason.contains(answer), "{reason}");
     }
     // A peer may disconnect without sending a message.
@@ -98,7 +98,7 @@ fn strangers_do_not_keep_a_follower_from_its_leader() {
 
     for _ in 0..STRANGERS {
         let said = receive(&mut reader(follower.connect_as_stranger()));
-        let reason = said["refused"].as_str().unwrap_or_else(|| panic!("{said}"));
+        let reason = said["rejected"].as_str().unwrap_or_else(|| panic!("{said}"));
         assert!(reason.contains("start it with --from 127.0.0.2"), "{reason}");
     }
     follower.wait_for("no plan");

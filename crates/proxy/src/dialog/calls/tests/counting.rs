@@ -190,10 +190,10 @@ fn a_redirected_call_is_over() {
     assert_eq!(t.counts(), (0, 0, 0));
 }
 
-// RFC 3261 §14.1: after a re-INVITE that was refused, all is "as if no re-INVITE had
+// RFC 3261 §14.1: after a re-INVITE that was rejected, all is "as if no re-INVITE had
 // been issued".
 #[test]
-fn a_refused_re_invite_leaves_the_call_as_it_was() {
+fn a_rejected_re_invite_leaves_the_call_as_it_was() {
     let mut t = Table::new(10);
     let call = t.established(1);
     t.request(call, Method::Invite, 2);
@@ -249,7 +249,7 @@ fn a_call_that_is_already_at_the_target_does_not_move() {
 
 // RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass through this one.
 #[test]
-fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
+fn a_fork_that_is_rejected_does_not_end_the_one_that_rings() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     let fork = |identity| Transaction { identity, method: Method::Invite };

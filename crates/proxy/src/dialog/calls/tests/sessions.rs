@@ -41,9 +41,9 @@ fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
     }
 }
 
-// RFC 4028 §6: the 422 refuses the interval, and §10: the expiration "has not changed".
+// RFC 4028 §6: the 422 rejects the interval, and §10: the expiration "has not changed".
 #[test]
-fn rfc4028_6_a_refused_refresh_changes_nothing() {
+fn rfc4028_6_a_rejected_refresh_changes_nothing() {
     let (mut t, call) = Table::calling();
     t.refreshed(call, Method::Invite, 1, 200);
     t.request(call, Method::Ack, 1);

@@ -126,12 +126,12 @@ fn there_is_one_timer_for_each_entry_however_often_it_is_touched() {
 #[test]
 fn an_answered_call_is_unacknowledged_until_its_ack_its_end_or_64_t1() {
     let mut table = Table::new(10);
-    let [acked, ended, left, refused] = [1, 2, 3, 4].map(|fingerprint| table.insert(fingerprint));
-    for call in [acked, ended, left, refused] {
+    let [acked, ended, left, rejected] = [1, 2, 3, 4].map(|fingerprint| table.insert(fingerprint));
+    for call in [acked, ended, left, rejected] {
         table.request(call, Method::Invite, 1);
         assert_eq!(table.calls.unacknowledged(), 0);
     }
-    for (call, status) in [(acked, 200), (ended, 200), (left, 200), (refused, 486)] {
+    for (call, status) in [(acked, 200), (ended, 200), (left, 200), (rejected, 486)] {
         table.response(call, Method::Invite, 1, status);
         table.response(call, Method::Invite, 1, status);
     }

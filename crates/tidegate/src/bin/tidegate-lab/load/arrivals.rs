@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn invalid_arrival_processes_are_rejected() {
-        let refused = |text: &str| parse_arrivals(text).unwrap_err();
+        let rejected = |text: &str| parse_arrivals(text).unwrap_err();
         for text in ["", "poison", "poisson:", "trace", "mmpp"] {
-            assert!(refused(text).starts_with("expected "), "{text}");
+            assert!(rejected(text).starts_with("expected "), "{text}");
         }
-        assert_eq!(refused("mmpp:1=1"), "1 states: there must be 2 to 8");
-        assert!(refused("trace:/nonexistent").starts_with("/nonexistent: No such file"));
+        assert_eq!(rejected("mmpp:1=1"), "1 states: there must be 2 to 8");
+        assert!(rejected("trace:/nonexistent").starts_with("/nonexistent: No such file"));
         let mut file = tempfile::NamedTempFile::new().unwrap();
         write!(file, "1\n0.5\n").unwrap();
         let path = file.path().display();
-        let said = refused(&format!("trace:{path}"));
+        let said = rejected(&format!("trace:{path}"));
         assert_eq!(said, format!("{path}: line 2: the call is earlier than the call before it"));
     }
 

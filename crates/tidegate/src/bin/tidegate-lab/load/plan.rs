@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_refused_before_its_file_is_opened() {
+    fn a_trace_is_rejected_before_its_file_is_opened() {
         for words in
             ["uac 127.0.0.1 --arrivals trace:/none", "uac 127.0.0.1 --arrivals=trace:/none"]
         {

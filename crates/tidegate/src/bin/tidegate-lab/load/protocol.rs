@@ -113,7 +113,7 @@ pub enum FromFollower {
     /// The follower's first message, with its version.
     Hello(Version),
     /// The follower rejects the leader or gives up its plan, for this reason.
-    Refused(String),
+    Rejected(String),
     /// The follower can begin.
     Ready,
     /// The time of the follower, in response to a [`Ping`](FromLeader::Ping).
@@ -164,7 +164,7 @@ impl Message for FromFollower {
             Ok((counts, Self::Result { .. })) if counts > COUNTS_MAX => {
                 Err("the counts of a result are too large".to_owned())
             }
-            Ok((_, Self::Refused(reason))) => Ok(Self::Refused(printable(&reason))),
+            Ok((_, Self::Rejected(reason))) => Ok(Self::Rejected(printable(&reason))),
             Ok((_, message)) => Ok(message),
             Err(_) => Err("it is not a message of `tidegate-lab load follow`".to_owned()),
         }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_messages_are_refused() {
+    fn lines_that_are_not_messages_are_rejected() {
         for line in ["", "null", "INVITE sip:a@b SIP/2.0\r\n", "\"pong\"", "{\"plan\":{}}"] {
             let said = FromLeader::read(line.as_bytes()).unwrap_err();
             assert_eq!(said, "it is not a message of `tidegate-lab load lead`", "{line}");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_could_overflow_a_sum_are_refused() {
+    fn counts_that_could_overflow_a_sum_are_rejected() {
         assert!(FromFollower::read(&result(COUNTS_MAX)).is_ok());
         let said = FromFollower::read(&result(COUNTS_MAX + 1)).unwrap_err();
         assert_eq!(said, "the counts of a result are too large");
@@ -257,10 +257,10 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_peer_is_safe_to_print() {
-        let refused = FromFollower::Refused(format!("\u{1b}[2J{}\n", "x".repeat(5000)));
-        let line = serde_json::to_vec(&refused).unwrap();
-        let Ok(FromFollower::Refused(reason)) = FromFollower::read(&line) else {
-            panic!("not refused");
+        let rejected = FromFollower::Rejected(format!("\u{1b}[2J{}\n", "x".repeat(5000)));
+        let line = serde_json::to_vec(&rejected).unwrap();
+        let Ok(FromFollower::Rejected(reason)) = FromFollower::read(&line) else {
+            panic!("not rejected");
         };
         assert!(reason.starts_with(" [2Jxx") && reason.len() == REASON_MAX, "{reason}");
     }

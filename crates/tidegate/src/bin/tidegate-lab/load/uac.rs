@@ -92,7 +92,7 @@ pub struct Args {
     deadline: Duration,
 
     /// Duration of the warm-up in seconds. The report also shows the calls set up in time, the
-    /// set-up delay, the refused calls and the retransmitted INVITEs without those of the warm-up
+    /// set-up delay, the rejected calls and the retransmitted INVITEs without those of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 

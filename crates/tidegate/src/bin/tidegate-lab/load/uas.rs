@@ -144,7 +144,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let local = SocketAddr::new(args.bind.ip(), stage.local().port());
     let mix = match (&args.outcomes, args.status) {
         (Some(mix), _) => mix.clone(),
-        (None, Some(status)) => Behaviour::Refuse(status).into(),
+        (None, Some(status)) => Behaviour::Reject(status).into(),
         (None, None) if args.silent => Behaviour::Silent.into(),
         (None, None) => Behaviour::Answer.into(),
     };

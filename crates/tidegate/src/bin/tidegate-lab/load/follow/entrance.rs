@@ -102,6 +102,6 @@ impl Entrance {
 /// have to wait too. A leader sends nothing before it has read this message.
 fn reject(stream: &TcpStream, reason: String) {
     if stream.set_nonblocking(true).is_ok() {
-        let _ = wire::send(stream, &FromFollower::Refused(reason));
+        let _ = wire::send(stream, &FromFollower::Rejected(reason));
     }
 }

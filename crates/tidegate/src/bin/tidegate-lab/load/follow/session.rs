@@ -67,7 +67,7 @@ impl fmt::Display for Outcome {
 /// The reason why a session ends early.
 enum Quit {
     /// The follower rejects the leader, and sends it this reason.
-    Refuse(String),
+    Reject(String),
     /// The leader cannot be reached, or does not need the follower any more.
     Leave(String),
     /// A signal stops the follower.
@@ -78,7 +78,7 @@ impl From<Broken> for Quit {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Invalid(_) | Broken::TooLong(_) | Broken::Silent(_) => {
-                Self::Refuse(broken.to_string())
+                Self::Reject(broken.to_string())
             }
             Broken::Closed | Broken::Failed(_) => Self::Leave(broken.to_string()),
         }
@@ -93,7 +93,7 @@ impl From<io::Error> for Quit {
 
 impl From<Trouble> for Quit {
     fn from(trouble: Trouble) -> Self {
-        Self::Refuse(trouble.to_string())
+        Self::Reject(trouble.to_string())
     }
 }
 
@@ -126,14 +126,14 @@ impl<'a> Session<'a> {
         let why = match outcome {
             Ok(is_complete) => return Outcome::Done { is_complete },
             Err(Quit::Leave(why)) => format!("{}: {why}", self.peer),
-            Err(Quit::Refuse(why)) => {
+            Err(Quit::Reject(why)) => {
                 let said = format!("{}: {why}", self.peer);
-                self.wire.close_with(&FromFollower::Refused(why));
+                self.wire.close_with(&FromFollower::Rejected(why));
                 said
             }
             Err(Quit::Stop) => {
                 let why = "it was stopped by a signal".to_owned();
-                self.wire.close_with(&FromFollower::Refused(why));
+                self.wire.close_with(&FromFollower::Rejected(why));
                 return Outcome::Stopped;
             }
         };
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
     fn plan(&self) -> Result<Plan, Quit> {
         match self.next(GREETING)? {
             FromLeader::Hello(version) => {
-                Version::check(&version, &Version::own()).map_err(Quit::Refuse)?;
+                Version::check(&version, &Version::own()).map_err(Quit::Reject)?;
             }
             other => return Err(unexpected(&other)),
         }
@@ -181,9 +181,9 @@ impl<'a> Session<'a> {
         let Plan { words, seed, index, of } = plan;
         let share = Share::new(*index, *of).ok_or_else(|| {
             let max = Share::PARTS_MAX;
-            Quit::Refuse(format!("part {index} of {of}: a plan has at most {max} parts"))
+            Quit::Reject(format!("part {index} of {of}: a plan has at most {max} parts"))
         })?;
-        let mut args = plan::parse(words).map_err(|error| Quit::Refuse(error.to_string()))?;
+        let mut args = plan::parse(words).map_err(|error| Quit::Reject(error.to_string()))?;
         args.set_local(self.local.bind, &self.local.tls);
         let calls = args.open(share, *seed)?;
         // The debug format escapes control characters, so the text of a peer cannot control the
@@ -209,14 +209,14 @@ impl<'a> Session<'a> {
         let (start, now) = (Timestamp::from_nanos(at_ns), calls.now());
         if start < now + LEAD {
             let lead = LEAD.as_millis();
-            return Err(Quit::Refuse(format!(
+            return Err(Quit::Reject(format!(
                 "the message `start` of the leader came less than {lead} ms before the start that \
                  it sets, or after it; run `load lead` again"
             )));
         }
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
-            return Err(Quit::Refuse(format!(
+            return Err(Quit::Reject(format!(
                 "the leader asks for a start that is more than {max} s away"
             )));
         }
@@ -307,5 +307,5 @@ fn unexpected(message: &FromLeader) -> Quit {
         FromLeader::Alive => "alive",
         FromLeader::Stop => "stop",
     };
-    Quit::Refuse(format!("the leader sent the message `{name}` at the wrong time"))
+    Quit::Reject(format!("the leader sent the message `{name}` at the wrong time"))
 }

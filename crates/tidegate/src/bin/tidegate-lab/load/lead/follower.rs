@@ -144,7 +144,7 @@ impl Follower {
                 Ok(FromFollower::Result { is_complete, result }) => {
                     self.end = Some(End::Done { is_complete, result });
                 }
-                Ok(FromFollower::Refused(why)) => self.lose(why),
+                Ok(FromFollower::Rejected(why)) => self.lose(why),
                 Ok(other) => {
                     let why = format!(
                         "the follower sent the message `{}` at the wrong time",
@@ -188,7 +188,7 @@ impl Follower {
         self.wire.send(message).map_err(|error| {
             // The follower may have sent the reason before it closed the connection.
             match self.wire.receive(ANSWER) {
-                Ok(refused @ FromFollower::Refused(_)) => self.unexpected(&refused),
+                Ok(rejected @ FromFollower::Rejected(_)) => self.unexpected(&rejected),
                 _ => self.trouble(format!("the connection failed: {error}")),
             }
         })
@@ -200,7 +200,7 @@ impl Follower {
 
     fn unexpected(&self, message: &FromFollower) -> Trouble {
         match message {
-            FromFollower::Refused(why) => self.trouble(why.clone()),
+            FromFollower::Rejected(why) => self.trouble(why.clone()),
             other => self.trouble(format!(
                 "the follower sent the message `{}` at the wrong time",
                 name_of(other)
@@ -217,7 +217,7 @@ impl Follower {
 fn name_of(message: &FromFollower) -> &'static str {
     match message {
         FromFollower::Hello(_) => "hello",
-        FromFollower::Refused(_) => "refused",
+        FromFollower::Rejected(_) => "rejected",
         FromFollower::Ready => "ready",
         FromFollower::Clock { .. } => "clock",
         FromFollower::Progress(_) => "progress",

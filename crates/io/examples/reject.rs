@@ -7,7 +7,7 @@
 //! can reject calls at a lower cost. Its answers belong to no transaction, so the load generator
 //! must acknowledge every response.
 //!
-//! `cargo run --release --example refuse -- --listen ADDR`
+//! `cargo run --release --example reject -- --listen ADDR`
 //!
 //! On SIGTERM or SIGINT it prints its datagrams and its CPU time.
 
@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit};
 
-const USAGE: &str = "usage: refuse --listen ADDR [--coalesce MICROSECONDS]";
+const USAGE: &str = "usage: reject --listen ADDR [--coalesce MICROSECONDS]";
 
 /// A response as long as that of the proxy to the INVITE of a common user agent.
 const ANSWER: &[u8; 330] = b"SIP/2.0 503 Service Unavailable\r\n\
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    match refuse(&arguments) {
+    match reject(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("refuse: {error}");
+            eprintln!("reject: {error}");
             ExitCode::FAILURE
         }
     }
@@ -71,7 +71,7 @@ impl Arguments {
     }
 }
 
-fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+fn reject(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = Stop::new();
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let asked = stop.clone();
@@ -89,8 +89,8 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         stop,
         pool: pool.clone(),
     })?;
-    eprintln!("refuse: {}", group.local());
-    drive.run(&mut Refuser { pool, transmits: VecDeque::new() })?;
+    eprintln!("reject: {}", group.local());
+    drive.run(&mut Rejectr { pool, transmits: VecDeque::new() })?;
     println!(
         "received {} sent {} sleeps {} cpu_s {:.6}",
         counters.received(),
@@ -102,12 +102,12 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// A core that answers every INVITE when it is offered, as a proxy does under overload.
-struct Refuser {
+struct Rejectr {
     pool: Pool,
     transmits: VecDeque<Transmit>,
 }
 
-impl Core for Refuser {
+impl Core for Rejectr {
     fn offer(&mut self, _now: Timestamp, received: Received) {
         if received.bytes.starts_with(b"INVITE ") {
             let bytes = self.pool.copy(ANSWER);

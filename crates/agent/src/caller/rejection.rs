@@ -13,7 +13,7 @@ use crate::table::Id;
 
 impl Caller {
     /// Handles a final response to an INVITE, if it is not a 2xx.
-    pub(super) fn on_refusal(
+    pub(super) fn on_rejection(
         &mut self,
         now: Timestamp,
         mark: Mark,
@@ -27,11 +27,11 @@ impl Caller {
             return;
         };
         let mut ack = self.pool.take();
-        self.requests.ack_refusal(&mark, to, &mut ack);
+        self.requests.ack_rejection(&mark, to, &mut ack);
         self.send(&mark, None, self.server_at(received.flow.remote), ack);
         match self.calls.get(mark.id) {
             Some(call) => {
-                let action = call.on_refusal(status);
+                let action = call.on_rejection(status);
                 let is_overload = action == Action::End(Err(Failure::Status(503)));
                 if !is_overload || !self.offer_elsewhere(now, mark.id) {
                     self.action(now, mark, action);

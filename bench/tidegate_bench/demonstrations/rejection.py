@@ -1,7 +1,7 @@
 """Rejecting a call at saturation costs at most 1.3 times the CPU time of its three bare datagrams
 
 r is the CPU time of Tidegate for a call that it rejects: INVITE in, 503 out, ACK in. It is compared with that of
-examples/refuse, which answers every INVITE with a fixed text under the same driver and parses nothing. Its CPU time is
+examples/reject, which answers every INVITE with a fixed text under the same driver and parses nothing. Its CPU time is
 the kernel's cost of the same datagrams. Both get the same load in turn, at rising rates until one of them or the
 generator is full. The ratio is taken within a round, at the highest rate that both carried in every round. s is the CPU
 time of a served call, at the highest rate carried without overload control. If perf is installed, it shows where
@@ -17,7 +17,7 @@ from tidegate_bench import peak, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.flood import Flood
 from tidegate_bench.load import trial
-from tidegate_bench.overload import REFUSING, Variant
+from tidegate_bench.overload import REJECTING, Variant
 from tidegate_bench.process import NS, Process, Stage
 from tidegate_bench.record import Record, Spread
 from tidegate_bench.sockets import LOCALHOST, free_port
@@ -28,7 +28,7 @@ STEP = 1.4
 # From this load on a core counts as full, because the scheduler takes the rest.
 FULL = 0.95
 # The first few calls are admitted, until the law has measured how busy the processor is.
-REFUSED_MIN = 0.995
+REJECTED_MIN = 0.995
 ELEMENTS = ("tidegate", "bare")
 SERVING = Variant("none", "arrival", "class")
 # The symbols that the profile lists.
@@ -43,7 +43,7 @@ class Run:
     element: str
     rate_cps: int
     calls: int
-    refused: int
+    rejected: int
     us_per_call: float
     """r: CPU time of the element for a rejected call, in µs."""
     element_cpu: float
@@ -58,7 +58,7 @@ class Run:
             return "the generator is full"
         if self.element_cpu >= FULL:
             return "the element's core is full"
-        if self.generator_drops or self.element_drops or self.refused < REFUSED_MIN * self.calls:
+        if self.generator_drops or self.element_drops or self.rejected < REJECTED_MIN * self.calls:
             return "datagrams were lost"
         return ""
 
@@ -67,14 +67,14 @@ def start(stage: Stage, element: str, profile: str) -> tuple[Process, str]:
     """Starts the element. Returns its process and its address."""
     if element == "bare":
         port = free_port()
-        command = [tidegate.built("examples/refuse", profile), "--listen", f"{LOCALHOST}:{port}"]
-        return stage.serve("refuse", command, port), f"{LOCALHOST}:{port}"
+        command = [tidegate.built("examples/reject", profile), "--listen", f"{LOCALHOST}:{port}"]
+        return stage.serve("reject", command, port), f"{LOCALHOST}:{port}"
     callee = tidegate.callee(stage, "uas", profile)
-    edge = tidegate.start(stage, [callee.port], profile, tables=REFUSING.tables())
+    edge = tidegate.start(stage, [callee.port], profile, tables=REJECTING.tables())
     return edge.process, edge.address
 
 
-def refuse(round_: int, element: str, rate: int, seconds: float, profile: str) -> Run:
+def reject(round_: int, element: str, rate: int, seconds: float, profile: str) -> Run:
     with Stage() as stage:
         process, address = start(stage, element, profile)
         before_ns = process.cpu_ns()
@@ -85,8 +85,8 @@ def refuse(round_: int, element: str, rate: int, seconds: float, profile: str) -
             element=element,
             rate_cps=rate,
             calls=int(told["invites"]),
-            refused=int(told["refused"]),
-            us_per_call=1e6 * used_s / max(told["refused"], 1),
+            rejected=int(told["rejected"]),
+            us_per_call=1e6 * used_s / max(told["rejected"], 1),
             element_cpu=used_s / seconds,
             generator_cpu=told["cpu_s"] / seconds,
             behind_s=told["behind_s"],
@@ -100,7 +100,7 @@ def climb(round_: int, seconds: float, profile: str) -> list[Run]:
     runs: list[Run] = []
     rate, limits = START_CPS, [""]
     while not any(limits):
-        turn = [refuse(round_, element, rate, seconds, profile) for element in ELEMENTS]
+        turn = [reject(round_, element, rate, seconds, profile) for element in ELEMENTS]
         limits = [run.limit() for run in turn]
         for run, limit in zip(turn, limits, strict=True):
             print(
@@ -179,7 +179,7 @@ class Show(Demonstration):
         }
         ratios = [own / bare for own, bare in zip(costs["tidegate"], costs["bare"], strict=True)]
         of_served = [own / s for own, (_, s) in zip(costs["tidegate"], served, strict=True)]
-        print(f"\nat {rate:,} refused calls/s           min     median        max")
+        print(f"\nat {rate:,} rejected calls/s           min     median        max")
         print(f"  r, µs                  {Spread.of(costs['tidegate']).text(2)}")
         print(f"  bare datagrams, µs     {Spread.of(costs['bare']).text(2)}")
         print(f"  r over bare            {Spread.of(ratios).text(2)}")

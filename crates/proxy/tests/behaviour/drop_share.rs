@@ -65,8 +65,8 @@ impl Scene {
         }
     }
 
-    fn thinned(&self) -> u64 {
-        self.script.counters.dropped(DropReason::Thinned).get()
+    fn drop_share(&self) -> u64 {
+        self.script.counters.dropped(DropReason::DropShare).get()
     }
 }
 
@@ -75,11 +75,11 @@ fn a_share_of_the_invites_in_streams_is_dropped_after_reading() {
     let mut scene = Scene::new(Disposal::Auto);
     scene.flood();
     assert!(scene.script.proxy.poll_shedding().shares[0] > 0.5);
-    let before = (scene.thinned(), scene.script.counters.replied(503).get());
+    let before = (scene.drop_share(), scene.script.counters.replied(503).get());
     let answered: usize = (0..100).map(|call| scene.send(&invite(&format!("more-{call}")))).sum();
-    let thinned = scene.thinned() - before.0;
-    assert!((50..100).contains(&thinned), "{thinned}");
-    assert_eq!(answered as u64 + thinned, 100, "each INVITE is answered or dropped");
+    let drop_share = scene.drop_share() - before.0;
+    assert!((50..100).contains(&drop_share), "{drop_share}");
+    assert_eq!(answered as u64 + drop_share, 100, "each INVITE is answered or dropped");
     assert_eq!(scene.script.counters.replied(503).get() - before.1, answered as u64);
     assert!(scene.script.counters.received(Class::Invite).get() >= 500, "all were read");
     // RFC 5031 §4.2: `urn:service:sos` is an emergency call.
@@ -106,12 +106,12 @@ fn a_flood_of_emergency_datagrams_does_not_drop_emergency_calls_in_streams() {
     assert!(shedding.unspared.iter().any(|network| network.address == caller), "{shedding:?}");
     let calls: Vec<String> = (0..50).map(|call| sos(&format!("sos-{call}"))).collect();
     assert!(calls.iter().any(|call| shedding.drops(caller, call.as_bytes())), "{shedding:?}");
-    let before = scene.thinned();
+    let before = scene.drop_share();
     assert!(calls.iter().all(|call| scene.send(call) > 0), "each call is answered");
-    assert_eq!(scene.thinned(), before);
+    assert_eq!(scene.drop_share(), before);
     // Other INVITEs in the stream are dropped like those over UDP.
     (0..50).for_each(|call| _ = scene.send(&invite(&format!("other-{call}"))));
-    assert!(scene.thinned() > before);
+    assert!(scene.drop_share() > before);
 }
 
 /// If these calls counted, they would cause drops of a trunk's emergency calls over UDP.
@@ -147,14 +147,14 @@ fn the_source_of_a_flood_in_a_stream_is_banned_although_most_invites_are_dropped
         let banned = |scene: &Scene| scene.script.counters.dropped(DropReason::Banned).get();
         assert_eq!(banned(&scene), 0);
         // Now 2,000 INVITEs a second arrive, and more than half of them are dropped.
-        let before = scene.thinned();
+        let before = scene.drop_share();
         for period in 20..40 {
             for call in 0..200 {
                 scene.send(&invite(&format!("{period}-{call}")));
             }
             scene.pass(Duration::from_millis(90));
         }
-        assert!(scene.thinned() > before);
+        assert!(scene.drop_share() > before);
         assert!(banned(&scene) > 100, "{}", banned(&scene));
     }
 }
@@ -166,12 +166,12 @@ fn invites_within_a_call_are_not_dropped_from_streams() {
     let mut scene = Scene::new(Disposal::Auto);
     scene.flood();
     let within = |call: &str, cseq| request("INVITE", "sip:bob@192.0.2.1", call, cseq, "Totag\r\n");
-    let before = scene.thinned();
+    let before = scene.drop_share();
     (2..52).for_each(|cseq| _ = scene.send(&within("established", cseq)));
-    assert_eq!(scene.thinned(), before);
+    assert_eq!(scene.drop_share(), before);
     // An INVITE with an invented To-tag is dropped like others.
     (2..52).for_each(|cseq| _ = scene.send(&within("invented", cseq)));
-    assert!(scene.thinned() > before + 20);
+    assert!(scene.drop_share() > before + 20);
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn no_invite_in_a_stream_is_late() {
     scene.script.proxy.switch(scene.script.now, law(&[("share", 1.0)]), None);
     let sent = (0..50).filter(|call| scene.send(&invite(&format!("late-{call}"))) > 0).count();
     assert_eq!(sent, 50);
-    assert_eq!(scene.script.counters.refused(tidegate_control::Reason::Late).get(), 0);
+    assert_eq!(scene.script.counters.rejected(tidegate_control::Reason::Late).get(), 0);
 }
 
 #[test]
 fn reject_answers_every_invite_in_a_stream() {
     let mut scene = Scene::new(Disposal::Reject);
     scene.flood();
-    assert_eq!(scene.thinned(), 0);
+    assert_eq!(scene.drop_share(), 0);
     assert_eq!(scene.script.counters.replied(503).get(), 1_400);
 }
