@@ -292,8 +292,8 @@ impl std::fmt::Display for Calibration {
         )?;
         write!(
             f,
-            "the server used {:.2} of its slices or more, the generator's busiest thread {:.2} of a \
-             core; {} datagrams were lost",
+            "the server used at least {:.2} of its allowed CPU time, the generator's busiest \
+             thread {:.2} of a core; {} datagrams were lost",
             self.server_load, self.generator_load, self.drops
         )?;
         let idle = self.server_load < SERVER_IDLE;

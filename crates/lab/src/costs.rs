@@ -232,8 +232,8 @@ fn check(timed: &Timed, rejects: bool) -> Result<(), String> {
     match right >= RIGHT {
         true => Ok(()),
         false => Err(format!(
-            "{} of {} {} were rejected, but in this measurement all but a few must be {}; repeat it on \
-             an idle machine",
+            "{} of {} {} were rejected, but in this measurement nearly all must be {}; repeat it \
+             on an idle machine",
             timed.rejected,
             timed.messages,
             timed.kind.title(),

@@ -61,7 +61,7 @@ impl Rejection {
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
     /// (Forbidden) response."
     pub(crate) const FLOW_FORGED: Self =
-        Self::Reply(403, ReplyReason::FlowToken, "the flow token is not ours");
+        Self::Reply(403, ReplyReason::FlowToken, "this proxy did not make the flow token");
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
     pub(crate) const UNRESOLVED: Self = Self::usual(504, "the DNS does not answer");
@@ -79,7 +79,7 @@ impl Rejection {
         Self::Reply(480, ReplyReason::Lookup, "the look-up of the user failed");
     /// Too many requests wait for the DNS or for look-ups of users, so the request cannot wait.
     pub(crate) const PARKED_FULL: Self =
-        Self::Reply(503, ReplyReason::Parked, "too many requests wait for an answer");
+        Self::Reply(503, ReplyReason::Parked, "too many requests wait for the DNS or a look-up");
     /// The call table has no room for another call.
     pub(crate) const CALLS_FULL: Self =
         Self::Reply(503, ReplyReason::CallTable, "call table is full");

@@ -10,14 +10,14 @@ use crate::metrics::{Family, Metrics};
 
 static HEAVY: Family = Family::gauge(
     "heavy_sources",
-    "Heavy sources, which cause the overload: while there are any, the kernel drops INVITEs and \
-     REGISTERs of these sources only, at one shard or more",
+    "Heavy sources: the sources that cause the overload. While there are any, at least one shard \
+     makes the kernel drop only their INVITEs and REGISTERs",
 );
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",
-    "1 while the kernel, at one shard or more, drops INVITEs and REGISTERs of all sources that it \
-     does not spare. 0 while it drops only those of heavy sources, or none. Drops because of bans \
-     do not count",
+    "1 while at least one shard makes the kernel drop INVITEs and REGISTERs of all sources that it \
+     does not spare. 0 while the kernel drops only those of heavy sources, or none. Drops because \
+     of bans do not count",
 );
 
 /// The set of sources whose INVITEs and REGISTERs the kernel drops because of overload. The

@@ -73,9 +73,9 @@ enum Command {
         /// Address of the source. For IPv6, any address in its /64 network
         address: std::net::IpAddr,
     },
-    /// Show the keys of the route tokens, without their secrets
+    /// Show the keys for the tokens in Record-Route, without the secrets
     Keys,
-    /// Make a new key for the route tokens. Tidegate uses the key after `key_settle_s`
+    /// Make a new key for the tokens in Record-Route. Tidegate uses it after `key_settle_s` seconds
     Rotate,
 }
 

@@ -1,7 +1,7 @@
 //! The parts that the programs `tidegate` and `tidegate-lab` share.
 //!
 //! Every command of both programs ends with one of three exit statuses. 0: the command is done and
-//! every condition held. 1: a condition did not hold, or the system rejected a resource, such as an
+//! every condition held. 1: a condition did not hold, or the system denied a resource, such as an
 //! address in use. 2: the usage, the configuration or a file is wrong.
 
 pub mod json;

@@ -39,7 +39,7 @@ enum Command {
     Replay(replay::Args),
     /// Demonstrate overload: a server without protection and one with it (tidegate-lab demo)
     Demo(ForLab),
-    /// Generate traffic: call a SIP server, or answer calls (tidegate-lab load)
+    /// Generate traffic: call a SIP server, answer calls, or register users (tidegate-lab load)
     Load(ForLab),
     /// Run experiments with overload and compare laws (tidegate-lab)
     Lab(ForLab),

@@ -17,15 +17,18 @@ use crate::check::warn_of_certificates;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
-/// Run the proxy. SIGTERM, SIGINT or SIGQUIT drains and then stops the proxy. A second signal stops
-/// it at once. SIGHUP reloads the configuration
+/// Run the proxy
+///
+/// SIGTERM, SIGINT or SIGQUIT drains and then stops the proxy: it takes no new calls, and waits for
+/// the calls that are being set up, at most `drain_seconds`. A second signal stops the proxy at
+/// once. SIGHUP reloads the configuration.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     file: ConfigurationFile,
 
-    /// Record everything that the proxy receives in FILE, for `tidegate replay`. The file contains
-    /// the secret keys
+    /// Write everything that the proxy receives to FILE, for `tidegate replay`. FILE then also
+    /// contains the secret keys from `route.key`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 

@@ -35,7 +35,7 @@ impl Trouble {
 
     /// Creates the error for signals that cannot be caught, with the remedy.
     pub fn uncaught_signals(error: impl Display) -> Self {
-        Self::failure(format!("signals cannot be caught: {error}; {RAISE_LIMITS}"))
+        Self::failure(format!("cannot catch signals: {error}; {RAISE_LIMITS}"))
     }
 
     /// Prints the error with the name of `command`, and returns the exit status.

@@ -55,8 +55,8 @@ static LIMIT_MAX: Param = Param {
 
 static QUEUE: Param = Param {
     name: "queue",
-    doc: "While responses are not slower than the average, the window grows with each call served \
-          by this number of calls times `smoothing`.",
+    doc: "While responses are not slower than the average, each call served makes the window \
+          larger by `queue` times `smoothing`.",
     unit: "calls",
     default: 4.0,
     range: Range::Real(0.001, 10_000.0),

@@ -163,10 +163,10 @@ static WAIT_MAX: Param = Param {
 
 static STALE: Param = Param {
     name: "stale",
-    doc: "In a long overload a call is rejected when its turn comes, if it has waited for three \
-          times the target wait, or for `stale` if `stale` is shorter. The default is two fifths \
-          of T1 (500 ms in RFC 3261), because a caller without a response repeats its INVITE after \
-          T1.",
+    doc: "In a long overload the law rejects a call when its turn comes, if the call has waited \
+          for `stale` or for three times the target wait, whichever is shorter. The default is two \
+          fifths of T1 (500 ms in RFC 3261), because a caller without a response repeats its \
+          INVITE after T1.",
     unit: "s",
     default: 0.2,
     range: Range::Real(0.002, 4.0),

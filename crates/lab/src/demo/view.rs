@@ -35,8 +35,8 @@ pub(super) fn draw(story: &Story, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
         let text = format!(
-            "The terminal is {} x {}; {WIDTH_MIN} x {HEIGHT_MIN} are needed to show the \
-             demonstration. It goes on.",
+            "The terminal is {} x {}. Enlarge it to {WIDTH_MIN} x {HEIGHT_MIN} to see the \
+             demonstration, which continues.",
             area.width, area.height
         );
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);

@@ -99,8 +99,8 @@ pub(super) fn judge(
         let each = evaluator.values(claim, expression)?;
         if let Some(wrong) = each.iter().find(|value| !value.is_finite()) {
             return Err(format!(
-                "{}: `{expression}` is {wrong} for a seed, because the runs do not have what it \
-                 measures",
+                "{}: `{expression}` is {wrong} for a seed, because the runs lack the results that \
+                 it uses",
                 claim.id
             ));
         }

@@ -73,7 +73,7 @@ fn costs_have_one_distribution() {
     let wrong = varied.replace("lognormal:0.5", "lognormal:9");
     assert!(rejection(&wrong).contains("SIGMA must be a number from 0 to 3"));
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\nseed = 4\n");
-    assert!(rejection(&idle).contains("without a distribution nothing is drawn"));
+    assert!(rejection(&idle).contains("without a distribution no cost is random"));
 }
 
 #[test]

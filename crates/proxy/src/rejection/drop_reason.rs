@@ -13,25 +13,26 @@ unit_enum! {
         Keepalive = "keepalive",
         /// The queue of the message's class was full, or too many long messages waited.
         QueueFull = "queue_full",
-        /// A retransmission, while the original waits, or after it was served if the queue is full.
+        /// A retransmission of a message that waits, or of a message that was served, if the queue
+        /// is full.
         Absorbed = "absorbed",
-        /// A response with a Via or a branch that we did not make.
+        /// A response with a Via or a branch that Tidegate did not make.
         ForeignResponse = "foreign_response",
         /// A response to a transaction that has ended or never existed.
         StrayResponse = "stray_response",
         /// A response that its transaction has already received.
         RepeatedResponse = "repeated_response",
-        /// A response that cannot be forwarded: it has no Via below ours, or one without an
-        /// address.
+        /// A response that cannot be forwarded: below the Via of Tidegate it has none, or one
+        /// without an address.
         LostResponse = "lost_response",
-        /// An ACK to a reply of ours. Such an ACK is not forwarded.
+        /// An ACK to a reply. Tidegate does not forward such an ACK.
         OwnAck = "own_ack",
         /// An ACK of an unknown call.
         UnknownAck = "unknown_ack",
         /// An ACK that is rejected for another reason than its grammar or an unknown call. It is
         /// dropped, because an ACK gets no response.
         RejectedAck = "rejected_ack",
-        /// The response would be longer than a datagram after our changes.
+        /// The response would be longer than a datagram after the changes of Tidegate.
         TooLong = "too_long",
         /// The source is banned.
         Banned = "banned",

@@ -81,8 +81,8 @@ reply_reasons! {
     Loop = "loop" (482),
     /// Max-Forwards is used up.
     Hops = "hops" (483),
-    /// Every target that was tried answered 503 or could not be reached, or Tidegate could not
-    /// rewrite the request because of an error of its own.
+    /// Every target that was tried answered 503 or could not be reached, or an internal error of
+    /// Tidegate prevented it from rewriting the request.
     Failed = "failed" (500),
     /// Every back end that was tried reads its connection too slowly.
     BackedUp = "backed_up",
@@ -112,7 +112,7 @@ reply_reasons! {
     /// The request belongs to a call, and overload control is configured to shed such requests too
     /// (`classes`).
     Shed = "shed",
-    /// Another reason; the text of the rejection tells which.
+    /// Another reason. The text of the rejection describes it.
     Other = "other",
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request of the branch at `index` again by UDP, because the back end rejected a TCP
+/// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
 /// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
 /// branch is true, and it has no final response and is not cancelled. It is not sent if the back
 /// end only reads its connection too slowly, or if the connection ended after the request was sent,

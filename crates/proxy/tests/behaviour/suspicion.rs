@@ -1,5 +1,5 @@
 //! A stranger can cause silence or an ICMP error. So neither marks a back end as down: an immediate
-//! probe decides. Proof that a datagram of ours was rejected marks the back end as down at once.
+//! probe decides. Proof that a datagram of ours was refused marks the back end as down at once.
 
 use std::time::Duration;
 

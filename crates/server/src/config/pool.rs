@@ -273,7 +273,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             report.error(
                 policy.span(),
                 format!("a pool that forks has at most {FORK_MAX} back ends"),
-                format!("forks to {}", draft.backends.len()),
+                format!("this pool has {}", draft.backends.len()),
                 "divide the back ends among several pools, or choose another policy".to_owned(),
             );
         }
@@ -313,7 +313,7 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
             report.error(
                 span,
                 "a pool that forks cannot have limits".to_owned(),
-                "`fork` sends calls to all back ends, whatever their headroom".to_owned(),
+                "`fork` sends calls to all back ends, whatever their limits".to_owned(),
                 "remove the limit, or choose another policy".to_owned(),
             );
         }

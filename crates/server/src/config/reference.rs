@@ -21,7 +21,8 @@ Generated from the program: change the keys in `crates/server/src/config/tables`
 
 A configuration is one TOML file. `tidegate check FILE` reports every error in it: unknown keys, wrong
 types, values out of bounds and contradictions, each with its line and the remedy. Tidegate does not start
-if the file has an error. The smallest configuration:
+if the file has an error. [papers.md](papers.md) lists the papers that this page cites by number. The
+smallest configuration:
 
 ```toml
 [[listen]]

@@ -116,23 +116,23 @@ static EMULATED: [Number<ShardCounters>; 2] = [
     (
         Family::counter(
             "emulated_filtered",
-            "Datagrams dropped on purpose before the receive buffers of the emulated processor",
+            "INVITEs and REGISTERs that the emulated kernel dropped because Tidegate asked for it",
         ),
         |shard| shard.emulated_filtered.get().into(),
     ),
 ];
 
 static RECORDING: [Number<Tally>; 2] = [
-    (Family::counter("recorded_inputs", "Inputs of the core written to the recording"), |tally| {
-        tally.written.get().into()
-    }),
     (
         Family::counter(
-            "unrecorded_inputs",
-            "Inputs of the core that are missing from the recording",
+            "recorded_inputs",
+            "Inputs (messages, timers, commands and others) written to the recording",
         ),
-        |tally| (tally.unwritten.get() + tally.overrun.get()).into(),
+        |tally| tally.written.get().into(),
     ),
+    (Family::counter("unrecorded_inputs", "Inputs that are missing from the recording"), |tally| {
+        (tally.unwritten.get() + tally.overrun.get()).into()
+    }),
 ];
 
 fn seconds(ns: &Counter) -> f64 {

@@ -296,7 +296,7 @@ mod tests {
         assert!(of_call.contains(": 503, ") && !of_call.contains('\u{1b}'), "{of_call}");
         assert!(shown.contains("90.0 %") && shown.contains("Why.") && !shown.contains("Not."));
         assert_eq!(rejections(&json!({ "rejections": [] })), "nothing was rejected\n");
-        assert!(call(&Value::Null).contains("no rejection of this call is kept"));
+        assert!(call(&Value::Null).contains("there is no record of a rejection of this call"));
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(lines[1], "    back end: a\\u{1b} of pool app at 192.0.2.1:5060");
         assert_eq!(lines[2], "    source: 198.51.100.7/32");
         assert_eq!(lines[3], "    shard: 1, stateless; removed in 10668 s unless a message comes");
-        assert!(lines[4].starts_with("no rejection of this call is kept") && lines.len() == 5);
+        assert!(lines[4].starts_with("there is no record of a rejection") && lines.len() == 5);
         let silent = call(&json!({ "calls": [], "complete": false, "rejections": [] }));
         assert!(silent.starts_with("a shard did not answer"), "{silent}");
     }

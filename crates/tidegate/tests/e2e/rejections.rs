@@ -47,7 +47,7 @@ fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
     assert!(shown.contains("503, every back end is down (pool_down)"), "{shown}");
     let (_, unknown) = ctl(&["call", "none/such"]);
     assert!(unknown.contains("no call table has this call"), "{unknown}");
-    assert!(unknown.contains("no rejection of this call is kept"), "{unknown}");
+    assert!(unknown.contains("there is no record of a rejection of this call"), "{unknown}");
 
     let rejected = tidegate.metrics().sum("replies_total", &[("reason", "pool_down")]);
     assert!(rejected > 0);

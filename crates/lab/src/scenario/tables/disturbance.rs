@@ -8,8 +8,8 @@ pub(in crate::scenario) static DISTURBANCE: Table = Table {
     header: "[disturbance]",
     name: "disturbance",
     doc: "Disturbances of the servers under test, such as costs that vary or a processor that \
-          pauses. No law is told about them. They exist only in simulated time. The capacity and \
-          the load are computed without them.",
+          pauses. The laws get no information about them. They exist only in simulated time. The \
+          capacity and the load are computed without them.",
     knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
     ..Table::EMPTY
 };

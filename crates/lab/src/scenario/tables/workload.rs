@@ -79,7 +79,8 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           that of `load`. `trace`: calls at the times in a file. The file has one time on each \
           line, in seconds and in ascending order. A relative path starts at the directory of the \
           scenario file. A trace determines the load itself: `load` has no effect, and a `profile` \
-          or a `load` in `[sweep]` is an error. Callers must send to exactly one server.",
+          or a `load` in `[sweep]` is an error. With a trace, callers must send to exactly one \
+          server.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -162,9 +163,9 @@ pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
     name: "sources",
     shape: Whole(1..=1000),
     absent: Absent::Default("1"),
-    doc: "Number of addresses from which the calls to one server come, in equal parts, apart from \
-          the calls of the `trunk`. This key works only in simulated time. On real sockets there \
-          is one address.",
+    doc: "Number of addresses from which the calls to one server come. Each address sends an equal \
+          part. The `trunk` has an address of its own. This key works only in simulated time. On \
+          real sockets there is one address.",
 };
 
 pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {

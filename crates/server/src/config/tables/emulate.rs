@@ -46,15 +46,15 @@ static FOR_DISTRIBUTION: Only<EmulateDraft> = Only {
         let distribution = emulate.distribution.as_ref().map(toml::Spanned::get_ref);
         distribution.is_some_and(|distribution| *distribution != Distribution::Constant)
     },
-    why: "without a distribution nothing is drawn",
+    why: "without a distribution no cost is random",
     instead: "write `distribution`, such as `distribution = \"exponential\"`",
 };
 
 table! {
     /// Emulates a server that is slower than this machine, for experiments. Each shard has an
-    /// emulated processor that charges each message in model time. The resulting messages are sent
-    /// when that time has passed. A cost is a number of microseconds for every message, or a table
-    /// by message class.
+    /// emulated processor that needs a given time, its cost, for each message. Tidegate sends the
+    /// resulting messages when this time has passed. A cost is a number of microseconds for every
+    /// message, or a table by message class.
     pub static EMULATE: "[emulate]" 0..=1, Restart, [] => Emulate, EmulateDraft;
 
     /// The cost of reading a message from the receive buffer. With `queue = "fifo"` a message costs

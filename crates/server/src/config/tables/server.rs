@@ -76,12 +76,12 @@ table! {
     /// their Route.
     call_idle("call_idle_seconds"): Duration = seconds(60..=86_400), Default("10_800");
     /// Seconds for which requests within a dialog still reach a back end that was removed from the
-    /// configuration. While Tidegate counts calls there, they reach it even after this time.
-    /// Tidegate stores the address of the back end in `state_dir`, so that requests reach it after
-    /// a restart too, for at most this time from the restart. At a restart, Tidegate forgets the
-    /// addresses of removed back ends with a host name. While a host name is configured, Tidegate
-    /// remembers five of its addresses: the current one and the four before it. An older address
-    /// counts as a removed back end.
+    /// configuration. While the back end has calls that Tidegate counts, the requests still reach
+    /// it after this time. Tidegate stores the address of the back end in `state_dir`, so that
+    /// requests reach it after a restart too, for at most this time from the restart. At a restart,
+    /// Tidegate forgets the addresses of removed back ends with a host name. While a host name is
+    /// configured, Tidegate remembers five of its addresses: the current one and the four before
+    /// it. An older address counts as a removed back end.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
     /// The number of messages that may wait for service in each queue. There is one queue each for
@@ -129,10 +129,10 @@ table! {
 
 table! {
     /// The HTTP interface for operators: `/healthz`, `/readyz`, `/metrics` (OpenMetrics text), and
-    /// as JSON `/status`, `/backends`, `/overload` (the law in force and its limits. PUT changes
-    /// the law), `/laws`, `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. POST to
-    /// `/reload` reloads the configuration. The interface has no password. Every machine that can
-    /// reach its address can change everything.
+    /// as JSON `/status`, `/backends`, `/overload` (the law in force and its limits), `/laws`,
+    /// `/policies`, `/rejections`, `/calls`, `/bans` and `/keys`. PUT to `/overload` changes the
+    /// law. POST to `/reload` reloads the configuration. The interface has no password. Every
+    /// machine that can reach its address can change everything.
     pub static ADMIN: "[admin]" 0..=1, Restart, [] => Admin, AdminDraft;
 
     /// The address to listen on. Port 0 takes a free port. At an address other than loopback,

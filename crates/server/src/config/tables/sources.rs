@@ -101,9 +101,9 @@ keys! {
     /// on which you depend, because someone could forge their addresses.
     key "never_ban" (sources.never_ban) = List { of: NET, count_max: NETS_MAX }, Default("[]");
     /// The number of sources that can be banned at the same time. If the list is full, a further
-    /// source is banned only if it sends more than the banned source that sent least, which it then
-    /// replaces. The metric `tidegate_bans_overflowed_total` counts bans for which the list had no
-    /// room.
+    /// source is banned only if it sends more than one of the banned sources. It then replaces the
+    /// banned source that sent least. The metric `tidegate_bans_overflowed_total` counts bans for
+    /// which the list had no room.
     key "bans_max" (sources.bans_max) = Whole(1..=65_536), Default("1024");
 }
 

@@ -160,7 +160,7 @@ static TABLE: [Number<ConnectionCounters>; 4] = [
     (
         Family::counter(
             "stream_unsent",
-            "Messages that could not be sent on any connection, for whatever reason",
+            "Messages over TCP, TLS and WebSockets that could not be sent, for any reason",
         ),
         |c| c.unsent.get().into(),
     ),

@@ -101,8 +101,8 @@ static CLAIMED: Family = Family::gauge(
 );
 static DOUBTED: Family = Family::gauge(
     "feedback_doubted",
-    "1 if Tidegate does not believe the calls a second that the upstream peer claims, because the \
-     peer did not use its share, else 0",
+    "1 while Tidegate ignores the number of calls a second that the upstream peer claims, because \
+     the peer did not use its share, else 0",
 );
 static REJECTED: Family = Family::counter(
     "feedback_rejected",

@@ -85,10 +85,9 @@ static ALONE: [Number<Counters>; 27] = [
         ),
         |c| c.large_by_udp.get().into(),
     ),
-    (
-        Family::counter("paths_added", "REGISTER requests forwarded with the Path of Tidegate"),
-        |c| c.paths_added.get().into(),
-    ),
+    (Family::counter("paths_added", "REGISTER requests to which Tidegate added a Path"), |c| {
+        c.paths_added.get().into()
+    }),
     (
         Family::counter(
             "registered_flow_requests",

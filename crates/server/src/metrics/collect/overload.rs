@@ -67,8 +67,11 @@ pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]
     [("new", of(&gauges.sojourn_of_new)), ("ongoing", of(&gauges.sojourn_of_ongoing))]
 }
 
-static OFFERED: Family =
-    Family::counter("work_offered", "New work without retransmissions, by bucket");
+static OFFERED: Family = Family::counter(
+    "work_offered",
+    "New work without retransmissions, by bucket. session: new calls. priority: new calls with \
+     priority. single: other new requests",
+);
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
 static REJECTED: LazyLock<Family> = LazyLock::new(|| {
     let reason =
@@ -226,8 +229,8 @@ static ALONE: [Number<Gauges>; 19] = [
     (
         Family::gauge(
             "kernel_drop_registers",
-            "The same share of the REGISTERs: the requests of one method do not use up the room of \
-             the other one",
+            "Share of REGISTERs that overload control tells the kernel to drop, in the same way as \
+             INVITEs. The two shares are independent",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.drop_share_of_registers).into(),

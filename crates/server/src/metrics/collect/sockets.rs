@@ -153,7 +153,7 @@ static ALONE: [Number<Counters>; 18] = [
         c.wakes.get().into()
     }),
     (
-        Family::counter("pauses", "Pauses of the shard, so that one wake serves several datagrams"),
+        Family::counter("pauses", "Pauses of the shard, to wake up once for several datagrams"),
         |c| c.pauses.get().into(),
     ),
 ];

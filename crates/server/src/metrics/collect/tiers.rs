@@ -8,11 +8,11 @@ use crate::metrics::{Family, Samples, Unit};
 
 static SERVED: Family = Family::counter(
     "work_routed",
-    "New calls and single requests routed, by the tier in which they are served",
+    "New calls and single requests routed, by tier: `stateful` (with transactions) or `stateless`",
 );
 static STATEFUL: Family = Family::gauge(
     "stateful_share",
-    "Share of new calls served with transactions in pools with the mode adaptive",
+    "Share of new calls served with transactions, in pools with the mode `adaptive`",
 )
 .in_unit(Unit::Ratio);
 static TARGET: Family = Family::gauge(
@@ -22,7 +22,7 @@ static TARGET: Family = Family::gauge(
 .in_unit(Unit::Ratio);
 static COST: Family = Family::gauge(
     "tier_call_cost",
-    "Time to serve all messages of a call in a tier, without the time in the kernel. 0 while the \
+    "Time to serve all messages of a call, by tier, without the time in the kernel. 0 while the \
      time is not known",
 )
 .in_unit(Unit::Seconds);

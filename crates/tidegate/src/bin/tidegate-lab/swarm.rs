@@ -23,9 +23,9 @@ use crate::signals::cancelled_by_signal;
 /// hold
 ///
 /// Each seed generates proxies, callers, servers, links and faults (a world). If a checker finds an
-/// error, the command makes the world as small as possible and writes it to a file, which --replay
-/// runs again. Exit status: 0 if no checker found an error, 1 if one did, 2 if the command could
-/// not run.
+/// error, the command makes the world as small as possible and writes it to a file. --replay runs
+/// the world in such a file again. Exit status: 0 if no checker found an error, 1 if one did, 2 if
+/// the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of seeds to run [default: no limit, until a signal stops the command]

@@ -18,12 +18,12 @@ use crate::signals::cancelled_by_signal;
 
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
-/// All laws run on the same path: with the `decide`, `queue` and `disposal` of the scenario. Some
-/// laws also run on their own path: with the values of the paper or program that they come from.
-/// The difference between the paths shows the gain by a cheaper rejection or another queue, not by
-/// the law. It is left out for laws that also use the parameters of that paper or program. All laws
-/// get the same calls. For each scenario the command prints the law with the highest goodput, the
-/// laws whose goodput is not significantly lower, and the default law.
+/// A path is a set of values for `decide`, `queue` and `disposal`. All laws run on the path of the
+/// scenario. Some laws also run on their own path, that of the paper or program where they come
+/// from. The difference between the paths comes from a cheaper rejection or another queue, not from
+/// the law. The report has no difference for a law that also has other parameters on its own path.
+/// All laws get the same calls. For each scenario the command prints the law with the highest
+/// goodput, the laws whose goodput is not significantly lower, and the default law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml

@@ -74,7 +74,7 @@ pub(in crate::ctl) fn call(call: &Value) -> String {
     let mut out: String = items(&call["calls"]).map(entry).collect();
     let is_held = !out.is_empty();
     if call["complete"] == false {
-        out += "a shard did not answer in time: it may have the call in its table\n";
+        out += "a shard did not answer in time: this shard may know the call\n";
     } else if !is_held {
         out += "no call table has this call: it ended more than 32 seconds ago, began before a \
                 restart, was removed from a full table, or was sent to no back end\n";
@@ -82,10 +82,11 @@ pub(in crate::ctl) fn call(call: &Value) -> String {
     let mut rows = items(&call["rejections"]).peekable();
     match (rows.peek().is_none(), is_held) {
         (false, _) => {}
-        (true, true) => out += "no rejection of this call is kept\n",
+        (true, true) => out += "there is no record of a rejection of this call\n",
         (true, false) => {
-            out += "no rejection of this call is kept: Tidegate did not reject it, or did so too \
-                    long ago, or rejected more calls in that second than it keeps\n";
+            out += "there is no record of a rejection of this call: Tidegate did not reject it, or \
+                    did not keep the record (see `rejections_kept` and `rejections_per_second` in \
+                    `[admin]`)\n";
         }
     }
     for one in rows {

@@ -72,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report also shows the response times without the
+    /// Duration of the warm-up in seconds. The report shows the response times also without the
     /// registrations of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
@@ -82,7 +82,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// Send messages up to MS milliseconds late, so that one wake serves several. At most 1
+    /// Send messages up to MS milliseconds late (at most 1), to wake up once for several messages
     #[arg(long, value_name = "MS", value_parser = parse_slack, default_value = "0.2")]
     slack: Duration,
 

@@ -91,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report also shows the calls set up in time, the
-    /// set-up delay, the rejected calls and the retransmitted INVITEs without those of the warm-up
+    /// Duration of the warm-up in seconds. The report shows the calls set up in time, the set-up
+    /// delay, the rejected calls and the retransmitted INVITEs also without those of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
@@ -109,12 +109,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// Closed loop: while N calls are open, a further call waits until one ends. Its set-up delay
-    /// counts from its intended time
+    /// Closed loop: while N calls are open, a further call waits until one ends. The set-up delay
+    /// of a call that waits counts from its intended start
     #[arg(long, value_name = "N")]
     open_limit: Option<usize>,
 
-    /// Send messages up to MS milliseconds late, so that one wake serves several calls. At most 1
+    /// Send messages up to MS milliseconds late (at most 1), to wake up once for several calls
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 

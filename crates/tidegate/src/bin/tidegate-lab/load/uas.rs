@@ -80,7 +80,7 @@ pub struct Args {
     silent: bool,
 
     /// Answer every request but ACK with 200 at once, and keep no state. No server can do less, so
-    /// compare the cost of other servers with this one
+    /// this is the lowest cost with which to compare other servers
     #[arg(long, conflicts_with_all = ["status", "outcomes", "silent", "trying"])]
     echo: bool,
 

@@ -18,8 +18,8 @@ pub struct WebSocketArgs {
     #[arg(long, value_name = "PATH", default_value = "/")]
     ws_path: String,
 
-    /// Web site of the page that opens the WebSocket, such as https://phone.example.com [default:
-    /// none]
+    /// Origin header in the request that opens a WebSocket, such as https://phone.example.com
+    /// [default: none]
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 }

@@ -210,14 +210,14 @@ impl<'a> Session<'a> {
         if start < now + LEAD {
             let lead = LEAD.as_millis();
             return Err(Quit::Reject(format!(
-                "the message `start` of the leader came less than {lead} ms before the start that \
-                 it sets, or after it; run `load lead` again"
+                "the leader's message `start` came too late: it must come at least {lead} ms \
+                 before the first call; run `load lead` again"
             )));
         }
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
             return Err(Quit::Reject(format!(
-                "the leader asks for a start that is more than {max} s away"
+                "the leader asks for a start in more than {max} s, which is the limit"
             )));
         }
         Ok(start)
