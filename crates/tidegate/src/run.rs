@@ -28,7 +28,8 @@ pub struct Args {
     file: ConfigurationFile,
 
     /// Write everything that the proxy receives to FILE, for `tidegate replay`. FILE then also
-    /// contains the secret keys from `route.key`
+    /// contains the secret keys from `route.key`. An earlier recording at this path is renamed to
+    /// FILE.old
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 

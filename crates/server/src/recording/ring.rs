@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::block::{HEADER, Header};
 use super::head::Head;
@@ -23,7 +23,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Creates the file, which only its owner may read. Replaces an earlier recording at `path`.
+    /// Creates the file, which only its owner may read. Keeps an earlier recording at `path` under
+    /// the name with `.old` at its end.
     /// The slots may grow to `size` bytes in total, or to [`SIZE_MIN`] if `size` is smaller.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
@@ -61,19 +62,45 @@ impl Ring {
     }
 }
 
-/// Creates the file at `path`, which must be free, empty, or an earlier recording. Removes an
-/// existing file instead of writing into it, so that a process that has that file open does not see
+/// Creates the file at `path`, which must be free, empty, or an earlier recording. Renames an
+/// earlier recording, because it may show the cause of a crash after which the process was started
+/// again. Writes into no existing file, so that a process that has such a file open does not see
 /// the keys. Follows no links.
 fn new_file(path: &Path) -> io::Result<File> {
-    let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-    match path.symlink_metadata() {
-        Ok(there) if !there.is_file() => return occupied("not a file"),
-        Ok(there) if there.len() > 0 && !Head::begins(path)? => {
-            return occupied("not a recording, so it is not overwritten");
+    match len_of_replaceable(path)? {
+        None => {}
+        Some(0) => fs::remove_file(path)?,
+        Some(_) => {
+            let old = old_path(path);
+            len_of_replaceable(&old).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", old.display()))
+            })?;
+            fs::rename(path, &old)?;
         }
-        Ok(_) => fs::remove_file(path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
     }
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Returns the path at which an earlier recording at `path` is kept.
+fn old_path(path: &Path) -> PathBuf {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    old.into()
+}
+
+/// Returns the length of the file at `path`, or `None` if there is no file.
+///
+/// # Errors
+/// Returns an error if the file is neither empty nor a recording.
+fn len_of_replaceable(path: &Path) -> io::Result<Option<u64>> {
+    let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => occupied("not a file"),
+        Ok(there) if there.len() > 0 && !Head::begins(path)? => {
+            occupied("not a recording, so it is not overwritten")
+        }
+        Ok(there) => Ok(Some(there.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }

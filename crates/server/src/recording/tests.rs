@@ -183,6 +183,23 @@ fn files_that_are_not_recordings_are_not_changed() {
     assert!(Recorder::start(&empty, &head(), SIZE_MIN).is_ok());
 }
 
+/// A regression: after a crash, the restarted service destroyed the recording of the crash.
+#[test]
+fn an_earlier_recording_is_kept_under_another_name() {
+    let (dir, file) = record(1000, 300);
+    let old = dir.path().join("recording.old");
+    let inputs = |place: &std::path::Path| Recording::open(place).unwrap().inputs();
+    for kept in [1000, 0] {
+        let (recorder, _) = Recorder::start(&file, &head(), SIZE_MIN).unwrap();
+        recorder.finish();
+        assert_eq!((inputs(&old), inputs(&file)), (kept, 0));
+    }
+    fs::write(&old, "listen = 5060").unwrap();
+    let error = Recorder::start(&file, &head(), SIZE_MIN).unwrap_err().to_string();
+    assert!(error.ends_with("recording.old: not a recording, so it is not overwritten"), "{error}");
+    assert_eq!((fs::read(&old).unwrap().as_slice(), inputs(&file)), (&b"listen = 5060"[..], 0));
+}
+
 #[test]
 fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
     // 25 MB of inputs for a file of 16 MB.
