@@ -1,7 +1,7 @@
 //! The counters of the shards whose growth is reported in the log.
 
 use tidegate_control::Reason;
-use tidegate_proxy::{DropReason, ReplyReason};
+use tidegate_proxy::DropReason;
 
 use crate::metrics::collect::ShardCounters;
 
@@ -15,7 +15,7 @@ pub(super) struct Counted {
 
 /// The counters whose growth is reported. The log line about the first counter starts with the name
 /// of the overload control law.
-pub(super) static COUNTED: [Counted; 16] = [
+pub(super) static COUNTED: [Counted; 19] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -65,6 +65,16 @@ pub(super) static COUNTED: [Counted; 16] = [
         count: |shard| shard.proxy.rejected(Reason::SourceLimit).get(),
     },
     Counted {
+        begins: "every back end that a request could go to has asked for fewer requests (feedback)",
+        of: "requests rejected",
+        count: |shard| shard.proxy.rejected(Reason::Feedback).get(),
+    },
+    Counted {
+        begins: "a server that does not obey feedback has used up its share",
+        of: "requests rejected",
+        count: |shard| shard.proxy.rejected(Reason::PeerShare).get(),
+    },
+    Counted {
         begins: "the call table is full",
         of: "requests rejected",
         count: |shard| shard.proxy.calls_rejected.get(),
@@ -72,7 +82,15 @@ pub(super) static COUNTED: [Counted; 16] = [
     Counted {
         begins: "the transaction table is full",
         of: "requests rejected",
-        count: |shard| shard.proxy.replied_for(503, ReplyReason::TransactionTable).get(),
+        count: |shard| shard.proxy.transactions_rejected.get(),
+    },
+    Counted {
+        begins: "a source has used up its share of a table",
+        of: "requests rejected",
+        count: |shard| {
+            let counters = &shard.proxy;
+            counters.calls_over_share.get() + counters.transactions_over_share.get()
+        },
     },
     Counted {
         begins: "the table of sources is full",
@@ -106,3 +124,51 @@ pub(super) static COUNTED: [Counted; 16] = [
         count: |shard| shard.io.queries_lost.get(),
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use tidegate_proxy::ReplyReason;
+
+    use super::*;
+
+    /// Returns the subjects of the log lines that the counters of `shard` cause, with the counts.
+    fn counted(shard: &ShardCounters) -> Vec<(&'static str, u64)> {
+        let each = COUNTED.iter().map(|counted| (counted.begins, (counted.count)(shard)));
+        each.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// A regression: the log said that the transaction table was full.
+    #[test]
+    fn a_used_up_share_does_not_count_as_a_full_table() {
+        let shard = ShardCounters::default();
+        shard.proxy.calls_over_share.add(2);
+        shard.proxy.transactions_over_share.add(3);
+        shard.proxy.replied_for(503, ReplyReason::TransactionTable).add(3);
+        assert_eq!(counted(&shard), [("a source has used up its share of a table", 5)]);
+    }
+
+    #[test]
+    fn a_full_table_of_transactions_is_counted() {
+        let shard = ShardCounters::default();
+        shard.proxy.transactions_rejected.add(1);
+        assert_eq!(counted(&shard), [("the transaction table is full", 1)]);
+    }
+
+    #[test]
+    fn rejections_because_of_feedback_are_counted() {
+        let shard = ShardCounters::default();
+        shard.proxy.rejected(Reason::Feedback).add(1);
+        shard.proxy.rejected(Reason::PeerShare).add(2);
+        assert_eq!(
+            counted(&shard),
+            [
+                (
+                    "every back end that a request could go to has asked for fewer requests \
+                     (feedback)",
+                    1
+                ),
+                ("a server that does not obey feedback has used up its share", 2),
+            ]
+        );
+    }
+}
