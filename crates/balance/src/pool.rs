@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Demand, Endpoint, Service, Sources};
+use crate::{AdminState, Backend, Demand, Endpoint, Service, Sources};
 
 /// A pool of back ends. A clone is another handle to the same counts.
 #[derive(Clone, Debug)]
@@ -59,6 +59,13 @@ impl Pool {
     /// Returns the back ends of the pool, in the order of the configuration.
     pub fn backends(&self) -> &[Arc<Backend>] {
         &self.backends
+    }
+
+    /// Returns whether the pool is no longer configured. Then it has only former back ends, whose
+    /// calls have not ended. A configured pool has at least one domain or configured back end.
+    pub fn is_removed(&self) -> bool {
+        let is_former = |backend: &Arc<Backend>| backend.admin_state() == AdminState::Removed;
+        self.services.is_empty() && self.backends.iter().all(is_former)
     }
 
     /// Returns whether any back end of the pool may get new calls.

@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tidegate_balance::{Backend, BackendRegistry, Pool, State};
+use tidegate_balance::{Backend, BackendRegistry, Pool, Service, State};
 use tidegate_control::{BanList, BanView};
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, Transport};
 
 use crate::bans;
 use crate::laws::name_at;
@@ -75,7 +75,7 @@ pub(crate) struct Watch {
     shards: Vec<ShardCounters>,
     backends: BTreeMap<(String, String), BackendSeen>,
     pools: BTreeMap<String, Followed<bool>>,
-    services: BTreeMap<Arc<str>, NameSeen>,
+    services: BTreeMap<(Arc<str>, Transport), NameSeen>,
     episodes: Vec<Episodes>,
     targeted: Targeted,
     bans: BanView,
@@ -190,6 +190,10 @@ impl Watch {
                     self.look_at_backend(now, pool, backend, tell);
                 }
             }
+            // Its former back ends finish their calls. They are no outage.
+            if pool.is_removed() {
+                continue;
+            }
             let name = pool.name();
             let seen = self.pools.entry(name.to_owned()).or_insert_with(|| Followed::new(true));
             let up = pool.backends().iter().filter(|backend| backend.is_up(now)).count();
@@ -249,9 +253,11 @@ impl Watch {
     /// of a domain are reported by `RuntimeControl::follow_domains`.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
-        self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
+        // Two pools may reach a domain over different transports. Then it has two services.
+        let key = |service: &Service| (Arc::clone(service.domain()), service.transport());
+        self.services.retain(|known, _| services.iter().any(|service| key(service) == *known));
         for service in services {
-            let seen = self.services.entry(Arc::clone(service.domain())).or_default();
+            let seen = self.services.entry(key(&service)).or_default();
             if let Some(News::Outcome(outcome, changes)) = seen.look(now, &service.lookups) {
                 tell(outcome.of_domain(service.domain()) + &more(changes));
             }

@@ -1,9 +1,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_balance::{AdminState, BackendSpec, EndpointAddress, Limits, PoolSpec};
+use tidegate_balance::{
+    AdminState, BackendSpec, Demand, EndpointAddress, Limits, Picker, Policy, PoolSpec,
+};
 use tidegate_control::{Ban, BanCause, HeavySource, Reason};
 use tidegate_proxy::source_of;
-use tidegate_world::Transport;
+use tidegate_world::{Purpose, Seed};
 
 use super::*;
 
@@ -76,6 +78,20 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
         told[1..].contains(&"pool app: takes new calls again, 1 of 2 back ends are up".to_owned())
     );
     assert_eq!(watched.look(3750), [""; 0]);
+}
+
+/// A regression: the log reported an outage until the last call of the pool had ended.
+#[test]
+fn a_pool_that_a_reload_removes_is_not_logged_as_an_outage() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let pools = watched.registry.pools();
+    let draws = Seed(1).stream(Purpose::Balance, 0);
+    let mut picker = Picker::new(pools[1].clone(), Policy::Rr, draws);
+    let _call = picker.assign(at(0), 0, Demand::Call, |_, _| true).unwrap();
+    watched.registry.enlist(at(100), 1, &[]);
+    let removed = "back end a of pool app is removed: it is no longer configured";
+    assert_eq!(watched.look(250), [removed]);
 }
 
 #[test]
@@ -337,6 +353,26 @@ fn an_unresolved_domain_is_logged() {
         count.fetch_add(1, Relaxed);
         assert_eq!(watched.look(s * 1000), [line]);
     }
+}
+
+/// A regression: as soon as both transports had been looked up, each check wrote a line.
+#[test]
+fn a_domain_that_pools_reach_over_two_transports_is_logged_for_each() {
+    let pool_spec = |name: &str, transport| PoolSpec {
+        name: name.to_owned(),
+        slow_start: Duration::ZERO,
+        services: vec![("example.com".into(), transport)],
+        backends: Vec::new(),
+    };
+    let pool_specs = [pool_spec("a", Transport::Udp), pool_spec("b", Transport::Tcp)];
+    let mut watched = Watched::new();
+    watched.registry.enlist(at(0), 1, &pool_specs);
+    watched.look(0);
+    let services = watched.registry.services();
+    services[0].lookups.found.fetch_add(1, Relaxed);
+    services[1].lookups.unanswered.fetch_add(1, Relaxed);
+    assert_eq!(watched.look(4000), ["no name server answers for domain example.com"]);
+    assert_eq!([8, 12].map(|s| watched.look(s * 1000)), [[""; 0]; 2]);
 }
 
 #[test]

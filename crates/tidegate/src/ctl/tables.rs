@@ -86,12 +86,15 @@ fn note_on_drops<'a>(mut new_calls: impl Iterator<Item = &'a Value>) -> &'static
     if new_calls.any(some) { DROPPED } else { "" }
 }
 
-/// Formats how many back ends of a pool take new calls.
+/// Formats how many back ends of a pool take new calls. Returns an empty text for a pool that is no
+/// longer configured, and whose former back ends finish their calls.
 fn pool(pool: &Value) -> String {
     let name = text(&pool["name"]);
     let configured = || items(&pool["backends"]).filter(|backend| backend["state"] != "removed");
     let (up, all) = (configured().filter(|b| b["up"] == true).count(), configured().count());
+    let has_former = all < items(&pool["backends"]).count();
     match (up, all) {
+        (0, 0) if has_former && pool["domains"].is_null() => String::new(),
         (0, 0) => format!("pool {name}: no back end is known, so new calls get a 503\n"),
         (0, all) => format!("pool {name}: no back end takes new calls (0 of {all} up)\n"),
         (up, all) => format!("pool {name}: {up} of {all} back ends up\n"),
@@ -306,15 +309,20 @@ mod tests {
             let backends: Vec<_> = states.iter().map(|state| backend(state)).collect();
             json!({ "name": name, "backends": backends })
         };
+        let mut unresolved = pool("c", &["removed"]);
+        unresolved["domains"] = json!([{ "domain": "example.com" }]);
         let new_calls = json!({ "arrived": 571, "repeated": 7, "dropped_in_kernel": 450,
             "offered": 114, "admitted": 56, "rejected": 53 });
         let shard = json!({ "calls": 40, "calls_over": 31, "queued": 2, "socket_drops": 3,
             "emulated_drops": 5, "new_calls": new_calls, "session": { "rejected": 1 } });
         let shown = status(&json!({ "version": "1", "phase": "admitting", "law": "tide",
-            "pools": [pool("app", &["up", "slow-start", "down", "removed"]), pool("b", &["down"])],
+            "pools": [pool("app", &["up", "slow-start", "down", "removed"]), pool("b", &["down"]),
+                pool("gone", &["removed"]), unresolved],
             "shards": [shard] }));
         assert!(shown.contains("\npool app: 2 of 3 back ends up\n"), "{shown}");
         assert!(shown.contains("\npool b: no back end takes new calls (0 of 1 up)\n"), "{shown}");
+        assert!(!shown.contains("pool gone"), "its last calls are no outage: {shown}");
+        assert!(shown.contains("\npool c: no back end is known, "), "{shown}");
         let rows: Vec<Vec<_>> =
             shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert!(rows.contains(&vec!["0", "9", "31", "2", "-", "-", "8"]), "{shown}");
