@@ -89,9 +89,9 @@ def judge(
 ) -> dict[str, Any]:
     rejected = asked["failed"]["status"].get("503", 0)
     completed, begun = asked["completed"], asked["begun"]
-    heeded = shown.total("orders", outcome="heeded")
+    applied = shown.total("commands", outcome="applied")
     expected = len(LAWS) + len(LAWS) // 2
-    record.expect(heeded == expected, f"{heeded:.0f} commands were applied, for {len(LAWS)} laws and their shadow laws")
+    record.expect(applied == expected, f"{applied:.0f} commands were applied, for {len(LAWS)} laws and their shadow laws")
     record.expect(
         ended and begun == completed + rejected,
         f"of {begun} calls {completed} were completed and {rejected} rejected by 503",

@@ -7,7 +7,7 @@ use tidegate_balance::BackendRegistry;
 use tidegate_proxy::{Counters, Proxy};
 use tidegate_world::{Core, Timestamp, delegate};
 
-use crate::config::command::{Command, Laws, given};
+use crate::config::command::{Command, Laws, given, is_by_operator};
 use crate::config::{Config, Found};
 use crate::key;
 use crate::pools::pool_settings;
@@ -117,10 +117,52 @@ impl Core for Reconfigurable {
         if !is_applied {
             in_force.last_rejected.set(number);
         }
+        if is_by_operator(command) {
+            let counter = match is_applied {
+                true => &in_force.operator_commands,
+                false => &in_force.operator_commands_rejected,
+            };
+            counter.add(1);
+        }
         // A thread that sees the new count must also see the new `last_rejected`.
         fence(Ordering::Release);
         if is_applied { &in_force.commands } else { &in_force.commands_rejected }.add(1);
     }
 
     delegate!(self.proxy, but on_command);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tidegate_world::Pool;
+
+    use super::*;
+    use crate::config::command::{admin_state_text, call_text};
+    use crate::testing::{SMALL, assemble};
+
+    #[test]
+    fn look_ups_of_calls_and_servers_of_domains_are_no_commands_of_operators() {
+        let config = Config::parse(Path::new("f"), SMALL.as_bytes()).unwrap();
+        let assembly = assemble(&config);
+        let mut core = assembly.part(0).core(Pool::new());
+        let in_force = &assembly.counters()[0].proxy.in_force;
+        let domain = "[[found]]\ndomain = \"example.com\"\ntransport = \"udp\"\nservers = []\n";
+        let servers = Found::given(domain).unwrap();
+        for (command, by_operators) in [
+            (call_text("a@192.0.2.1"), [0, 0]),
+            (Found::default().text(), [0, 0]),
+            (servers.text(), [0, 0]),
+            (admin_state_text("127.0.0.1:9", "drain"), [1, 0]),
+            (SMALL.to_owned(), [2, 0]),
+            ("[overload]\nlaw = \"of a later version\"\n".to_owned(), [2, 1]),
+        ] {
+            core.on_command(Timestamp::ZERO, command.as_bytes());
+            let counts = [&in_force.operator_commands, &in_force.operator_commands_rejected];
+            let counts = counts.map(|counter| counter.get());
+            assert_eq!(counts, by_operators, "{command}");
+        }
+        assert_eq!((in_force.commands.get(), in_force.commands_rejected.get()), (5, 1));
+    }
 }

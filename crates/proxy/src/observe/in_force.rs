@@ -17,6 +17,11 @@ pub struct InForce {
     /// Commands that the shard did not execute, because it did not understand them, or because the
     /// shard's table of back ends has no room for additional back ends.
     pub commands_rejected: Counter,
+    /// Commands of operators among `commands`: laws, administrative states and reloads. The other
+    /// commands look up a call, or list the servers of domains.
+    pub operator_commands: Counter,
+    /// Commands of operators among `commands_rejected`.
+    pub operator_commands_rejected: Counter,
     /// Number of the last command that the shard did not execute, counted from 1, or 0 if there was
     /// none. Commands with keys have no number.
     pub last_rejected: Counter,

@@ -157,6 +157,13 @@ fn read_only<T>(
     }
 }
 
+/// Returns whether a command to a shard is an instruction of an operator, and neither a query
+/// ([`call_text`]) nor a list of servers ([`Found::text`]).
+pub(crate) fn is_by_operator(text: &[u8]) -> bool {
+    let others: [&[u8]; 3] = [b"[call]", b"[[found]]", b"found ="];
+    !others.iter().any(|start| text.starts_with(start))
+}
+
 /// Returns the command that asks the shards for the call table entries of a call.
 pub fn call_text(call_id: &str) -> String {
     // JSON and TOML write strings alike, except that TOML escapes DEL.

@@ -53,7 +53,7 @@ fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
     }
     caller.wait().assert_all_well(CALLS);
     let metrics = steered.tidegate.metrics();
-    assert_eq!(metrics.sum("orders_total", &[("outcome", "heeded")]), 20);
+    assert_eq!(metrics.sum("commands_total", &[("outcome", "applied")]), 20);
     let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
     assert_eq!(sessions("work_offered_total"), u64::from(CALLS));
     assert!(sessions("shadow_work") > 0);

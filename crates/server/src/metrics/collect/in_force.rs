@@ -10,8 +10,11 @@ use crate::metrics::{Family, Number, Samples, Unit};
 
 static LAW: Family = Family::gauge("overload_law", "Always 1. The label names the law in force");
 static SHADOW: Family = Family::gauge("shadow_law", "Always 1. The label names the shadow law");
-static COMMANDS: Family =
-    Family::counter("orders", "Commands of operators, by whether the shard executed the command");
+static COMMANDS: Family = Family::counter(
+    "commands",
+    "Commands of operators (changes of laws, states of back ends, and reloads), by whether the \
+     shard applied the command. Each shard counts each command. New keys do not count",
+);
 static ALLOWANCE: Family = Family::gauge(
     "shadow_allowance",
     "Share of new work that the shadow law would admit, by \
@@ -52,9 +55,10 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         samples.push(&LAW, &[("shard", shard), ("law", law)], 1);
     }
     samples.push_each(&ALONE, &[("shard", shard)], counters);
-    for (outcome, counter) in
-        [("heeded", &in_force.commands), ("not_heeded", &in_force.commands_rejected)]
-    {
+    for (outcome, counter) in [
+        ("applied", &in_force.operator_commands),
+        ("rejected", &in_force.operator_commands_rejected),
+    ] {
         samples.push(&COMMANDS, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
     let Some(law) = name_at(&in_force.shadow) else { return };
