@@ -205,6 +205,7 @@ impl RuntimeControl {
                 limit: self.command_max,
             });
         }
+        self.remember_tls(&wanted.config);
         let config = Arc::clone(&wanted.config);
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));

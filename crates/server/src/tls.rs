@@ -1,7 +1,9 @@
 //! The TLS settings of a running process, which a reload replaces.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use tidegate_balance::{Backend, BackendRegistry, Endpoint, Pool, Service};
@@ -17,21 +19,38 @@ static VALID_TO: Family = Family::gauge(
 )
 .in_unit(Unit::Seconds);
 
+/// Maximum number of addresses of back ends whose TLS settings are remembered. The oldest ones are
+/// forgotten first.
+const FORMER_MAX: usize = 65_536;
+
 /// The TLS settings of all listeners and pools.
 #[derive(Clone)]
 pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
-    /// Addresses of back ends that were removed from the configuration. In-dialog requests of
-    /// existing calls still go to these addresses.
+    /// The last settings toward the addresses of back ends. In-dialog requests of existing calls
+    /// still go to an address that was removed since.
+    former: Arc<Mutex<BTreeMap<SocketAddr, Former>>>,
+    /// Addresses of back ends that were removed from the configuration, perhaps before the process
+    /// started. In-dialog requests of existing calls still go to these addresses.
     removed: Arc<Mutex<Vec<SocketAddr>>>,
+}
+
+/// The last TLS settings toward an address of a back end.
+struct Former {
+    /// The name of the pool of the back end.
+    pool: String,
+    peer: TlsPeer,
+    /// The time up to which the settings are remembered, since the Unix epoch.
+    until: Duration,
 }
 
 impl Tls {
     pub(crate) fn new(files: TlsFiles) -> Self {
         let servers = files.listeners.iter().cloned();
         let servers = servers.map(|config| config.map(TlsServer::new)).collect();
-        Self { servers, current: Arc::new(Mutex::new(files)), removed: Arc::default() }
+        let current = Arc::new(Mutex::new(files));
+        Self { servers, current, former: Arc::default(), removed: Arc::default() }
     }
 
     /// Replaces the TLS settings for new connections, and returns the old settings. `files` must
@@ -42,7 +61,49 @@ impl Tls {
                 server.replace(Arc::clone(config));
             }
         }
-        std::mem::replace(&mut *self.current(), files)
+        let mut current = self.current();
+        let before = std::mem::replace(&mut *current, files);
+        // The client certificate of a pool may be new. A removed back end of the pool needs it too.
+        for known in self.former().values_mut() {
+            if let Some(PoolClient { config, .. }) = current.pools.get(&known.pool) {
+                known.peer.config = Arc::clone(config);
+            }
+        }
+        before
+    }
+
+    /// Remembers the TLS settings toward the back ends in `registry` for the time `keep`. Called
+    /// before a change that may remove some of these back ends. `now` is the time since the Unix
+    /// epoch.
+    pub(crate) fn remember(&self, registry: &BackendRegistry, now: Duration, keep: Duration) {
+        let clients = self.current().pools.clone();
+        let until = now + keep;
+        let mut former = self.former();
+        // The first back end with an address has precedence, as in `peer`. So it comes last.
+        for pool in registry.pools().iter().rev() {
+            let client = clients.get(pool.name());
+            for backend in pool.backends().iter().rev() {
+                let peer = client.and_then(|client| settings(client, pool, backend));
+                for address in addresses_of(backend) {
+                    if let Some(peer) = &peer {
+                        let (pool, peer) = (pool.name().to_owned(), peer.clone());
+                        former.insert(address, Former { pool, peer, until });
+                    } else if let Some(known) = former.get_mut(&address) {
+                        // The pool is removed, and this back end still has calls.
+                        known.until = until;
+                    }
+                }
+            }
+        }
+        former.retain(|_, known| now < known.until);
+        let excess = former.len().saturating_sub(FORMER_MAX);
+        if excess > 0 {
+            let mut oldest: Vec<_> = former.iter().map(|(at, known)| (known.until, *at)).collect();
+            oldest.sort_unstable();
+            for (_, address) in &oldest[..excess] {
+                former.remove(address);
+            }
+        }
     }
 
     /// Replaces the addresses of removed back ends.
@@ -56,8 +117,9 @@ impl Tls {
         self.servers.get(listener)?.clone()
     }
 
-    /// Returns a function that finds the TLS settings for a connection to a back end in `registry`.
-    /// If only one pool uses TLS, its settings also apply to removed back ends.
+    /// Returns a function that finds the TLS settings for a connection to a back end in `registry`,
+    /// or to a removed back end. If the back end was removed before the process started, the
+    /// settings of the only pool that uses TLS apply.
     pub(crate) fn peers(&self, registry: BackendRegistry) -> TlsPeers {
         let tls = self.clone();
         Arc::new(move |remote| tls.peer(&registry, remote))
@@ -66,13 +128,12 @@ impl Tls {
     fn peer(&self, registry: &BackendRegistry, remote: SocketAddr) -> Option<TlsPeer> {
         let current = self.current();
         let configured = registry.pools().iter().find_map(|pool| {
-            let PoolClient { config, name } = current.pools.get(pool.name())?;
+            let client = current.pools.get(pool.name())?;
             let backend = pool.backends().iter().find(|backend| is_at(backend, remote))?;
-            let name =
-                name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
-            Some(TlsPeer { config: Arc::clone(config), name })
+            settings(client, pool, backend)
         });
-        configured.or_else(|| {
+        let former = || self.former().get(&remote).map(|known| known.peer.clone());
+        configured.or_else(former).or_else(|| {
             let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
             let mut pools = current.pools.values();
             let (PoolClient { config, name }, other) = (pools.next()?, pools.next());
@@ -95,6 +156,26 @@ impl Tls {
 
     fn current(&self) -> MutexGuard<'_, TlsFiles> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn former(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Former>> {
+        self.former.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the TLS settings toward a back end of `pool`, which has the settings `client`. Returns
+/// `None` if the back end has no name that its certificate could have.
+fn settings(client: &PoolClient, pool: &Pool, backend: &Backend) -> Option<TlsPeer> {
+    let PoolClient { config, name } = client;
+    let name = name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
+    Some(TlsPeer { config: Arc::clone(config), name })
+}
+
+/// Returns the present and the former addresses of a back end.
+fn addresses_of(backend: &Backend) -> Vec<SocketAddr> {
+    match backend.endpoint() {
+        Endpoint::Address(address) => vec![*address],
+        Endpoint::Name(named) => named.addresses().to_vec(),
     }
 }
 
@@ -136,6 +217,8 @@ mod tests {
     use std::path::Path;
 
     use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use tidegate_balance::EndpointAddress;
+    use tidegate_world::Timestamp;
 
     use super::*;
     use crate::config::{Config, Found};
@@ -210,6 +293,55 @@ mod tests {
             tls.set_removed(vec![removed]);
             assert_eq!(peers(removed).map(|peer| peer.name), name);
         }
+    }
+
+    /// Returns the TLS settings of a configuration without TLS.
+    fn no_files() -> TlsFiles {
+        TlsFiles { listeners: Vec::new(), pools: BTreeMap::new(), certificates: Vec::new() }
+    }
+
+    /// A regression: a BYE could not reach a back end that a reload had removed.
+    #[test]
+    fn a_back_end_that_a_reload_removes_is_reached_with_its_last_settings() {
+        let (config, tls) = configured(&[("a", &["sip:127.0.0.1:9"]), ("b", &["sip:b.example:9"])]);
+        let mut pool_specs = pool_specs(&config);
+        let registry = BackendRegistry::new(&pool_specs);
+        assert!(registry.pools()[1].backends()[0].move_to([127, 0, 0, 2].into()));
+        let peers = tls.peers(registry.clone());
+        let name = |n: u8| peers(([127, 0, 0, n], 9).into()).map(|peer| peer.name);
+        let host = Some(ServerName::try_from("b.example").unwrap());
+        let third: SocketAddr = ([127, 0, 0, 3], 9).into();
+        let ip = Some(ServerName::from(third.ip()));
+        let (now, keep) = (Duration::from_secs(1000), Duration::from_secs(100));
+
+        // The back end keeps its name and gets another address.
+        tls.remember(&registry, now, keep);
+        pool_specs[1].backends[0].endpoint_address = EndpointAddress::Address(third);
+        registry.enlist(Timestamp::ZERO, 1, &pool_specs);
+        assert_eq!([name(2), name(3)], [host.clone(), ip.clone()]);
+
+        // No pool uses TLS any more.
+        tls.remember(&registry, now + keep / 2, keep);
+        registry.enlist(Timestamp::ZERO, 2, &[]);
+        tls.replace(no_files());
+        assert_eq!([name(2), name(3)], [host, ip.clone()]);
+
+        tls.remember(&registry, now + keep, keep);
+        assert_eq!([name(2), name(3)], [None, ip], "the time for the first address is over");
+    }
+
+    #[test]
+    fn a_removed_back_end_is_reached_with_the_new_certificate_of_its_pool() {
+        let pools: &[(&str, &[&str])] = &[("a", &["sip:127.0.0.1:9"])];
+        let (config, tls) = configured(pools);
+        let registry = BackendRegistry::new(&pool_specs(&config));
+        tls.remember(&registry, Duration::ZERO, Duration::from_secs(100));
+        registry.enlist(Timestamp::ZERO, 1, &[]);
+        let files = configured(pools).1.replace(no_files());
+        let renewed = Arc::clone(&files.pools["a"].config);
+        tls.replace(files);
+        let peer = tls.peers(registry)("127.0.0.1:9".parse().unwrap()).unwrap();
+        assert!(Arc::ptr_eq(&peer.config, &renewed));
     }
 
     /// Prometheus rejects a page with two values of the same labels.

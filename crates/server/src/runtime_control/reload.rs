@@ -138,6 +138,7 @@ impl RuntimeControl {
         let now = key::unix_time();
         let warnings = certificates.filter_map(|certificate| certificate.warning(now));
         let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
+        self.remember_tls(&config);
         // The certificates are replaced before the command is sent, because a shard that has the
         // command may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
@@ -201,6 +202,14 @@ impl RuntimeControl {
             tls.set_removed(gone);
         }
         Ok(())
+    }
+
+    /// Remembers the TLS settings toward the present back ends. Called before a command that may
+    /// remove some of them, so that requests of existing calls still reach them.
+    pub(super) fn remember_tls(&self, config: &Config) {
+        if let Some(tls) = &self.tls {
+            tls.remember(&self.registry, key::unix_time(), config.server.removed_backend);
+        }
     }
 
     /// Blocks reloads until the returned guard is dropped, as a file system that hangs would.

@@ -2,49 +2,99 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
 use crossbeam_channel::bounded;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::ServerName;
+use tidegate_balance::EndpointAddress;
 use tidegate_world::SrvRecord;
 
 use super::*;
 use crate::key;
+use crate::pools::pool_specs;
 use crate::testing::{SMALL, assemble, load};
+
+/// Writes a configuration with TLS into `dir`, and returns its path. It has one back end, with this
+/// URI, in a pool with this transport.
+fn write_secured(dir: &Path, transport: &str, uri: &str) -> PathBuf {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["example.com".to_owned()]).unwrap();
+    let [pem, file] = ["all.pem", "tidegate.toml"].map(|name| dir.join(name));
+    fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
+    let pem = pem.display();
+    let text = format!(
+        "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+         certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n\
+         [[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:5060\"\n\
+         [[pool]]\nname = \"app\"\ntransport = \"{transport}\"\n\
+         [[pool.backend]]\nuri = \"{uri}\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    file
+}
 
 /// No shard runs, so no command can be sent.
 #[test]
 fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     let dir = tempfile::tempdir().unwrap();
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["example.com".to_owned()]).unwrap();
-    let [pem, file] = ["all.pem", "tidegate.toml"].map(|name| dir.path().join(name));
-    fs::write(&pem, cert.pem() + &signing_key.serialize_pem()).unwrap();
-    let write = |transport: &str| {
-        let pem = pem.display();
-        let text = format!(
-            "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
-             certificate = \"{pem}\"\nprivate_key = \"{pem}\"\n\
-             [[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:5060\"\n\
-             [[pool]]\nname = \"app\"\ntransport = \"{transport}\"\n\
-             [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
-        );
-        fs::write(&file, text).unwrap();
-    };
-    write("tls");
+    let file = write_secured(dir.path(), "tls", "sip:127.0.0.1:9");
     let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     let assembly = assemble(&config);
     let tls = Tls::new(files);
     let control = assembly.runtime_control(CommandSender::to(1)).securing(tls.clone());
-    let has_settings =
-        || tls.peers(assembly.registry().clone())("127.0.0.1:9".parse().unwrap()).is_some();
-    assert!(has_settings());
-    write("tcp");
+    // The settings toward the back end of the process would be remembered.
+    let mut others = pool_specs(&config);
+    let other = SocketAddr::from(([127, 0, 0, 1], 10));
+    others[0].backends[0].endpoint_address = EndpointAddress::Address(other);
+    let peers = tls.peers(BackendRegistry::new(&others));
+    assert!(peers(other).is_some());
+    write_secured(dir.path(), "tcp", "sip:127.0.0.1:9");
     let reloaded = control.reload();
     assert!(matches!(reloaded, Err(ControlError::CommandError(_))), "{reloaded:?}");
-    assert!(has_settings());
+    assert!(peers(other).is_some());
+}
+
+/// A regression: a BYE could not reach a back end over TLS after such a reload.
+#[test]
+fn a_reload_remembers_the_tls_settings_toward_its_former_back_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write_secured(dir.path(), "tls", "sip:127.0.0.1:9");
+    let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let assembly = assemble(&config);
+    let tls = Tls::new(files);
+    let control = assembly.runtime_control(CommandSender::to(0)).securing(tls.clone());
+    // No shard gets the command, so the test counts it.
+    assembly.counters()[0].proxy.in_force.commands.set(1);
+    write_secured(dir.path(), "tcp", "sip:127.0.0.1:9");
+    assert!(control.reload().unwrap());
+    let peers = tls.peers(assembly.registry().clone());
+    assert!(peers("127.0.0.1:9".parse().unwrap()).is_some());
+}
+
+/// A regression: a BYE could not reach a server over TLS that the DNS no longer listed.
+#[test]
+fn a_change_of_the_dns_keeps_the_tls_settings_toward_former_servers() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write_secured(dir.path(), "tls", "sip:example.com");
+    let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let assembly = assemble(&config);
+    let (tls, registry) = (Tls::new(files), assembly.registry());
+    let control = assembly.runtime_control(CommandSender::to(0)).securing(tls.clone());
+    for (command, target, last) in [(1, "a.example.com.", 1), (2, "b.example.com.", 2)] {
+        let server = SrvRecord { priority: 0, weight: 0, port: 9, target: target.into() };
+        registry.services()[0].set_servers([server].into());
+        assert_eq!(control.follow_domains(Timestamp::ZERO).unwrap().len(), 1);
+        let found = Found::of(&registry.services());
+        registry.enlist(Timestamp::ZERO, command, &pool_specs(&found.expand(&config)));
+        registry.pools()[0].backends()[0].move_to([127, 0, 0, last].into());
+        assembly.counters()[0].proxy.in_force.commands.set(command);
+    }
+    let peer = tls.peers(registry.clone())("127.0.0.1:9".parse().unwrap());
+    // RFC 5922 §4: the identity of a server is its domain.
+    assert_eq!(peer.map(|peer| peer.name), Some(ServerName::try_from("example.com").unwrap()));
 }
 
 /// A regression: after a restart, requests of calls at this back end got 481.
