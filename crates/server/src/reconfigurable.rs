@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn look_ups_of_calls_and_servers_of_domains_are_no_commands_of_operators() {
-        let config = Config::parse(Path::new("f"), SMALL.as_bytes()).unwrap();
+        let configuration = SMALL.replace("127.0.0.1:0", "127.0.0.1:5060");
+        let config = Config::parse(Path::new("f"), configuration.as_bytes()).unwrap();
         let assembly = assemble(&config);
         let mut core = assembly.part(0).core(Pool::new());
         let in_force = &assembly.counters()[0].proxy.in_force;
@@ -155,7 +156,7 @@ mod tests {
             (Found::default().text(), [0, 0]),
             (servers.text(), [0, 0]),
             (admin_state_text("127.0.0.1:9", "drain"), [1, 0]),
-            (SMALL.to_owned(), [2, 0]),
+            (configuration, [2, 0]),
             ("[overload]\nlaw = \"of a later version\"\n".to_owned(), [2, 1]),
         ] {
             core.on_command(Timestamp::ZERO, command.as_bytes());
