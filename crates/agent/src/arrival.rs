@@ -63,9 +63,8 @@ pub struct Load {
     pub calls: u32,
     /// Time after the start at which the last call may begin.
     pub duration: Duration,
-    /// The part of a larger load that this load is, if several callers divide the larger load. With
-    /// uniform arrivals, the calls of all parts together are uniform. With an MMPP, the bursts come
-    /// at the same time in all parts. Default: the whole load.
+    /// The part of a larger load that this load is, if several callers divide the larger load. The
+    /// calls of all parts together come at the times of the larger load. Default: the whole load.
     pub share: Share,
 }
 
@@ -157,8 +156,10 @@ pub(crate) struct Arrivals {
     source: Source,
     curve: Curve,
     stream: Stream,
-    /// Offset of the first uniform arrival, as a fraction (0..1) of the time between two calls.
-    phase: f64,
+    share: Share,
+    /// Number of calls from the previous call of this part to its next one, if the calls of all
+    /// parts of the load are counted. For the first call, they are counted from the start.
+    ahead: u32,
     start: Timestamp,
     duration: Duration,
     /// Number of calls that may still be drawn.
@@ -183,13 +184,13 @@ enum Source {
 
 impl Arrivals {
     pub fn new(load: &Load, start: Timestamp, seed: Seed, element: u32) -> Self {
+        // Each part draws the calls of all parts and begins only its own ones. For the same draws,
+        // all parts use the same element.
+        let element = if load.share.is_whole() { element } else { 0 };
         let source = match &load.process {
             Process::Poisson => Source::Poisson(0.0),
             Process::Uniform => Source::Uniform(0),
             Process::Mmpp(mmpp) => {
-                // All parts of one load must change their states at the same time, so they use the
-                // same element.
-                let element = if load.share.is_whole() { element } else { 0 };
                 Source::Mmpp(0.0, Box::new(Modulation::new(mmpp, seed, element)))
             }
             Process::Trace(trace) => Source::Trace(0, trace.clone()),
@@ -198,7 +199,8 @@ impl Arrivals {
             source,
             curve: Curve::new(&load.profile, load.rate_cps),
             stream: seed.stream(Purpose::Arrivals, element),
-            phase: load.share.phase(),
+            share: load.share,
+            ahead: load.share.index() + 1,
             start,
             duration: load.duration,
             left: load.calls,
@@ -211,18 +213,18 @@ impl Arrivals {
     fn draw(&mut self) -> Option<Duration> {
         let calls = match &mut self.source {
             Source::Poisson(calls) => {
-                *calls += self.stream.exponential(1.0);
+                *calls += gap(&mut self.stream, self.ahead, self.share);
                 *calls
             }
             // The time comes from the number of calls, not from the time of the previous call, so
             // that rounding errors do not accumulate.
             Source::Uniform(drawn) => {
-                let calls = f64::from(*drawn) + self.phase;
+                let calls = f64::from(*drawn) + self.share.phase();
                 *drawn += 1;
                 calls
             }
             Source::Mmpp(calls, modulation) => {
-                let gap = self.stream.exponential(1.0);
+                let gap = gap(&mut self.stream, self.ahead, self.share);
                 *calls = modulated(*calls, gap, modulation, &self.curve, self.duration)?;
                 *calls
             }
@@ -232,6 +234,7 @@ impl Arrivals {
                 return moment;
             }
         };
+        self.ahead = self.share.parts();
         let offset_s = self.curve.time_of(calls)?;
         // The conversion saturates at the end of time.
         let offset = Duration::from_nanos((offset_s * 1e9) as u64);
@@ -256,6 +259,13 @@ impl Iterator for Arrivals {
             }
         }
     }
+}
+
+/// Draws the number of calls that the [`Curve`] of one part expects until its next call, if `ahead`
+/// calls of a Poisson process of all parts come until then.
+fn gap(stream: &mut Stream, ahead: u32, share: Share) -> f64 {
+    let gaps: f64 = (0..ahead).map(|_| stream.exponential(1.0)).sum();
+    gaps / f64::from(share.parts())
 }
 
 /// Returns the position on the curve of the next call of an MMPP. A position is the number of calls

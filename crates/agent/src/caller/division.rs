@@ -26,8 +26,8 @@ impl CallerConfig {
     /// All parts together have the calls, the rates and the users of the whole load. The users of
     /// different parts have different numbers. Each part has at least one user and one connection.
     /// Callers of different parts need the same seed, and [`Share::index`] as their element. Then
-    /// the bursts of an MMPP come at the same time in all parts, and all other random numbers are
-    /// independent.
+    /// the calls of all parts together come at the times of the whole load, and all other random
+    /// numbers are independent.
     ///
     /// # Errors
     /// Returns an error if a part would have no calls, or if the load is a trace.
@@ -217,12 +217,22 @@ mod tests {
         }
     }
 
+    /// The parts once drew independent times. So each part began its last call at another time, and
+    /// the rate of all parts together fell towards the end.
     #[test]
-    fn parts_draw_different_times_and_different_call_ids() {
-        let load = Load { rate_cps: 1000.0, calls: 100, ..Load::default() };
-        let parts = starts(&CallerConfig { load, ..whole() }, 2);
-        let distinct: BTreeSet<_> = parts.concat().into_iter().collect();
-        assert_eq!(distinct.len(), 100);
+    fn random_calls_of_all_parts_together_are_those_of_the_whole() {
+        let bursts = Process::Mmpp("1=0.01,6=0.01".parse().unwrap());
+        for process in [Process::Poisson, bursts] {
+            let load = Load { process, rate_cps: 1000.0, calls: 100, ..Load::default() };
+            let config = CallerConfig { load, retransmissions: false, ..whole() };
+            let alone = starts(&config, 1).concat();
+            let mut all = starts(&config, 3).concat();
+            all.sort_unstable();
+            assert_eq!((alone.len(), all.len()), (100, 100));
+            for (at, expected) in all.iter().zip(&alone) {
+                assert!(at.abs_diff(*expected) <= 100, "{at} ns instead of {expected} ns");
+            }
+        }
     }
 
     #[test]
