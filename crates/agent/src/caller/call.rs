@@ -167,10 +167,10 @@ impl Call {
             }
             Phase::Held(until) if *until <= now => self.leave(now, Ok(()), timing),
             Phase::Held(_) => Action::Wait,
-            Phase::Leaving(bye, _) => {
+            Phase::Leaving(bye, outcome) => {
                 let (next, firing) = bye.on_timer(now, timing);
                 *bye = next;
-                after(firing, Method::Bye, Failure::ByeTimeout)
+                after(firing, Method::Bye, outcome.err().unwrap_or(Failure::ByeTimeout))
             }
         }
     }

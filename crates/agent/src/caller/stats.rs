@@ -25,7 +25,7 @@ pub enum Failure {
     Abandoned,
     /// The 2xx lacked a part that a dialog needs (To, Contact, a readable Record-Route).
     Malformed,
-    /// No final response to the BYE in 64·T1 (timer F).
+    /// No final response in 64·T1 (timer F) to the BYE of a call that was set up.
     ByeTimeout,
     /// The BYE was rejected with this status.
     ByeStatus(u16),

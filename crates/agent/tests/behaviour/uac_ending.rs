@@ -124,6 +124,13 @@ fn a_2xx_after_the_patience_is_acknowledged_and_ended() {
     assert_eq!((stats.persons.served, stats.talking), (0, 0));
     assert!(script.agent.is_done());
 
+    // Such a call once counted as `BYE timeout` if its BYE got no response.
+    let (mut script, invite) = calling(CallerConfig { patience, ..config() });
+    script.until(2600).tell(uas(), &ok(&invite)).until(60_000);
+    let failed = &script.agent.stats().failed;
+    assert_eq!((failed.abandoned, failed.bye_timeout, failed.total()), (1, 0, 1));
+    assert!(script.agent.is_done());
+
     // A 2xx that arrives just before the end of the patience is in time.
     let (mut script, invite) = calling(CallerConfig { patience, ..config() });
     script.until(1999).sent();
