@@ -25,10 +25,10 @@ mod stats;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_sip::{Message, Method, Scan, ScanStart, branch_in_quote};
+use tidegate_sip::{Message, Method, Scan, ScanStart};
 use tidegate_world::{
-    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool,
-    Purpose, Received, Seed, Stream, Timestamp, Transmit,
+    Buffer, CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool, Purpose,
+    Received, Seed, Stream, Timestamp, Transmit,
 };
 
 use crate::arrival::Arrivals;
@@ -75,8 +75,6 @@ pub struct Caller {
     emergency: Stream,
     calls: Table<Call>,
     stats: CallerStats,
-    /// Time and cause of the last failed delivery, or `None` if there was none.
-    undelivered: Option<(Timestamp, Cause)>,
     connections: Connections,
     pool: Pool,
     out: VecDeque<Transmit>,
@@ -115,7 +113,6 @@ impl Caller {
             emergency: seed.stream(Purpose::Emergency, element),
             calls: Table::new(config.open_max),
             stats: CallerStats { start, ..CallerStats::default() },
-            undelivered: None,
             connections: Connections::new(
                 config.connections,
                 config.transport,
@@ -337,22 +334,15 @@ impl Core for Caller {
 
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {
         self.stats.undelivered += 1;
-        self.undelivered = Some((now, failure.cause));
-        // RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer
-        // (generally, due to fatal ICMP errors in UDP or connection failures in TCP), the condition
-        // MUST be treated as a 503 (Service Unavailable) status code." An ICMP error may be forged,
-        // and a datagram is retransmitted.
-        if !failure.flow.transport.is_reliable() || failure.quote.is_empty() {
-            return;
+        let Undelivered { flow, cause, ref quote } = failure;
+        if flow.transport.is_reliable() && !quote.is_empty() {
+            return self.on_unsent(now, &failure);
         }
-        self.stats.unsent += 1;
-        if failure.quote.starts_with(b"INVITE ")
-            && let Some(branch) = branch_in_quote(&failure.quote)
-            && let Some((Branch::Invite, text)) = Branch::split(branch)
-            && let Some(mark) = self.namer.recognise(text)
-        {
-            self.end(now, mark.id, Err(Failure::Transport(failure.cause)));
-            self.start_delayed(now);
+        // An ICMP error may be forged, and a datagram is retransmitted, so no call ends here. The
+        // error may quote another datagram than the lost one, and a host sends few ICMP errors. So
+        // the failure counts for all calls to its address.
+        if self.server_at(flow.remote) == flow.remote {
+            self.connections.on_failed(now, flow, cause);
         }
     }
 

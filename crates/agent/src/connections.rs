@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use tidegate_world::{Connect, ConnectionId, Transport};
+use tidegate_world::{Cause, Connect, ConnectionId, Flow, Timestamp, Transport};
 
 use crate::table::Id;
 
@@ -89,6 +89,8 @@ enum Owner {
 
 /// The connections that an agent opens itself. There are none over UDP. Over TCP and TLS there are
 /// none if all calls share one connection, because the connection layer opens that one.
+///
+/// Also keeps the last failure of each connection, and of each remote address without connections.
 #[derive(Debug)]
 pub(crate) struct Connections {
     /// The use of connections, or `None` if the agent opens none itself.
@@ -100,6 +102,9 @@ pub(crate) struct Connections {
     /// The owner of each connection by its identifier. A closing connection stays here until its
     /// end is reported.
     owners: BTreeMap<ConnectionId, Owner>,
+    /// Time and cause of the last failure for each owner, and for each address to which the agent
+    /// opens no connection itself.
+    failures: BTreeMap<(SocketAddr, Option<Owner>), (Timestamp, Cause)>,
     next: ConnectionId,
     connects: VecDeque<Connect>,
     closes: VecDeque<ConnectionId>,
@@ -120,6 +125,7 @@ impl Connections {
             remote,
             by_owner: BTreeMap::new(),
             owners: BTreeMap::new(),
+            failures: BTreeMap::new(),
             next: FIRST,
             connects: VecDeque::new(),
             closes: VecDeque::new(),
@@ -136,13 +142,7 @@ impl Connections {
         user: u32,
         remote: SocketAddr,
     ) -> Option<ConnectionId> {
-        let owner = match self.by? {
-            ConnectionUse::Shared(count) => Owner::Users(user % count),
-            ConnectionUse::Each => Owner::Call(call?),
-        };
-        if remote != self.remote {
-            return None;
-        }
+        let owner = self.owner(call, user, remote)?;
         if let Some(&id) = self.by_owner.get(&owner) {
             return Some(id);
         }
@@ -164,6 +164,32 @@ impl Connections {
         if let Some(id) = self.by_owner.remove(&Owner::Call(call)) {
             self.closes.push_back(id);
         }
+        self.failures.remove(&(self.remote, Some(Owner::Call(call))));
+    }
+
+    /// Records a failure after which it is unknown which messages on `flow` are lost. The agent
+    /// must limit the number of different remote addresses.
+    pub fn on_failed(&mut self, now: Timestamp, flow: Flow, cause: Cause) {
+        let owner = flow.connection.and_then(|id| self.owners.get(&id).copied());
+        // The owner of a closing connection has ended.
+        if owner.is_some_and(|owner| self.by_owner.get(&owner) != flow.connection.as_ref()) {
+            return;
+        }
+        self.failures.insert((flow.remote, owner), (now, cause));
+    }
+
+    /// Returns the cause of the last failure that may have lost a message of `call` to `remote`, or
+    /// `None` if there was none at `since` or later.
+    pub fn failure_since(
+        &self,
+        since: Timestamp,
+        call: Id,
+        user: u32,
+        remote: SocketAddr,
+    ) -> Option<Cause> {
+        let owner = self.owner(Some(call), user, remote);
+        let &(at, cause) = self.failures.get(&(remote, owner))?;
+        (at >= since).then_some(cause)
     }
 
     /// Forgets a connection that has ended.
@@ -189,10 +215,22 @@ impl Connections {
     pub fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop_front()
     }
+
+    /// Returns the owner of the connection for a message of `user` to `remote`, or `None` if the
+    /// agent opens no connection for it.
+    fn owner(&self, call: Option<Id>, user: u32, remote: SocketAddr) -> Option<Owner> {
+        let owner = match self.by? {
+            ConnectionUse::Shared(count) => Owner::Users(user % count),
+            ConnectionUse::Each => Owner::Call(call?),
+        };
+        (remote == self.remote).then_some(owner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const LOCAL: &str = "192.0.2.1:5060";
@@ -266,6 +304,35 @@ mod tests {
             assert_eq!((opened.transport, Some(opened.id)), (transport, only));
             assert_eq!(connections.poll_connect(), None);
         }
+    }
+
+    #[test]
+    fn a_failure_counts_for_the_calls_of_its_connection_or_address() {
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        let (local, remote) = (address(LOCAL), address(REMOTE));
+        let flow = |connection| Flow { transport: Transport::Tcp, local, remote, connection };
+        let failed = |connections: &Connections, since, number| {
+            connections.failure_since(at(since), id(number), number, remote)
+        };
+
+        let mut each = connections(ConnectionUse::Each);
+        let [own, _] = [7, 8].map(|number| each.name(call(number), number, remote));
+        each.on_failed(at(5), flow(own), Cause::Closed);
+        assert_eq!([4, 5].map(|since| failed(&each, since, 7)), [Some(Cause::Closed); 2]);
+        assert_eq!((failed(&each, 6, 7), failed(&each, 4, 8)), (None, None));
+        each.end(id(7));
+        each.on_failed(at(6), flow(own), Cause::Closed);
+        assert!(each.failures.is_empty(), "nothing is left of a call that has ended");
+
+        let mut two = connections(ConnectionUse::Shared(2));
+        let own = two.name(call(0), 0, remote);
+        two.on_failed(at(5), flow(own), Cause::Closed);
+        assert_eq!([0, 1, 2].map(|n| failed(&two, 4, n).is_some()), [true, false, true]);
+
+        let mut udp = over(Transport::Udp, ConnectionUse::default());
+        udp.on_failed(at(5), Flow::udp(local, remote), Cause::Refused);
+        assert_eq!(failed(&udp, 4, 1), Some(Cause::Refused));
+        assert_eq!(udp.failure_since(at(4), id(1), 1, local), None);
     }
 
     #[test]

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use tidegate_sip::{Method, Scan, ScanStart, branch_in_quote};
 use tidegate_transaction::{COOKIE, Firing, OtherClient};
 use tidegate_world::{
-    Cause, CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool, Received,
-    Seed, Timestamp, Transmit,
+    CloseCause, Connect, ConnectionId, Core, Failure as Undelivered, Flow, Pool, Received, Seed,
+    Timestamp, Transmit,
 };
 
 use crate::arrival::Arrivals;
@@ -91,8 +91,6 @@ pub struct Registrant {
     /// The keep-alives, or `None` if none are configured or the run was stopped.
     keep_alives: Option<KeepAlives>,
     stats: RegistrantStats,
-    /// Time and cause of the last failed delivery, or `None` if there was none.
-    undelivered: Option<(Timestamp, Cause)>,
     pool: Pool,
     out: VecDeque<Transmit>,
 }
@@ -150,7 +148,6 @@ impl Registrant {
             ),
             keep_alives: config.keep_alive.map(KeepAlives::new),
             stats: RegistrantStats { start, ..RegistrantStats::default() },
-            undelivered: None,
             pool,
             out: VecDeque::new(),
             config,
@@ -330,14 +327,16 @@ impl Core for Registrant {
 
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {
         self.stats.undelivered += 1;
-        self.undelivered = Some((now, failure.cause));
+        let Undelivered { flow, cause, quote } = failure;
         // RFC 3261 §8.1.3.1: a "connection failure" is like a 503. An ICMP error may be forged, and
         // a datagram is retransmitted.
-        if failure.flow.transport.is_reliable()
-            && let Some(branch) = branch_in_quote(&failure.quote)
-            && let Some(mark) = mark_of(branch).and_then(|text| self.namer.recognise(text))
-        {
-            self.end(mark.id, Err(Failure::Transport(failure.cause)));
+        if flow.transport.is_reliable() && !quote.is_empty() {
+            let text = branch_in_quote(&quote).and_then(mark_of);
+            if let Some(mark) = text.and_then(|text| self.namer.recognise(text)) {
+                self.end(mark.id, Err(Failure::Transport(cause)));
+            }
+        } else if flow.remote == self.config.target {
+            self.connections.on_failed(now, flow, cause);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_sip::Method;
 use tidegate_transaction::{Firing, InviteClient, OtherClient, Timing};
-use tidegate_world::Timestamp;
+use tidegate_world::{Cause, Timestamp};
 
 use crate::caller::redial::Person;
 use crate::caller::stats::Failure;
@@ -239,6 +239,19 @@ impl Call {
             ..200 => Action::Wait,
             200..300 => Action::End(*outcome),
             _ => Action::End(outcome.and(Err(Failure::ByeStatus(status)))),
+        }
+    }
+
+    /// Handles the report that a request of the call could not be sent on its connection.
+    pub fn on_unsent(&self, method: Method, cause: Cause) -> Action {
+        match (self.phase, method) {
+            (Phase::Inviting(_), Method::Invite) => Action::End(Err(Failure::Transport(cause))),
+            (Phase::Cancelling(..), Method::Cancel) => Action::End(Err(Failure::Abandoned)),
+            (Phase::Leaving(_, outcome), Method::Bye) => {
+                Action::End(outcome.and(Err(Failure::Transport(cause))))
+            }
+            // The request is the ACK, or a request whose transaction has ended.
+            _ => Action::Wait,
         }
     }
 

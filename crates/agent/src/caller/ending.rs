@@ -1,8 +1,9 @@
-//! Ends calls, and measures their BYEs.
+//! Ends calls, also because of messages that could not be sent, and measures their BYEs.
 
 use std::net::SocketAddr;
 
-use tidegate_world::Timestamp;
+use tidegate_sip::{Method, branch_in_quote};
+use tidegate_world::{Failure as Undelivered, Timestamp};
 
 use super::call::Outcome;
 use super::request::Branch;
@@ -14,6 +15,10 @@ use crate::table::Id;
 impl Caller {
     /// Ends a call with this outcome. If the call was not set up, its person may call again.
     pub(super) fn end(&mut self, now: Timestamp, id: Id, outcome: Outcome) {
+        let outcome = match outcome {
+            Err(Failure::Timeout) => Err(self.timed_out(id)),
+            outcome => outcome,
+        };
         let Some(call) = self.calls.remove(id) else { return };
         self.connections.end(id);
         self.stats.open = self.calls.len() as u64;
@@ -23,10 +28,6 @@ impl Caller {
                 self.stats.talking -= 1;
                 return;
             }
-            Err(Failure::Timeout) => match self.undelivered {
-                Some((at, cause)) if at >= call.begun => Failure::Transport(cause),
-                _ => Failure::Timeout,
-            },
             Err(failure) => {
                 let rejected = failure == Failure::Status(503) && self.is_measured(call.intended);
                 self.stats.measured.rejected += u64::from(rejected);
@@ -39,6 +40,33 @@ impl Caller {
         } else {
             self.on_unserved(now, call.person);
         }
+    }
+
+    /// Returns the failure of a call whose INVITE got no response.
+    fn timed_out(&mut self, id: Id) -> Failure {
+        let server = self.server_of(id);
+        let user = self.requests.user_of(&self.namer.mark(id));
+        let begun = self.calls.get(id).map_or(Timestamp::NEVER, |call| call.begun);
+        let cause = self.connections.failure_since(begun, id, user, server);
+        cause.map_or(Failure::Timeout, Failure::Transport)
+    }
+
+    /// Ends the call of a request that could not be sent on its connection.
+    //
+    // RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally,
+    // due to fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated
+    // as a 503 (Service Unavailable) status code."
+    pub(super) fn on_unsent(&mut self, now: Timestamp, failure: &Undelivered) {
+        self.stats.unsent += 1;
+        let branch = branch_in_quote(&failure.quote).and_then(Branch::split);
+        let Some((Branch::Invite | Branch::Bye, text)) = branch else { return };
+        let Some(mark) = self.namer.recognise(text) else { return };
+        let name = failure.quote.split(|&byte| byte == b' ').next().unwrap_or_default();
+        let method = Method::from_bytes(name);
+        let Some(call) = self.calls.get(mark.id) else { return };
+        let action = call.on_unsent(method, failure.cause);
+        self.action(now, mark, action);
+        self.start_delayed(now);
     }
 
     /// Ends a dialog that belongs to no call: the dialog of another branch of a forked INVITE, or a

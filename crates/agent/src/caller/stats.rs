@@ -16,8 +16,9 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// The transport reported a failed delivery. Over UDP, there was also no response to the INVITE
-    /// in 64·T1.
+    /// The transport could not send the INVITE or the BYE, or there was no response to the INVITE in
+    /// 64·T1, and the transport reported a failed delivery on the connection of the call. Over UDP,
+    /// the failed delivery was to the address of the server.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),

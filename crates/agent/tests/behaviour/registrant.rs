@@ -186,6 +186,29 @@ fn each_registration_has_a_connection() {
     assert_eq!(registrant.poll_close(), None);
 }
 
+/// The end of a connection once was the cause of each timeout of another registration too.
+#[test]
+fn the_end_of_a_connection_is_not_the_cause_of_a_timeout_on_another() {
+    let mut registrant = registrant(RegistrantConfig {
+        transport: Transport::Tcp,
+        connections: ConnectionUse::Each,
+        ..config(2)
+    });
+    let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+    let mut begin = |ms| -> Connect {
+        registrant.handle_timeout(at(ms));
+        registrant.poll_transmit().expect("a REGISTER");
+        registrant.poll_connect().expect("a connection")
+    };
+    let [first, _] = [0, 1000].map(&mut begin);
+    let flow = Flow::connected(first.transport, first.local, first.remote, first.id);
+    registrant.on_failed(at(2000), Failure::new(flow, Cause::Closed, b""));
+    registrant.on_closed(at(2000), first.id, CloseCause::Reset);
+    registrant.handle_timeout(at(40_000));
+    let failed = &registrant.stats().failed;
+    assert_eq!((failed.transport, failed.timeout, failed.total()), (1, 1, 2));
+}
+
 /// RFC 7118 §8.1: the Contact of the response has the random host that the user has chosen.
 #[test]
 fn a_user_over_a_websocket_finds_its_contact_by_its_random_host() {

@@ -212,6 +212,19 @@ fn an_undelivered_invite_fails_by_its_cause() {
     assert_eq!(stats.repeated.invite, 6);
 }
 
+/// Such a failure once counted for each call that timed out later.
+#[test]
+fn a_failure_at_another_address_is_not_the_cause_of_a_timeout() {
+    let (mut script, _) = calling(config());
+    let contact = "192.0.2.22:5070".parse().unwrap();
+    let failure = Failure::new(Flow::udp(uac(), contact), Cause::Refused, b"ACK sip:bob@");
+    let now = script.now();
+    script.agent.on_failed(now, failure);
+    script.until(32_000);
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.transport, stats.failed.timeout, stats.undelivered), (0, 1, 1));
+}
+
 #[test]
 fn a_response_that_is_not_ours_changes_nothing() {
     let (mut script, invite) = calling(config());

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::script::one_call::{config, ok};
-use crate::script::{Sent, uac, uas};
+use crate::script::{Sent, response, uac, uas};
 use tidegate_agent::{Caller, CallerConfig, ConnectionUse};
 use tidegate_world::{
-    CloseCause, ConnectionId, Core, Flow, Pool, Received, Seed, Timestamp, Transport,
+    Cause, CloseCause, ConnectionId, Core, Failure, Flow, Pool, Received, Seed, Timestamp,
+    Transport,
 };
 
 fn at(ms: u64) -> Timestamp {
@@ -39,6 +40,14 @@ fn tell(caller: &mut Caller, ms: u64, id: Option<ConnectionId>, text: &str) {
     caller.offer(at(ms), Received::new(at(ms), flow, Pool::new().copy(bytes.as_bytes())));
 }
 
+/// Reports that a message could not be sent on its connection.
+fn fail(caller: &mut Caller, ms: u64, message: &Sent) {
+    let (transport, local, remote) = (Transport::Tcp, uac(), message.to);
+    let flow = Flow { transport, local, remote, connection: None };
+    let failure = Failure::unsent(flow, Cause::Closed, message.text.as_bytes());
+    caller.on_failed(at(ms), failure);
+}
+
 /// All messages of a call travel on its connection, which it closes at its end.
 #[test]
 fn a_call_has_a_connection_of_its_own() {
@@ -61,6 +70,79 @@ fn a_call_has_a_connection_of_its_own() {
     tell(&mut caller, 10_002, id, &ok(&bye));
     assert_eq!(caller.poll_close(), Some(again));
     assert_eq!((caller.stats().completed, caller.is_done()), (1, true));
+}
+
+/// The end of a connection once was the cause of each timeout of another call too.
+#[test]
+fn the_end_of_a_connection_is_not_the_cause_of_a_timeout_on_another() {
+    let mut caller = caller(ConnectionUse::Each, 2);
+    caller.handle_timeout(at(0));
+    let first = sent(&mut caller).1;
+    caller.handle_timeout(at(1000));
+    assert_ne!(sent(&mut caller).1, first);
+    let (transport, local, remote) = (Transport::Tcp, uac(), uas());
+    let flow = Flow { transport, local, remote, connection: first };
+    caller.on_failed(at(2000), Failure::new(flow, Cause::Closed, b""));
+    caller.on_closed(at(2000), first.expect("a connection"), CloseCause::Reset);
+    caller.handle_timeout(at(40_000));
+    let failed = &caller.stats().failed;
+    assert_eq!((failed.transport, failed.timeout, failed.total()), (1, 1, 2));
+}
+
+/// RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally,
+/// due to fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated as
+/// a 503 (Service Unavailable) status code."
+///
+/// A call whose BYE or CANCEL could not be sent once waited for 64·T1.
+#[test]
+fn a_request_that_cannot_be_sent_ends_its_call() {
+    let patience = Duration::from_secs(2).into();
+    let calling = || {
+        let config = CallerConfig { transport: Transport::Tcp, patience, ..config() };
+        let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
+        caller.handle_timeout(at(0));
+        let invite = sent(&mut caller).0;
+        (caller, invite)
+    };
+
+    let (mut caller, invite) = calling();
+    fail(&mut caller, 1, &invite);
+    assert_eq!((caller.stats().failed.transport, caller.is_done()), (1, true));
+
+    let (mut caller, invite) = calling();
+    tell(&mut caller, 1, None, &ok(&invite));
+    assert_eq!(sent(&mut caller).0.what(), "ACK");
+    caller.handle_timeout(at(10_001));
+    let bye = sent(&mut caller).0;
+    assert_eq!(bye.what(), "BYE");
+    fail(&mut caller, 10_002, &bye);
+    let stats = caller.stats();
+    assert_eq!((stats.set_up, stats.talking, stats.failed.transport), (1, 0, 1));
+    assert_eq!((stats.unsent, stats.failed.total(), caller.is_done()), (1, 1, true));
+
+    // The INVITE has a provisional response when the patience ends, so the caller sends a CANCEL.
+    let cancelling = || {
+        let (mut caller, invite) = calling();
+        tell(&mut caller, 1, None, &response(&invite, 180, ";tag=b", ""));
+        caller.handle_timeout(at(2000));
+        let cancel = sent(&mut caller).0;
+        assert_eq!(cancel.what(), "CANCEL");
+        (caller, invite, cancel)
+    };
+    let (mut caller, _, cancel) = cancelling();
+    fail(&mut caller, 2001, &cancel);
+    assert_eq!((caller.stats().failed.abandoned, caller.is_done()), (1, true));
+
+    // The 2xx has ended the transaction of the CANCEL. The BYE decides.
+    let (mut caller, invite, cancel) = cancelling();
+    tell(&mut caller, 2001, None, &ok(&invite));
+    let [ack, bye] = [(); 2].map(|()| sent(&mut caller).0);
+    assert_eq!([ack.what(), bye.what()], ["ACK", "BYE"]);
+    fail(&mut caller, 2002, &cancel);
+    assert!(!caller.is_done());
+    fail(&mut caller, 2003, &bye);
+    let failed = &caller.stats().failed;
+    assert_eq!((failed.abandoned, failed.total(), caller.is_done()), (1, 1, true));
 }
 
 #[test]
