@@ -13,6 +13,7 @@ mod division;
 mod ending;
 mod incoming;
 mod persons;
+mod rates;
 mod redial;
 mod rejection;
 mod report;
@@ -46,11 +47,13 @@ pub use config::{CallerConfig, CallerConfigError, Routing};
 pub use device::{BackOff, DeviceStats, DevicesConfig, RegistrationLoss};
 pub use division::Indivisible;
 pub use persons::{Emergency, Persons};
+pub use rates::TooSlow;
+pub(crate) use rates::rate_to_last;
 pub use redial::Redial;
 pub use report::CallerReport;
 pub use result::CallerResult;
 pub use sample::CallerSample;
-pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
+pub use stats::{CallerStats, Failure, Failures, Measured, Repeated};
 
 /// Maximum number of calls that one run of [`Core::handle_timeout`] starts, and of alarms that it
 /// fires. After a stall, the driver can read its sockets between two such runs.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::caller::config::CallerConfig;
-use crate::caller::stats::{CallerStats, TooSlow};
+use crate::caller::rates::TooSlow;
+use crate::caller::stats::CallerStats;
 use crate::usage::Usage;
 
 /// The results of a caller's run. [`Display`](fmt::Display) formats them as a table, and

@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn a_result_that_was_sent_has_all_its_counts() {
-        let result = CallerResult::new(stats(100, 20), usage());
+        let result = CallerResult::new(stats(101, 20), usage());
         let (stats, usage) = sent(&result).into_parts();
         let json = |stats: &CallerStats| serde_json::to_string(stats).unwrap();
-        assert_eq!(json(&stats), json(&self::stats(100, 20)));
+        assert_eq!(json(&stats), json(&self::stats(101, 20)));
         assert_eq!(usage, self::usage());
         assert_eq!(stats.failed.status[&503], 1);
         assert_eq!(stats.intended_cps(), 5.0);
@@ -134,8 +134,8 @@ mod tests {
         usage.merge(&used);
         assert_eq!((stats.offered, stats.completed, stats.failed.total()), (150, 144, 6));
         assert_eq!((stats.set_up_delay.count(), stats.failed.status[&503]), (2, 2));
-        // 150 calls were intended in 25 s.
-        assert_eq!(stats.intended_cps(), 6.0);
+        // The last of 150 calls was intended after 25 s.
+        assert_eq!(stats.intended_cps(), 149.0 / 25.0);
         assert_eq!((usage.cpu_s, usage.wall_s, usage.send_drops), (1.0, 3.0, 2));
         let streams = usage.streams.unwrap();
         assert_eq!((streams.opened, streams.websockets), (10, 4));

@@ -84,7 +84,9 @@ impl Caller {
             person,
         };
         if !self.is_at_limit() && self.held_back.is_empty() {
-            self.stats.lateness.record(now.since(intended));
+            if !self.calls.is_full() {
+                self.stats.lateness.record(now.since(intended));
+            }
             return self.start_call(now, intended, intent);
         }
         if self.held_back.len() == HELD_BACK_MAX {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_world::{Cause, Timestamp};
@@ -263,59 +262,6 @@ pub struct CallerStats {
 }
 
 impl CallerStats {
-    /// Returns the rate in calls/s at which calls were due.
-    pub fn intended_cps(&self) -> f64 {
-        rate(self.offered, self.last_intended.since(self.start))
-    }
-
-    /// Returns the goodput in the measured time: calls set up in time, per second. `warm_up` and
-    /// `measured_until` are those of the configuration.
-    pub fn measured_goodput_cps(&self, warm_up: Duration, measured_until: Duration) -> f64 {
-        let end = self.last_intended.min(self.start + measured_until);
-        let span = end.since(self.start + warm_up);
-        rate(self.measured.set_up_in_time, span)
-    }
-
-    /// Returns the rate in calls/s at which calls were started.
-    pub fn begun_cps(&self) -> f64 {
-        rate(self.begun, self.last_begun.since(self.start))
-    }
-
-    /// Returns the goodput: calls set up in time, per second of the time in which calls were
-    /// offered.
-    pub fn goodput_cps(&self) -> f64 {
-        rate(self.set_up_in_time, self.last_intended.since(self.start))
-    }
-
-    /// Returns the rates and the lateness of a caller that was too slow to offer its load, or
-    /// `None` if it was fast enough. The other results of a slow caller do not describe the server.
-    pub fn too_slow(&self) -> Option<TooSlow> {
-        let missing = self.not_begun as f64 / self.offered.max(1) as f64;
-        self.too_late().or_else(|| (missing > 0.01).then(|| self.figures()))
-    }
-
-    /// Returns the rates and the lateness of a caller that started its calls too late, or `None` if
-    /// it was fast enough. Unlike [`too_slow`](Self::too_slow), this ignores calls that were not
-    /// started.
-    pub fn too_late(&self) -> Option<TooSlow> {
-        /// Delay that at most 1 % of the calls may exceed.
-        const LATENESS_MAX: Duration = Duration::from_millis(5);
-        let intended = self.last_intended.since(self.start);
-        let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
-        // Calls that were held back start late on purpose, so a late last start does not count.
-        let stretched = stretched && self.held_back == 0;
-        let figures = self.figures();
-        (figures.lateness_p99 > LATENESS_MAX || stretched).then_some(figures)
-    }
-
-    fn figures(&self) -> TooSlow {
-        TooSlow {
-            lateness_p99: self.lateness.quantile(0.99),
-            intended_cps: self.intended_cps(),
-            begun_cps: self.begun_cps(),
-        }
-    }
-
     /// Adds the counts of another caller that ran at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.start = if self.offered == 0 { other.start } else { self.start.min(other.start) };
@@ -352,31 +298,4 @@ impl CallerStats {
         self.undelivered += other.undelivered;
         self.unsent += other.unsent;
     }
-}
-
-/// The rates and the lateness of a caller that was too slow to offer its load.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct TooSlow {
-    /// The 99th percentile of the delay between the intended and the actual start of a call.
-    pub lateness_p99: Duration,
-    /// Rate in calls/s at which calls should have started.
-    pub intended_cps: f64,
-    /// Rate in calls/s at which calls started.
-    pub begun_cps: f64,
-}
-
-impl fmt::Display for TooSlow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "too slow: began {:.1} instead of {:.1} calls/s, and 1 % of them more than {:.1} ms late",
-            self.begun_cps,
-            self.intended_cps,
-            self.lateness_p99.as_secs_f64() * 1e3
-        )
-    }
-}
-
-fn rate(count: u64, span: Duration) -> f64 {
-    if span.is_zero() { 0.0 } else { count as f64 / span.as_secs_f64() }
 }

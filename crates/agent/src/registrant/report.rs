@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate_world::Timestamp;
 
 use super::config::RegistrantConfig;
 use super::stats::RegistrantStats;
+use crate::caller::rate_to_last;
 use crate::usage::Usage;
 
 /// The results of a registrant's run. [`Display`](fmt::Display) formats them as a table, and
@@ -48,16 +50,13 @@ pub struct RegistrantReport {
 impl RegistrantReport {
     /// Creates the report on a run with the configuration `config`.
     pub fn new(config: &RegistrantConfig, seed: u64, stats: RegistrantStats, usage: Usage) -> Self {
-        let per_second = |count: u64, until: Duration| {
-            if until.is_zero() { 0.0 } else { count as f64 / until.as_secs_f64() }
+        let per_second = |count: u64, last: Timestamp| {
+            rate_to_last(count, stats.offered, last.since(stats.start))
         };
         Self {
             asked_per_s: config.load.rate_cps,
-            begun_per_s: per_second(stats.begun, stats.last_begun.since(stats.start)),
-            registered_in_time_per_s: per_second(
-                stats.registered_in_time,
-                stats.last_intended.since(stats.start),
-            ),
+            begun_per_s: per_second(stats.begun, stats.last_begun.max(stats.last_intended)),
+            registered_in_time_per_s: per_second(stats.registered_in_time, stats.last_intended),
             users: config.users,
             deadline_s: config.deadline.as_secs_f64(),
             keep_alive_s: config.keep_alive.map(|interval| interval.as_secs_f64()),
@@ -198,6 +197,27 @@ mod tests {
         // generator is not too slow.
         let waiting = report(offered, Usage::default());
         assert!(!waiting.too_slow && waiting.to_string().contains("generator       kept up"));
+    }
+
+    /// The rates once counted N registrations over N - 1 times. The rate of begun registrations also
+    /// ended with the last one that began, so it did not show that others were missing.
+    #[test]
+    fn the_rates_are_those_until_the_last_registration_was_due() {
+        let at = |seconds| Timestamp::ZERO + Duration::from_secs(seconds);
+        let stats = RegistrantStats {
+            offered: 101,
+            begun: 50,
+            registered_in_time: 25,
+            last_intended: at(10),
+            last_begun: at(5),
+            ..RegistrantStats::default()
+        };
+        let part = report(stats.clone(), Usage::default());
+        assert!((part.begun_per_s - 4.95).abs() < 0.01, "{}", part.begun_per_s);
+        let registered = part.registered_in_time_per_s;
+        assert!((registered - 2.475).abs() < 0.01, "{registered}");
+        let all = RegistrantStats { begun: 101, last_begun: at(10), ..stats };
+        assert_eq!(report(all, Usage::default()).begun_per_s, 10.0);
     }
 
     #[test]

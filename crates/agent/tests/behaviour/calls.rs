@@ -134,6 +134,9 @@ fn a_call_without_room_is_not_begun_but_counted() {
     let measured = &caller.measured;
     assert!((1..150).contains(&measured.not_begun), "{measured:?}");
     assert_eq!(measured.not_begun, measured.offered);
+    // A call that did not begin has no lateness, and lowers the rate of the calls that began.
+    assert_eq!(caller.lateness.count(), 50);
+    assert!((caller.begun_cps() / caller.intended_cps() - 0.25).abs() < 1e-6);
     // The calls that begin are punctual, so the caller is not too late.
     assert!(caller.too_slow().is_some() && caller.too_late().is_none());
 }

@@ -217,13 +217,13 @@ mod tests {
         assert!(merged.is_perfect());
         let text = merged.to_string();
         for row in [
-            "offered         200 calls, 20.0/s (asked 20.0/s), begun 200 at 20.0/s",
+            "offered         200 calls, 19.9/s (asked 20.0/s), begun 200 at 19.9/s",
             "completed       200 calls",
             "set-up delay    p50 1.00 ms, p90 9.0",
             "generator       kept up",
             "start           all followers within 0.300 ms",
-            "follower        a:1: 100 calls, 10.0/s, 100 completed, 0 failed; set-up p99 1.00 ms",
-            "follower        b:2: 100 calls, 10.0/s, 100 completed, 0 failed; set-up p99 9.0",
+            "follower        a:1: 100 calls, 9.9/s, 100 completed, 0 failed; set-up p99 1.00 ms",
+            "follower        b:2: 100 calls, 9.9/s, 100 completed, 0 failed; set-up p99 9.0",
         ] {
             assert!(text.contains(row), "{row} in\n{text}");
         }
@@ -241,7 +241,7 @@ mod tests {
         let merged = merged(lost(), done(9, 0));
         assert!(!merged.is_perfect());
         let text = merged.to_string();
-        assert!(text.contains("offered         100 calls, 10.0/s (asked 20.0/s)"), "{text}");
+        assert!(text.contains("offered         100 calls, 9.9/s (asked 20.0/s)"), "{text}");
         let line = "follower        a:1: LOST (the peer closed the connection): the totals do \
                     not contain its calls (33 were offered)";
         assert!(text.contains(line), "{text}");
