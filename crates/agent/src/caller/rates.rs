@@ -64,6 +64,7 @@ impl CallerStats {
 
     fn figures(&self) -> TooSlow {
         TooSlow {
+            follower: None,
             lateness_p99: self.lateness.quantile(0.99),
             intended_cps: self.intended_cps(),
             begun_cps: self.begun_cps(),
@@ -73,8 +74,11 @@ impl CallerStats {
 }
 
 /// The rates and the lateness of a caller that was too slow to offer its load.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TooSlow {
+    /// Name of the follower that was too slow, or `None` if the figures are those of the whole load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follower: Option<String>,
     /// The 99th percentile of the delay between the intended and the actual start of a call.
     pub lateness_p99: Duration,
     /// Rate in calls/s at which calls should have started.
@@ -87,6 +91,9 @@ pub struct TooSlow {
 
 impl fmt::Display for TooSlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(follower) = &self.follower {
+            write!(f, "follower {follower}: ")?;
+        }
         write!(
             f,
             "too slow: began {:.1} instead of {:.1} calls/s, and 1 % of them more than {:.1} ms late",

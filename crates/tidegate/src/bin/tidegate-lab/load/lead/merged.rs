@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_agent::{CallerConfig, CallerReport, CallerStats, Usage};
+use tidegate_agent::{CallerConfig, CallerReport, CallerStats, TooSlow, Usage};
 
 use super::super::progress::Progress;
 use super::follower::End;
@@ -49,7 +49,9 @@ impl Merged {
                     stats.merge(&counts);
                     usage.merge(&used);
                     let report = Box::new(CallerReport::new(config, seed, counts, used));
-                    too_slow = too_slow.or(report.too_slow);
+                    let name = Some(follower.clone());
+                    let named = |figures: TooSlow| TooSlow { follower: name, ..figures };
+                    too_slow = too_slow.take().or_else(|| report.too_slow.clone().map(named));
                     Outcome::Done { is_complete, report }
                 }
             };
@@ -58,7 +60,7 @@ impl Merged {
         let parts = ends.into_iter().zip(parts).map(part).collect();
         let mut report = CallerReport::new(config, seed, stats, usage);
         // If one follower is too slow, the whole load is wrong, even if that follower makes few
-        // calls.
+        // calls. The figures then name the follower.
         report.too_slow = report.too_slow.or(too_slow);
         Self { report, parts, precision }
     }
@@ -177,18 +179,22 @@ mod tests {
     /// Returns the end of a follower with 100 completed calls in 10 s, with this set-up delay and
     /// this lateness.
     fn done(set_up_ms: u64, lateness_ms: u64) -> End {
+        done_calls(100, set_up_ms, lateness_ms)
+    }
+
+    fn done_calls(calls: u64, set_up_ms: u64, lateness_ms: u64) -> End {
         let delays = |ms| {
             let mut delays = Delays::new();
-            (0..100).for_each(|_| delays.record(Duration::from_millis(ms)));
+            (0..calls).for_each(|_| delays.record(Duration::from_millis(ms)));
             delays
         };
         let start = Timestamp::from_nanos(set_up_ms);
         let stats = CallerStats {
-            offered: 100,
-            begun: 100,
-            set_up: 100,
-            set_up_in_time: 100,
-            completed: 100,
+            offered: calls,
+            begun: calls,
+            set_up: calls,
+            set_up_in_time: calls,
+            completed: calls,
             set_up_delay: delays(set_up_ms),
             lateness: delays(lateness_ms),
             start,
@@ -263,6 +269,16 @@ mod tests {
             text.lines().any(|line| line.contains("a:1") && line.contains("kept up")),
             "{text}"
         );
+    }
+
+    /// The figures of a follower with few calls once stood as those of the whole load.
+    #[test]
+    fn the_figures_of_a_slow_follower_have_its_name() {
+        let merged = merged(done_calls(10_000, 1, 0), done_calls(11, 1, 50));
+        let text = merged.to_string();
+        let row = "generator       follower b:2: too slow: began 1.0 instead of 1.0 calls/s, ";
+        assert!(text.contains(row), "{text}");
+        assert_eq!(merged.to_json().unwrap()["too_slow"]["follower"], "b:2");
     }
 
     #[test]
