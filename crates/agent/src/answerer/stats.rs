@@ -15,7 +15,8 @@ pub struct AnswererStats {
     pub calls: u64,
     /// Calls that were rejected with 503, because the table was full or the answerer was draining.
     pub overflowed: u64,
-    /// Calls that intentionally got no response.
+    /// Calls that intentionally got no response. An answerer whose calls all get no response counts
+    /// no calls, only requests in `ignored`.
     pub silent: u64,
     /// Calls that got no final response because it could not be written, for example because it was
     /// too long for a datagram.

@@ -178,10 +178,18 @@ fn an_absent_server_is_distinguished_from_a_silent_one() {
     let table = String::from_utf8(done.stdout).unwrap();
     assert!(table.contains("failed          3 calls (transport: 3)"), "{table}");
 
-    let (_uas, silent) = answerer(&["--silent"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("uas.json");
+    let (uas, silent) = answerer(&["--silent", "--json", file.to_str().unwrap()]);
     let done = caller(&silent, &["--rate", "100", "--calls", "3", "--t1", "20"]);
     let table = String::from_utf8(done.stdout).unwrap();
     assert!(table.contains("failed          3 calls (timeout: 3)"), "{table}");
+    // The callee once reported its whole CPU time as the cost of a call, although it counts none.
+    let text = uas.stop();
+    assert!(text.contains("own cost        CPU ") && !text.contains("µs a call"), "{text}");
+    let theirs = json(&file);
+    assert!(theirs["stats"]["ignored"].as_u64() >= Some(3), "{theirs}");
+    assert_eq!((&theirs["stats"]["calls"], &theirs["cpu_us_per_call"]), (&0.into(), &Value::Null));
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct Args {
     )]
     status: Option<u16>,
 
-    /// Send no responses
+    /// Send no responses, and count requests instead of calls
     #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
 
@@ -173,12 +173,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let stats = answerer.stats();
     // An echo counts requests, because it has no calls.
     let (count, what) = if args.echo { (stats.others, "request") } else { (stats.calls, "call") };
-    let us_each = run.usage.cpu_s * 1e6 / count.max(1) as f64;
+    let us_each = (count > 0).then(|| run.usage.cpu_s * 1e6 / count as f64);
+    let each = us_each.map(|us| format!(", {us:.1} µs a {what}")).unwrap_or_default();
     let streams = run.usage.streams.map(|streams| streams.to_string()).unwrap_or_default();
     let _ = writeln!(
         anstream::stdout(),
-        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s, {us_each:.1} µs a {what}; dropped by our \
-         socket {}, unsent {}",
+        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s{each}; dropped by our socket {}, unsent {}",
         "own cost",
         run.usage.cpu_s,
         run.usage.wall_s,
@@ -193,7 +193,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
                 "seed": seed,
                 "stats": stats,
                 "usage": run.usage,
-                "cpu_us_per_call": (!args.echo).then_some(us_each),
+                "cpu_us_per_call": us_each.filter(|_| !args.echo),
             }),
         )?;
     }
