@@ -321,8 +321,16 @@ impl<C: Core> Host<C> {
             let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
             let is_shed_refused = false;
             let handshakes = Duration::ZERO;
-            let load =
-                Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused };
+            let load = Load {
+                busy,
+                cpu,
+                handshakes,
+                socket_fill,
+                filtered,
+                overflow,
+                is_shed_refused,
+                ends_service: false,
+            };
             self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();

@@ -186,7 +186,7 @@ impl<M: Machine> Drive<M> {
     fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
         let began = self.machine.now();
         self.counters.turns.add(1);
-        self.read_load(core, began);
+        self.read_load(core, began, false);
         self.machine.begin_turn(self.is_behind);
         if let Some(command) = self.commands.take() {
             core.on_command(began, &command);
@@ -217,7 +217,7 @@ impl<M: Machine> Drive<M> {
             more = true;
         }
         let now = self.machine.now();
-        self.read_load(core, now);
+        self.read_load(core, now, false);
         self.fire_timers(core, now);
         more |= self.take_handoffs(core);
         let invites = self.receive(core, Kind::Invite, ready, self.limits.invites)?;
@@ -244,14 +244,15 @@ impl<M: Machine> Drive<M> {
     }
 
     /// Reads the load and passes it to the core, if the last reading is [`SAMPLE`](crate::SAMPLE)
-    /// old. Returns whether it was.
-    fn read_load<C: Core>(&mut self, core: &mut C, now: Timestamp) -> bool {
+    /// old. `ends_service` is true if the core has just served a message. Returns whether the load
+    /// was read.
+    fn read_load<C: Core>(&mut self, core: &mut C, now: Timestamp, ends_service: bool) -> bool {
         if !self.readings.is_due(now) {
             return false;
         }
         self.account(now, |c| &c.busy_ns);
         let busy = Duration::from_nanos(self.counters.busy_ns.get());
-        let load = self.readings.take(now, busy, &mut self.machine, &self.counters);
+        let load = self.readings.take(now, busy, ends_service, &mut self.machine, &self.counters);
         core.on_load(now, load);
         self.gather(core);
         let shedding = core.poll_shedding();
@@ -362,7 +363,7 @@ impl<M: Machine> Drive<M> {
             }
             served += 1;
             now = self.machine.now();
-            if self.read_load(core, now) {
+            if self.read_load(core, now, true) {
                 self.fire_timers(core, now);
             }
             if now >= until {

@@ -34,11 +34,12 @@ impl Readings {
 
     /// Returns the load of `machine` at `now`. `busy` is the time from the start to `now` that was
     /// not spent waiting. The number of filtered datagrams and the time of handshakes come from
-    /// `counters`.
+    /// `counters`. `ends_service` is true if the core has just served a message.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,
         busy: Duration,
+        ends_service: bool,
         machine: &mut impl Machine,
         counters: &Counters,
     ) -> Load {
@@ -47,6 +48,15 @@ impl Readings {
         let Buffers { fill: socket_fill, overflow, is_shed_refused } = machine.read_drop_counters();
         let filtered = counters.filtered.get();
         let handshakes = Duration::from_nanos(counters.handshake_cpu_ns.get());
-        Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused }
+        Load {
+            busy,
+            cpu,
+            handshakes,
+            socket_fill,
+            filtered,
+            overflow,
+            is_shed_refused,
+            ends_service,
+        }
     }
 }

@@ -251,6 +251,21 @@ impl Proxy {
         }
     }
 
+    /// Records the duration of the service that ended at `now`, if there was one.
+    fn complete_service(&mut self, now: Timestamp) {
+        let Some(InService { class, since, is_stray }) = self.in_service.take() else { return };
+        let cost = now.since(since);
+        if is_stray {
+            self.ingress.on_stray_served(now, Some(cost));
+            return;
+        }
+        self.ingress.on_completion(now, class, cost);
+        self.routing.tiering.on_completion(class, cost);
+        if let Some(kernel_shed) = &mut self.kernel_shed {
+            kernel_shed.on_completion(cost);
+        }
+    }
+
     /// Reports to the gate how long it took to classify messages. A driver may offer several
     /// messages at the same moment, so the time is known only when a later input comes.
     fn tell_looks(&mut self, now: Timestamp) {

@@ -22,10 +22,15 @@ pub struct Load {
     /// INVITEs and REGISTERs was full. Losses for other reasons and at other buffers are not
     /// counted, because the core cannot prevent them by shedding INVITEs and REGISTERs.
     pub overflow: u64,
-    /// True if the kernel has rejected the [requested](crate::Core::poll_shedding) shedding within
+    /// True if the kernel has not accepted the [requested](crate::Core::poll_shedding) shedding within
     /// the last second. The driver then waits a second before it tries again, unless the core no
     /// longer wants a share of the datagrams dropped.
     pub is_shed_refused: bool,
+    /// True if the driver reports the load directly after the core has served a message, so that
+    /// the report shows when this service ended. Without it, a service that timers follow would
+    /// have no known duration. This would be the case mainly for services during which the process
+    /// did not run, because timers are then due.
+    pub ends_service: bool,
 }
 
 /// The work that a core did for one input, by the class of the message. The core defines the

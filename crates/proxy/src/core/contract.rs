@@ -27,18 +27,7 @@ impl Core for Proxy {
 
     fn serve(&mut self, now: Timestamp) -> bool {
         self.now = now;
-        if let Some(InService { class, since, is_stray }) = self.in_service.take() {
-            let cost = now.since(since);
-            if is_stray {
-                self.ingress.on_stray_served(now, Some(cost));
-            } else {
-                self.ingress.on_completion(now, class, cost);
-                self.routing.tiering.on_completion(class, cost);
-                if let Some(kernel_shed) = &mut self.kernel_shed {
-                    kernel_shed.on_completion(cost);
-                }
-            }
-        }
+        self.complete_service(now);
         self.tell_looks(now);
         let decided = match self.parked.next() {
             Some(waiting) => Some(resumed(waiting)),
@@ -111,6 +100,10 @@ impl Core for Proxy {
     }
 
     fn on_load(&mut self, now: Timestamp, load: Load) {
+        if load.ends_service {
+            self.complete_service(now);
+            self.tell_looks(now);
+        }
         self.ingress.on_load(now, &load);
         let Self { ingress, kernel_shed, shedding, counters, .. } = self;
         self.routing.tiering.on_reading(ingress.gate());

@@ -484,11 +484,23 @@ const MS: Duration = Duration::from_millis(1);
 /// Offers a message, which takes the time `look`, and serves all ready messages, each of which
 /// takes the time `serve`.
 fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
+    charged_and(script, text, look, serve, |_| {})
+}
+
+/// Does the same as [`charged`], and calls `after` after each service.
+fn charged_and(
+    script: &mut Script,
+    text: &str,
+    look: Duration,
+    serve: Duration,
+    after: impl Fn(&mut Script),
+) -> Vec<Sent> {
     script.offer(CALLER, text.as_bytes());
     script.now = script.now + look;
     let mut sent = script.sent();
     while script.proxy.serve(script.now) {
         script.now = script.now + serve;
+        after(script);
         sent.extend(script.sent());
     }
     sent
@@ -537,6 +549,37 @@ fn costs_of_calls_and_rejections_are_measured_and_published() {
         near(&gauges.rejection_cost, 0.3e6);
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
         assert!(gauges.bound.get() < 995_000);
+    }
+}
+
+/// A regression: a service that timers followed was not measured. Timers follow above all a service
+/// in which the process was stopped, so the measured times were too short.
+#[test]
+fn a_service_that_timers_follow_is_measured_if_the_load_shows_its_end() {
+    for ends_service in [true, false] {
+        let law = [("after", 600.0), ("share", 0.0)];
+        let mut script = adjusted(SCHEMES[0], &law, |settings| {
+            settings.overload.gate.sessions.weight = 0.5;
+        });
+        let after = |script: &mut Script| {
+            script.proxy.on_load(script.now, Load { ends_service, ..load(Duration::ZERO) });
+            script.proxy.handle_timeout(script.now);
+        };
+        for i in 0..200 {
+            let call = format!("c{i}");
+            let sent = charged_and(&mut script, &invite(&call), MS / 10, MS * 4, after);
+            let there = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+            script.offer(&there.to.to_string(), there.answer("200 OK").as_bytes());
+            script.now = script.now + MS / 10;
+            script.serve();
+            let bye = own("BYE", &call, 2, "Totag\r\n");
+            charged_and(&mut script, &bye, MS / 10, MS * 2, after);
+            script.now = script.now + MS * 37 / 10;
+        }
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        let cost_ns = script.counters.overload.call_cost.get();
+        let is_measured = cost_ns.abs_diff(6_000_000) < 600_000;
+        assert_eq!(is_measured, ends_service, "{cost_ns}");
     }
 }
 

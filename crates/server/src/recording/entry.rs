@@ -28,8 +28,13 @@ const WRITABLE: u8 = 10;
 /// which messages to drop.
 const LOAD_UNSHED: u8 = 11;
 const TRANSMIT: u8 = 12;
-/// An [`Input::Load`] whose `handshakes` are not zero.
-const LOAD_SHAKEN: u8 = 13;
+/// An [`Input::Load`] whose `handshakes` are not zero, or whose `ends_service` is true. A byte of
+/// flags and the handshakes follow the time.
+const LOAD_MORE: u8 = 13;
+/// The flag for `is_shed_refused`.
+const IS_SHED_REFUSED: u8 = 1;
+/// The flag for `ends_service`.
+const ENDS_SERVICE: u8 = 2;
 
 /// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
@@ -63,14 +68,18 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             put_bytes(out, quote);
         }
         Input::Load(load) => {
-            let has_shaken = !load.handshakes.is_zero();
+            let has_more = !load.handshakes.is_zero() || load.ends_service;
             begin(match load.is_shed_refused {
-                _ if has_shaken => LOAD_SHAKEN,
+                _ if has_more => LOAD_MORE,
                 true => LOAD_UNSHED,
                 false => LOAD,
             });
-            if has_shaken {
-                out.push(load.is_shed_refused.into());
+            if has_more {
+                let flag = |is_set, flag| if is_set { flag } else { 0 };
+                out.push(
+                    flag(load.is_shed_refused, IS_SHED_REFUSED)
+                        | flag(load.ends_service, ENDS_SERVICE),
+                );
                 put_time(out, Timestamp::ZERO + load.handshakes);
             }
             for time in [load.busy, load.cpu] {
@@ -147,19 +156,29 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             let quote = take_bytes(rest, LARGE)?;
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
-        LOAD | LOAD_UNSHED | LOAD_SHAKEN => {
-            let (is_shed_refused, handshakes) = match kind {
-                LOAD_SHAKEN => (take_u8(rest)? != 0, take_duration(rest)?),
-                kind => (kind == LOAD_UNSHED, Duration::ZERO),
+        LOAD | LOAD_UNSHED | LOAD_MORE => {
+            let (flags, handshakes) = match kind {
+                LOAD_MORE => (take_u8(rest)?, take_duration(rest)?),
+                LOAD_UNSHED => (IS_SHED_REFUSED, Duration::ZERO),
+                _ => (0, Duration::ZERO),
             };
+            let is_shed_refused = flags & IS_SHED_REFUSED != 0;
+            let ends_service = flags & ENDS_SERVICE != 0;
             let mut time = || take_duration(rest);
             let (busy, cpu) = (time()?, time()?);
             let socket_fill = f32::from_le_bytes(take_array(rest)?);
             let mut count = || take_array(rest).map(u64::from_le_bytes);
             let (filtered, overflow) = (count()?, count()?);
-            let load =
-                Load { busy, cpu, handshakes, socket_fill, filtered, overflow, is_shed_refused };
-            Input::Load(load)
+            Input::Load(Load {
+                busy,
+                cpu,
+                handshakes,
+                socket_fill,
+                filtered,
+                overflow,
+                is_shed_refused,
+                ends_service,
+            })
         }
         DRAIN => Input::Drain,
         COMMAND => Input::Command(take_bytes(rest, COMMAND_MAX)?),

@@ -94,9 +94,9 @@ fn input() -> impl Strategy<Value = Input> {
     let offer = |(at, flow, bytes, handoffs)| {
         Input::Offer(Timestamp::from_nanos(at), flow, bytes, handoffs)
     };
-    type Drops = (u64, u64, bool);
+    type Drops = (u64, u64, [bool; 2]);
     let load = |((busy, cpu, socket_fill, drops), handshakes): ((u64, u64, u16, Drops), u64)| {
-        let (filtered, overflow, is_shed_refused) = drops;
+        let (filtered, overflow, [is_shed_refused, ends_service]) = drops;
         let [busy, cpu, handshakes] = [busy, cpu, handshakes].map(Duration::from_nanos);
         let socket_fill = f32::from(socket_fill) / 65_536.0;
         Input::Load(Load {
@@ -107,6 +107,7 @@ fn input() -> impl Strategy<Value = Input> {
             filtered,
             overflow,
             is_shed_refused,
+            ends_service,
         })
     };
     let handshakes = prop_oneof![Just(0), any::<u64>()];
