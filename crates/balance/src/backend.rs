@@ -321,7 +321,7 @@ impl Backend {
         of: Sources,
         wait: Option<Duration>,
     ) -> bool {
-        self.load.rejections.fetch_add(1, Relaxed);
+        self.count_rejection();
         let verdict = self.evidence.on_rejected(now, parties, of);
         if let Some(wait) = wait.filter(|_| verdict.pauses) {
             self.load.health.pause(now, wait);
@@ -331,6 +331,11 @@ impl Backend {
             self.load.overloaded_at.store(now.as_nanos().max(1), Relaxed);
         }
         verdict.teaches
+    }
+
+    /// Counts a 503 of the back end, which is not evidence of an overload.
+    pub fn count_rejection(&self) {
+        self.load.rejections.fetch_add(1, Relaxed);
     }
 
     /// Returns whether neither failures nor a pause keep the back end from getting new calls.

@@ -395,6 +395,12 @@ impl Calls {
         self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
     }
 
+    /// Records that the back end of the call has sent a response to `transaction`, which is not
+    /// forwarded.
+    pub(crate) fn on_heard(&mut self, now: Timestamp, call: CallRef, transaction: Transaction) {
+        self.change(call, |entry| entry.on_heard(now, transaction));
+    }
+
     /// Records that the request of a transaction was rejected because it could not be sent.
     pub(crate) fn on_unsent(
         &mut self,

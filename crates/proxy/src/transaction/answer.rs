@@ -4,6 +4,7 @@ use tidegate_sip::{Method, Passage};
 use tidegate_transaction::{Arrival, Handle, Key};
 use tidegate_world::{Buffer, Received};
 
+use crate::dialog::Transaction;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::rejection::DropReason;
 use crate::rewrite::write_response;
@@ -171,6 +172,10 @@ fn deliver(
         let parties = parties_of(step.snapshot, context, live);
         let (branch, pending) = (&context.branches[index], &mut live.pending[index]);
         record_rejected(step.now, step.snapshot, branch, pending, parties, &answer.received.bytes);
+        // The 503 is not forwarded: another back end is tried, or the caller gets a 500. But the
+        // back end has not lost the request.
+        let Context { identity, method, call, .. } = *context;
+        step.routing.calls.on_heard(step.now, call, Transaction { identity, method });
     }
     match status {
         ..200 => deliver_provisional(step, answer, context, live, bytes),

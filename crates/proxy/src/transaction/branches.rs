@@ -138,6 +138,7 @@ fn prepare(
         is_backed_up: false,
         check: hop.target.transport.is_reliable().then(|| step.now + timing.t1),
         is_abandoned: false,
+        is_new: hop.choice.is_some(),
         may_teach: hop.choice.is_some(),
     });
     // An emergency call, or another call with priority, waits for a slow back end. It goes elsewhere
@@ -183,7 +184,7 @@ pub(super) fn send_again(
     index: usize,
 ) -> bool {
     // RFC 5393 §5.3.3: the other branches of a fork keep their shares of the Max-Breadth.
-    let Pending { breadth, may_teach, .. } = live.pending[index];
+    let Pending { breadth, is_new, may_teach, .. } = live.pending[index];
     let request = std::mem::take(&mut live.request);
     let prepared = Message::parse(&request).ok().and_then(|message| {
         let request = read_again(step.snapshot, &message, context, live)?;
@@ -192,7 +193,7 @@ pub(super) fn send_again(
     live.request = request;
     let Some(prepared) = prepared else { return false };
     if let Some(pending) = live.pending.last_mut() {
-        pending.may_teach = may_teach;
+        (pending.is_new, pending.may_teach) = (is_new, may_teach);
     }
     send(step, prepared);
     true

@@ -173,6 +173,9 @@ pub(crate) struct Pending {
     /// True if another branch has replaced this branch, or Timer C has fired. The responses of the
     /// branch no longer count.
     pub(crate) is_abandoned: bool,
+    /// True if the request is new work. Only rejections of new work show that a back end is
+    /// overloaded.
+    pub(crate) is_new: bool,
     /// True if a failure of the request may still be recorded against its target: the request is
     /// new work, and no such failure has been recorded yet.
     pub(crate) may_teach: bool,

@@ -48,9 +48,10 @@ pub(crate) fn try_after_rejection(
 }
 
 /// Sends the request to another target after the target of the branch at `index` has sent no
-/// response for some time. Returns false if the request waits instead, because the target may only
-/// be slow and the request may not arrive twice. Such a request goes to another target once its
-/// back end has failed its probes, and otherwise when its client transaction times out.
+/// response for some time. Returns false if the request waits instead. There are two reasons: the
+/// target may only be slow and the request may not arrive twice, or no other target takes the
+/// request now. Such a request goes to another target at a later call, or when its client
+/// transaction times out. If it may not arrive twice, its back end must have failed its probes.
 ///
 /// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
 /// received any response, provisional or final".
@@ -64,11 +65,7 @@ pub(crate) fn try_after_silence(
     let (now, snapshot) = (step.now, &step.snapshot);
     let is_dead =
         backend_ref.is_some_and(|backend_ref| !snapshot.backend(backend_ref).is_alive(now));
-    let may_try = is_dead || may_arrive_twice(context.method);
-    if may_try {
-        try_next(step, context, live);
-    }
-    may_try
+    (is_dead || may_arrive_twice(context.method)) && try_next(step, context, live)
 }
 
 /// Returns whether a request with this method may go to another target although a silent target may

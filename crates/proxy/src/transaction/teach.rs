@@ -35,6 +35,12 @@ pub(super) fn record_rejected(
     answer: &[u8],
 ) {
     let Some(backend_ref) = target_of(snapshot, branch) else { return };
+    let backend = snapshot.backend(backend_ref);
+    // A request within a call is no evidence: the other requests within calls, which the back end
+    // accepted, are not counted.
+    if !pending.is_new {
+        return backend.count_rejection();
+    }
     let max = snapshot.pool(backend_ref.pool).health.retry_after_max;
     // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
     // specified in the Retry-After header field, if present." The 503 may come from any server
@@ -43,7 +49,6 @@ pub(super) fn record_rejected(
     let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
     let wait = if max.is_zero() { None } else { asked() };
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
-    let backend = snapshot.backend(backend_ref);
     let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
     let teaches = backend.on_rejected(now, parties, sources, wait);
     cap_exclusions(now, snapshot, backend_ref);

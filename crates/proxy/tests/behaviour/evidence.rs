@@ -119,6 +119,32 @@ fn a_trunk_whose_calls_are_all_rejected_has_its_pause_respected() {
     assert_eq!(states(&s), [State::Busy, State::Up]);
 }
 
+/// A back end that rejects refreshes of sessions, but serves all new calls, gets new calls. The
+/// number of requests within calls is not known, so a share of rejections would mean nothing.
+#[test]
+fn rejected_requests_within_calls_pause_no_back_end() {
+    let mut s = stateful();
+    for step in 0..60 {
+        let name = format!("within-{step}");
+        let there = forwarded(s.send(CALLER, &invite_to(&format!("user-{step}"), &name))).unwrap();
+        s.send(&there.to.to_string(), &there.answer("200 OK"));
+        for (method, number) in [("ACK", 1), ("INFO", 2), ("INFO", 3), ("INFO", 4)] {
+            let uri = format!("sip:user-{step}@192.0.2.1");
+            let text = request(method, &uri, &name, number, "Totag\r\n");
+            let within = forwarded(s.send(CALLER, &text)).expect("it follows its call");
+            if method == "INFO" {
+                s.send(&within.to.to_string(), &rejection(&within));
+            }
+        }
+        s.pass(ms(50));
+        s.sent();
+    }
+    assert_eq!(states(&s), [State::Up; 2]);
+    let backends = s.backends.backends();
+    assert!(backends.iter().all(|backend| backend.rejections() > 80), "they are counted");
+    assert!(backends.iter().all(|backend| !backend.has_rejected(s.now, Duration::from_secs(9))));
+}
+
 // RFC 3261 §16.7 item 6: a proxy cannot tell by one 503 of one callee "that any subsequent requests
 // it might proxy will also generate a 503".
 #[test]

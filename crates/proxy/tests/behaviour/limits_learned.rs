@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::limited::*;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
-use tidegate_balance::{AdminState, Learning, Limits, RateLearning};
+use tidegate_balance::{AdminState, Learning, Limits, RateLearning, WindowLearning};
 use tidegate_proxy::Mode;
 
 fn learning() -> Limits {
@@ -58,6 +58,31 @@ fn a_rate_is_learned_from_rejections() {
             assert!((40.0..60.0).contains(&learned), "{learned}");
             assert!(backend.rejections() > 0);
         }
+    }
+}
+
+/// A 503 is a response, also if the caller gets another one: with it the request no longer counts in
+/// the window, and is not lost.
+#[test]
+fn a_request_that_is_rejected_at_once_is_not_lost() {
+    let learning = Learning { rate: None, window: Some(WindowLearning::default()) };
+    let limits = || Limits { learning, ..Limits::default() };
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [limits(), limits()]);
+        for step in 0..800 {
+            s.pass(ms(5));
+            let sent = s.send(CALLER, &invite_to(step, &format!("{step}")));
+            let mut next = forwarded(sent);
+            assert!(next.is_some(), "{mode:?}: call {step} found no room");
+            let status = if step % 5 < 2 { "503 Busy" } else { "486 Busy Here" };
+            while let Some(there) = next {
+                let sent = s.send(&there.to.to_string(), &there.answer(status));
+                next = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
+            }
+        }
+        let backends = s.backends.backends();
+        assert!(backends.iter().all(|backend| backend.unheard(s.now) == 0), "{mode:?}");
+        assert!(backends.iter().all(|backend| backend.learned_window().is_none()), "{mode:?}");
     }
 }
 

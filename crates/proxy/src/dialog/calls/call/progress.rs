@@ -111,6 +111,14 @@ impl Call {
         }
     }
 
+    /// Records that the back end has sent a response to `transaction`, which is not forwarded.
+    pub(in crate::dialog::calls) fn on_heard(&mut self, now: Timestamp, transaction: Transaction) {
+        let open = self.open.iter_mut().find(|open| open.transaction == transaction);
+        if let Some(lease) = open.and_then(|open| open.lease.as_mut()) {
+            lease.on_heard(now);
+        }
+    }
+
     /// Records a response to `transaction`.
     ///
     /// The whole change of state is in one function, because each step reads the state that earlier
