@@ -45,6 +45,7 @@ mod proofs;
 mod rank;
 mod recent_weight;
 pub mod registry;
+mod room;
 mod scheme;
 mod sessions;
 mod settings;

@@ -102,6 +102,9 @@ documented_enum! {
         /// Every back end that could serve the request is at its limits: `calls_max`, `cps_max` or
         /// the learned limit.
         PoolFull = "pool_full",
+        /// The back ends were at their limits a moment ago, and the source of the request has used
+        /// up its share of their room.
+        PoolShare = "pool_share",
         /// Every back end that could serve the request is down, drained, in maintenance, or paused
         /// by its own Retry-After.
         PoolDown = "pool_down",

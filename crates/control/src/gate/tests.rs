@@ -393,6 +393,7 @@ fn reasons_have_the_names_of_metrics() {
             "late",
             "queue_full",
             "pool_full",
+            "pool_share",
             "pool_down",
             "stopping",
             "source_share",

@@ -83,7 +83,8 @@ impl ShedPolicy {
                     Some(Reason::PeerShare) => Hints::default(),
                     _ => Hints {
                         retry_after_s: self.retry_after_s(fingerprint),
-                        warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
+                        warning: matches!(reason, Some(Reason::PoolFull | Reason::PoolShare))
+                            .then_some(FULL),
                     },
                 };
                 let mut reply = match outline {

@@ -84,6 +84,7 @@ impl Tiering {
             // In these cases, more processor time would not lead to admission.
             Reason::Again
             | Reason::PoolFull
+            | Reason::PoolShare
             | Reason::Feedback
             | Reason::PoolDown
             | Reason::Stopping

@@ -52,7 +52,10 @@ pub(super) static COUNTED: [Counted; 19] = [
     Counted {
         begins: "every back end that a request could go to is at its limits",
         of: "requests rejected",
-        count: |shard| shard.proxy.rejected(Reason::PoolFull).get(),
+        count: |shard| {
+            let rejected = |why| shard.proxy.rejected(why).get();
+            rejected(Reason::PoolFull) + rejected(Reason::PoolShare)
+        },
     },
     Counted {
         begins: "no back end of a pool takes new requests",
