@@ -91,7 +91,7 @@ def judge(
     completed, begun = asked["completed"], asked["begun"]
     applied = shown.total("commands", outcome="applied")
     expected = len(LAWS) + len(LAWS) // 2
-    record.expect(applied == expected, f"{applied:.0f} commands were applied, for {len(LAWS)} laws and their shadow laws")
+    record.expect(applied == expected, f"{applied:.0f} commands were applied, for {len(LAWS)} laws and their shadows")
     record.expect(
         ended and begun == completed + rejected,
         f"of {begun} calls {completed} were completed and {rejected} rejected by 503",
