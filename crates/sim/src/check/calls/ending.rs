@@ -63,6 +63,7 @@ impl Call {
             // Neither side has hung up. The caller's book still counts the call as open, so the
             // comparison reports a violation.
             State::Held(_) => Ending::Left,
+            State::Leaving(..) if self.is_abandoned => Ending::Abandoned,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
         }
@@ -151,7 +152,10 @@ impl Call {
         let ending = match self.state {
             State::Inviting(Some(since)) if since + PATIENCE <= now => Ending::Unanswered,
             State::Cancelling(since) if since + PATIENCE <= now => Ending::Abandoned,
-            State::Leaving(since, _) if since + PATIENCE <= now => Ending::ByeUnanswered,
+            State::Leaving(since, _) if since + PATIENCE <= now => match self.is_abandoned {
+                true => Ending::Abandoned,
+                false => Ending::ByeUnanswered,
+            },
             _ => return,
         };
         self.state = State::Over(ending);
