@@ -25,6 +25,16 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
+    /// Returns whether the limits of the back end allow a call, so that a small reserve of room is
+    /// left. If the rate limit or the window does not, records this for learning.
+    pub fn has_spare_headroom(&self, now: Timestamp) -> bool {
+        if !self.is_limited() {
+            return true;
+        }
+        let is_spare = |calls_max: u64| self.calls() + (calls_max / 50).max(1) < calls_max;
+        self.calls_max().is_none_or(is_spare) && self.allowance().is_spare(now)
+    }
+
     /// Returns the number of further calls with this demand that the back end may take, or `None`
     /// if there is no limit on calls.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {

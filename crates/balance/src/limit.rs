@@ -178,6 +178,19 @@ impl Allowance {
         conforms
     }
 
+    /// Returns whether the rate limit and the window allow a request, so that half of the burst and a
+    /// tenth of the window are left. If they do not, records this for learning.
+    pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
+        if !self.window.is_spare(now) {
+            return false;
+        }
+        let is_spare = self.gcra.is_spare(now);
+        if !is_spare {
+            self.learned.on_wanted();
+        }
+        is_spare
+    }
+
     /// Counts a request against the rate limit. Returns false if the rate limit or the window does
     /// not allow the request.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {

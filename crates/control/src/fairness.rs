@@ -163,11 +163,6 @@ impl Fairness {
         self.max_min.level(share * self.max_min.sum())
     }
 
-    /// Returns the rate of the work that all sources offer, in pieces a second.
-    pub(crate) fn offered_cps(&self) -> f64 {
-        self.max_min.sum()
-    }
-
     /// Records that a source offers a piece of work. The source counts as `weight` sources, at
     /// least 1.
     pub fn on_arrival(&mut self, now: Timestamp, source: u128, weight: u32) -> Source {

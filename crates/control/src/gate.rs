@@ -10,7 +10,6 @@ use std::time::Duration;
 use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
 
 use crate::arrival_rate::ArrivalRate;
-use crate::room::Room;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
@@ -41,8 +40,6 @@ pub struct Gate {
     /// Random numbers from which work without a fingerprint gets its rank.
     ranks: Stream,
     sources: Sources,
-    /// The rate of calls for which the back ends have room. The sources share it fairly.
-    room: Room,
     /// The shadow law, whose decisions have no effect, or `None`.
     shadow: Option<Box<Shadow>>,
     /// The seed and the number of the server, from which the throttles of a shadow law are created.
@@ -71,7 +68,6 @@ impl Gate {
             offered: ArrivalRate::default(),
             ranks: seed.stream(Purpose::Rank, element),
             sources: Sources::new(&settings.sources, seed, element),
-            room: Room::default(),
             shadow: None,
             seed: (seed, element),
             memory: Memory::new(settings.memory_max),

@@ -1,178 +1,165 @@
-//! Estimates the rate of calls for which the back ends have room, while they are full.
+//! Divides the room of back ends at their limits among the sources.
 //!
 //! The limits of back ends take calls first come, first served. So a source that floods would get
 //! nearly all of their room, because one of its calls nearly always comes first. To prevent this,
-//! [`Fairness`](crate::Fairness) divides this room among the sources. It needs the rate at which
-//! room becomes free. This rate depends on the limits and on the duration of calls, so it is
-//! measured: in each period of 100 ms in which a call found no room, it is the rate at which calls
-//! were admitted recently.
+//! back ends keep a small *reserve* ([`Headroom::Reserve`]) for sources below their share of the
+//! room. Room beyond the reserve is for any source, so only the reserve can stay unused.
 //!
-//! When the sources get no more than this rate, the back ends are no longer full, and nothing can
-//! be measured. So the rate then grows by a twentieth in each period, until a call finds no room
-//! again. After [`FORGOTTEN`] periods without such a call, the rate is forgotten, and nothing is
-//! divided.
+//! - The share of a source is the max-min [level](MaxMin). The demands are the calls that sources
+//!   have offered recently, and the total is the number of calls that were admitted recently.
+//! - A source may use the reserve if it has offered no more calls than the level, or if fewer than
+//!   [`SATISFIED`] of the level were admitted.
+//! - Calls count only while room is scarce: until ten seconds after a call last found no room beyond
+//!   the reserve. All counts are multiplied by 0.8 every two seconds. So only their ratios matter,
+//!   which is why this works for a room of hundreds of calls a second and for one of a call a
+//!   minute.
 //!
-//! **Known bias.** The measured rate contains the calls that filled the room, so it is too high for
-//! about half a second after the back ends became full. Each shard measures its own part.
+//! If only one source is known, it may use the reserve.
+//!
+//! **Known bias.** Each shard knows only its own sources. A source that calls less than once in ten
+//! seconds is half forgotten between its calls, and meanwhile others may use the reserve. A call that
+//! was admitted but later found no room counts as admitted.
 
-use tidegate_world::Timestamp;
+use std::time::Duration;
 
-use crate::fading::Observation;
+use tidegate_world::{Stream, Timestamp};
 
-/// Growth of the rate in a period in which every call found room.
-const GROWTH: f64 = 1.05;
+use crate::MaxMin;
+use crate::source_table::SourceTable;
+use crate::sources::Headroom;
 
-/// Number of periods after the last one in which a call found no room.
-const FORGOTTEN: u64 = 50;
+/// The part of the level up to which a source above the level may use the reserve.
+const SATISFIED: f64 = 0.9;
 
-/// An estimate of the rate at which room for calls becomes free.
-#[derive(Debug, Default)]
+/// Time for which calls count after one found no room beyond the reserve.
+const SCARCE: Duration = Duration::from_secs(10);
+
+/// The interval at which counts fade, and the factor by which they do.
+const PERIOD: Duration = Duration::from_secs(2);
+const KEPT: f64 = 0.8;
+
+/// A source is forgotten when its count of offered calls has fallen to this value.
+const FORGOTTEN: f64 = 0.01;
+
+/// Minimum time between two computations of the demands.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The calls of each source that competes for the room of back ends.
+#[derive(Debug)]
 pub(crate) struct Room {
-    observation: Observation,
-    /// Number of calls that were admitted. Each one counts less with its age.
-    admitted: f64,
-    /// True if a call found no room in the current period.
-    is_full: bool,
-    /// Number of the last period in which a call found no room.
-    full_in: u64,
-    /// The rate in calls a second, or `None` if the back ends were not full recently.
-    rate_cps: Option<f64>,
-    /// Part of a call that may still pass ([`passes`](Self::passes)).
-    passing: f64,
+    sources: SourceTable<Account>,
+    max_min: MaxMin,
+    /// Calls of all sources that were admitted.
+    admitted: Fading,
+    /// The time up to which calls count.
+    scarce_until: Timestamp,
+    /// The time at which the demands were last computed.
+    looked: Timestamp,
+    /// A buffer for the demands, kept to reuse its memory.
+    demands: Vec<(f64, f64)>,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    weight: u32,
+    offered: Fading,
+    admitted: Fading,
+}
+
+/// A count that fades.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fading {
+    count: f64,
+    period: u64,
+}
+
+impl Fading {
+    fn at(&mut self, now: Timestamp) -> &mut f64 {
+        let period = now.as_nanos() / PERIOD.as_nanos() as u64;
+        let passed = period.saturating_sub(self.period).min(1000);
+        self.count *= KEPT.powi(passed as i32);
+        self.period = period.max(self.period);
+        &mut self.count
+    }
 }
 
 impl Room {
-    /// Records that a call found no room.
-    pub(crate) fn on_full(&mut self, now: Timestamp) {
-        self.advance(now);
-        self.is_full = true;
-        // The first full period is not over yet. Until then, its rate so far is used.
-        if self.rate_cps.is_none() {
-            self.measure(now);
+    /// Creates a table for up to `sources_max` sources. The key of its hash is drawn from `stream`.
+    pub(crate) fn new(sources_max: usize, stream: &mut Stream) -> Self {
+        Self {
+            sources: SourceTable::new(sources_max, stream),
+            max_min: MaxMin::default(),
+            admitted: Fading::default(),
+            scarce_until: Timestamp::ZERO,
+            looked: Timestamp::ZERO,
+            demands: Vec::new(),
         }
     }
 
-    /// Records that a call was admitted.
-    pub(crate) fn on_admitted(&mut self, now: Timestamp) {
-        self.advance(now);
-        self.admitted += 1.0;
+    /// Returns how often a source was not distinguished because the table was full.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.sources.overflowed()
     }
 
-    /// Records that a call which was admitted earlier found no room after all.
-    pub(crate) fn on_admitted_in_vain(&mut self, now: Timestamp) {
-        self.advance(now);
-        self.admitted = (self.admitted - 1.0).max(0.0);
-    }
-
-    /// Returns the share, 0 to 1, of the calls for which the back ends have room if `offered_cps`
-    /// calls a second are offered. Returns 1 if the back ends were not full recently.
-    pub(crate) fn share(&mut self, now: Timestamp, offered_cps: f64) -> f64 {
-        self.advance(now);
-        match self.rate_cps {
-            Some(rate_cps) if rate_cps < offered_cps => rate_cps / offered_cps,
-            _ => 1.0,
+    /// Records a call of a source that counts as `weight` sources, and finds `headroom`. Returns
+    /// whether the source may use the reserve.
+    pub(crate) fn on_call(
+        &mut self,
+        now: Timestamp,
+        source: u128,
+        weight: u32,
+        headroom: Headroom,
+    ) -> bool {
+        match headroom {
+            Headroom::Any => return true,
+            Headroom::Spare if now >= self.scarce_until => return true,
+            Headroom::Spare => {}
+            Headroom::Reserve | Headroom::Priority | Headroom::None => {
+                self.scarce_until = now + SCARCE;
+            }
         }
+        let slot = self.sources.slot(source);
+        let account = self.sources.get_mut(slot);
+        account.weight = weight.max(1);
+        *account.offered.at(now) += 1.0;
+        if now.since(self.looked) >= PAUSE {
+            self.look(now);
+        }
+        if self.sources.len() <= 1 {
+            return true;
+        }
+        let total = *self.admitted.at(now);
+        let Account { weight, offered, admitted } = self.sources.get_mut(slot);
+        let share = self.max_min.level(total) * f64::from(*weight);
+        *offered.at(now) <= share || *admitted.at(now) <= SATISFIED * share
     }
 
-    /// Returns whether the next call passes, if this share of the calls passes at equal distances.
-    pub(crate) fn passes(&mut self, share: f64) -> bool {
-        self.passing += share;
-        let passes = self.passing >= 1.0;
-        self.passing -= f64::from(u8::from(passes));
-        passes
-    }
-
-    fn advance(&mut self, now: Timestamp) {
-        let before = self.observation.period();
-        self.admitted *= self.observation.advance(now);
-        let passed = self.observation.period() - before;
-        if passed == 0 {
+    /// Records that a call of a source was admitted after [`on_call`](Self::on_call).
+    pub(crate) fn on_admitted(&mut self, now: Timestamp, source: u128) {
+        if now >= self.scarce_until {
             return;
         }
-        if std::mem::take(&mut self.is_full) {
-            self.full_in = before;
-            self.measure(now);
-        } else if let Some(rate_cps) = &mut self.rate_cps {
-            let periods = passed.min(FORGOTTEN) as i32;
-            *rate_cps *= GROWTH.powi(periods);
-        }
-        if self.observation.period() - self.full_in > FORGOTTEN {
-            self.rate_cps = None;
+        if let Some(slot) = self.sources.find(source) {
+            *self.sources.get_mut(slot).admitted.at(now) += 1.0;
+            *self.admitted.at(now) += 1.0;
         }
     }
 
-    fn measure(&mut self, now: Timestamp) {
-        self.rate_cps = Some(self.admitted / self.observation.seconds(now));
+    /// Computes the demands. Forgets sources that offer nothing.
+    fn look(&mut self, now: Timestamp) {
+        let demands = &mut self.demands;
+        self.sources.sweep(|account| {
+            let offered = *account.offered.at(now);
+            if offered > FORGOTTEN {
+                demands.push((offered, f64::from(account.weight)));
+            }
+            offered > FORGOTTEN
+        });
+        self.max_min.set(self.demands.drain(..));
+        self.looked = now;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
-
-    /// Offers a call each millisecond. Every tenth one finds room, if `is_full` is true. Otherwise
-    /// all of them do.
-    fn offer(room: &mut Room, from_ms: u64, to_ms: u64, is_full: bool) {
-        for ms in from_ms..to_ms {
-            match is_full && ms % 10 != 0 {
-                true => room.on_full(at(ms)),
-                false => room.on_admitted(at(ms)),
-            }
-        }
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_admitted_calls_while_others_find_no_room() {
-        let mut room = Room::default();
-        offer(&mut room, 0, 3000, true);
-        let share = room.share(at(3000), 1000.0);
-        assert!((0.09..0.11).contains(&share), "{share}");
-        assert_eq!(room.share(at(3000), 50.0), 1.0, "less is offered than there is room for");
-    }
-
-    #[test]
-    fn nothing_is_divided_while_there_is_room() {
-        let mut room = Room::default();
-        assert_eq!(room.share(at(0), 1000.0), 1.0);
-        offer(&mut room, 0, 3000, false);
-        assert_eq!(room.share(at(3000), 1e9), 1.0);
-    }
-
-    #[test]
-    fn the_rate_grows_while_all_find_room_and_is_forgotten_after_five_seconds() {
-        let mut room = Room::default();
-        offer(&mut room, 0, 3000, true);
-        let full = room.share(at(3000), 1e6);
-        let ratio = room.share(at(4000), 1e6) / full;
-        assert!((1.5..1.8).contains(&ratio), "1.05 to the tenth power is 1.63, not {ratio}");
-        assert!(room.share(at(7900), 1e6) < 1.0);
-        assert_eq!(room.share(at(8200), 1e6), 1.0);
-    }
-
-    #[test]
-    fn a_call_that_was_admitted_in_vain_used_no_room() {
-        let mut room = Room::default();
-        for ms in 0..3000 {
-            room.on_admitted(at(ms));
-            if ms % 10 != 0 {
-                room.on_admitted_in_vain(at(ms));
-                room.on_full(at(ms));
-            }
-        }
-        let share = room.share(at(3000), 1000.0);
-        assert!((0.08..0.12).contains(&share), "{share}");
-    }
-
-    #[test]
-    fn a_share_of_the_calls_passes_at_equal_distances() {
-        let mut room = Room::default();
-        let passed: Vec<_> = (0..12).map(|_| u8::from(room.passes(0.25))).collect();
-        assert_eq!(passed, [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
-    }
-}
+#[path = "room_tests.rs"]
+mod tests;

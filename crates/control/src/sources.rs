@@ -3,6 +3,7 @@
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::heavy::Heavy;
+use crate::room::Room;
 use crate::{Bucket, Fairness, Limit, Limits, PriorityCap, Source};
 
 /// Settings of fair shares and limits for the sources of new work.
@@ -77,9 +78,14 @@ impl Default for Sender {
 /// The kinds of new work for which back ends have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headroom {
-    /// The back ends have room for any new work.
+    /// The sender does not compete for the room of back ends: they have no limits, or the sender is
+    /// no stranger.
     #[default]
     Any,
+    /// The back ends have room for any new work, beyond the reserve for sources below their share.
+    Spare,
+    /// The back ends have room for sources below their share only, and for priority work.
+    Reserve,
     /// The back ends have room for priority work only, because they keep a reserve for it.
     Priority,
     /// The back ends have no room for new work.
@@ -89,7 +95,11 @@ pub enum Headroom {
 impl Headroom {
     /// Returns whether the back ends have room for new work of a bucket.
     pub(crate) fn holds(self, bucket: Bucket) -> bool {
-        self == Self::Any || self == Self::Priority && bucket == Bucket::Priority
+        match self {
+            Self::Any | Self::Spare | Self::Reserve => true,
+            Self::Priority => bucket == Bucket::Priority,
+            Self::None => false,
+        }
     }
 }
 
@@ -101,6 +111,8 @@ pub(crate) struct Sources {
     fair: Option<[Fairness; 2]>,
     /// The sources that cause an overload, or `None` if `fair` is not enabled.
     heavy: Option<Heavy>,
+    /// The shares of the room of back ends at their limits, or `None` if `fair` is not enabled.
+    room: Option<Room>,
     limits: Limits,
     priority_cps: f64,
     priority: PriorityCap,
@@ -114,6 +126,7 @@ impl Sources {
             limits: Limits::new(limits.clone(), *sources_max, &mut keys),
             fair: fair.then(|| [(); 2].map(|()| Fairness::new(*sources_max, &mut keys))),
             heavy: fair.then(|| Heavy::new(*sources_max, &mut keys)),
+            room: fair.then(|| Room::new(*sources_max, &mut keys)),
             priority_cps: *priority_cps,
             priority: PriorityCap::default(),
         }
@@ -164,6 +177,27 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
+    /// Records that a sender asks for new work. Returns whether it may use the part of the room of
+    /// back ends that is reserved for sources below their share.
+    pub(crate) fn may_use_reserve(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        sender: &Sender,
+    ) -> bool {
+        let (Some(room), Some(source)) = (&mut self.room, sender.source) else { return true };
+        bucket != Bucket::Session || room.on_call(now, source, sender.weight, sender.headroom)
+    }
+
+    /// Records that new work of a sender was admitted.
+    pub(crate) fn on_admitted(&mut self, now: Timestamp, bucket: Bucket, sender: &Sender) {
+        if let (Some(room), Some(source), Bucket::Session) = (&mut self.room, sender.source, bucket)
+            && sender.headroom != Headroom::Any
+        {
+            room.on_admitted(now, source);
+        }
+    }
+
     /// Returns whether a piece of work exceeds the limit of its source. Otherwise the piece counts
     /// against this limit.
     pub(crate) fn exceeds_limit(&mut self, now: Timestamp, sender: &Sender) -> bool {
@@ -187,6 +221,7 @@ impl Sources {
     pub(crate) fn overflowed(&self) -> u64 {
         let fair = self.fair.iter().flatten().map(Fairness::overflowed);
         let heavy = self.heavy.as_ref().map_or(0, Heavy::overflowed);
-        fair.sum::<u64>() + heavy + self.limits.overflowed()
+        let room = self.room.as_ref().map_or(0, Room::overflowed);
+        fair.sum::<u64>() + heavy + room + self.limits.overflowed()
     }
 }

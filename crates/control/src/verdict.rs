@@ -102,8 +102,8 @@ documented_enum! {
         /// Every back end that could serve the request is at its limits: `calls_max`, `cps_max` or
         /// the learned limit.
         PoolFull = "pool_full",
-        /// The back ends were at their limits a moment ago, and the source of the request has used
-        /// up its share of their room.
+        /// The back ends are nearly at their limits. They keep their last room for sources below
+        /// their share, and the source of the request is above its share.
         PoolShare = "pool_share",
         /// Every back end that could serve the request is down, drained, in maintenance, or paused
         /// by its own Retry-After.

@@ -73,6 +73,13 @@ impl Gcra {
         times.next(self.next_at.load(Relaxed), now).is_some()
     }
 
+    /// Returns whether the rate limit allows a request at `now`, so that half of the burst is left.
+    pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
+        let Some(times) = Times::of(self.rate(), false) else { return true };
+        let half = Times { tolerance: times.tolerance / 2, ..times };
+        half.next(self.next_at.load(Relaxed), now).is_some()
+    }
+
     /// Counts a request if the rate limit allows it. Returns whether the request is allowed.
     pub(crate) fn take(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
@@ -140,6 +147,15 @@ mod tests {
         assert_eq!(taken(&gcra, at(60_000), false), 10, "no more is saved");
         let slow = of(0.5);
         assert_eq!([0, 1999, 2000, 4000].map(|ms| taken(&slow, at(ms), false)), [2, 0, 1, 1]);
+    }
+
+    #[test]
+    fn room_is_spare_while_half_of_the_burst_is_left() {
+        let gcra = of(100.0);
+        let spare = (0..MANY).take_while(|_| gcra.is_spare(at(0)) && gcra.take(at(0), false));
+        assert_eq!(spare.count(), 5);
+        assert!(gcra.conforms(at(0), false));
+        assert!(Gcra::default().is_spare(at(0)));
     }
 
     #[test]

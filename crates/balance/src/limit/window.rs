@@ -124,12 +124,24 @@ impl Window {
     /// Returns whether the window allows another request. If `reserve` is true, the window is
     /// larger by a tenth, or by one request if that is more.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
+        let reserved = |window: f64| if reserve { (window / 10.0).max(1.0) } else { 0.0 };
+        self.holds(now, reserved)
+    }
+
+    /// Returns whether the window allows another request, so that a tenth of it is left, or one
+    /// request if that is more.
+    pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
+        self.holds(now, |window| -(window / 10.0).max(1.0))
+    }
+
+    /// Returns whether another request fits into the window plus the number that `more` returns for
+    /// it.
+    fn holds(&self, now: Timestamp, more: impl Fn(f64) -> f64) -> bool {
         let window = self.size();
         if window.is_infinite() {
             return true;
         }
-        let reserved = if reserve { (window / 10.0).max(1.0) } else { 0.0 };
-        let conforms = (self.unheard(now) as f64) < window + reserved;
+        let conforms = (self.unheard(now) as f64) < window + more(window);
         if !conforms && !self.wanted.load(Relaxed) {
             self.wanted.store(true, Relaxed);
         }

@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 use super::{EARLY, Gate};
 use crate::rank::rank;
 use crate::{
-    Allowance, Bucket, Decide, Decision, FairnessDecision, Reason, Recalled, Sender, Shadow,
-    Source, Ticket, Verdict,
+    Allowance, Bucket, Decide, Decision, FairnessDecision, Headroom, Reason, Recalled, Sender,
+    Shadow, Source, Ticket, Verdict,
 };
 
 /// A call that is probably too late is admitted only while less than this part, 0 to 1, of the
@@ -176,8 +176,7 @@ impl Gate {
                 // use.
                 let reason =
                     if is_stale { Some(Reason::Stale) } else { self.decide_waiting(now, &ticket) };
-                let has_room = reason != Some(Reason::PoolShare);
-                self.compare(now, &ticket, has_room, reason.is_none());
+                self.compare(now, &ticket, true, reason.is_none());
                 if let Some(reason) = reason {
                     self.reject(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -186,9 +185,6 @@ impl Gate {
             }
         }
         self.signals.flow_mut(bucket).taken += 1;
-        if bucket == Bucket::Session {
-            self.room.on_admitted(now);
-        }
         if bucket != Bucket::Single {
             self.on_session_message(now, class, true);
         }
@@ -203,12 +199,9 @@ impl Gate {
     }
 
     /// Like [`on_rejected`](Self::on_rejected), for work that was rejected because no pool has
-    /// [headroom](Sender::headroom). `fingerprint` is `None` if it is not known.
-    pub fn on_full(&mut self, now: Timestamp, bucket: Option<Bucket>, fingerprint: Option<u64>) {
-        if bucket == Some(Bucket::Session) {
-            self.room.on_admitted_in_vain(now);
-        }
-        self.remember(now, fingerprint, Decision::Full);
+    /// [headroom](Sender::headroom).
+    pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Full);
     }
 
     fn decide_new(
@@ -226,12 +219,14 @@ impl Gate {
         if self.stopping {
             return self.reject(now, bucket, fingerprint, Reason::Stopping);
         }
+        let may_use_reserve = ticket.exempt || self.sources.may_use_reserve(now, bucket, sender);
         if !sender.headroom.holds(bucket) {
-            if bucket == Bucket::Session {
-                self.room.on_full(now);
-            }
             self.compare(now, &ticket, false, false);
             return self.reject(now, bucket, fingerprint, Reason::PoolFull);
+        }
+        if sender.headroom == Headroom::Reserve && !may_use_reserve {
+            self.compare(now, &ticket, false, false);
+            return self.reject(now, bucket, fingerprint, Reason::PoolShare);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             self.compare(now, &ticket, has_room, false);
@@ -247,7 +242,6 @@ impl Gate {
         }
         if self.settings.decide == Decide::Arrival {
             let reason = self.decide_waiting(now, &ticket);
-            let has_room = has_room && reason != Some(Reason::PoolShare);
             self.compare(now, &ticket, has_room, reason.is_none());
             if let Some(reason) = reason {
                 return self.reject(now, bucket, fingerprint, reason);
@@ -256,6 +250,7 @@ impl Gate {
         }
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
+        self.sources.on_admitted(now, bucket, sender);
         if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
             fair.hold(source);
         }
@@ -341,32 +336,14 @@ impl Gate {
             _ => self.allowed(&self.control, bucket),
         };
         let Some(fair) = self.sources.fair_mut(bucket) else { return reason };
-        // The part of the offered calls for which the back ends have room.
-        let room = match bucket {
-            Bucket::Session => self.room.share(now, fair.offered_cps()),
-            Bucket::Single | Bucket::Priority => 1.0,
-        };
-        let finds_room = room >= 1.0 || self.room.passes(room);
         if let Allowance::Window(size) = allowance {
             let (size, held) = (size.max(0.0).ceil() as usize, in_progress as usize);
             let may_hold = fair.may_hold(source, size, held);
-            let reason = reason.or((!may_hold).then_some(Reason::SourceShare));
-            let divides = reason.is_none() && room < 1.0;
-            return match divides.then(|| fair.decide_waiting(now, source, room, finds_room)) {
-                Some(FairnessDecision::OverShare) => Some(Reason::PoolShare),
-                _ => reason,
-            };
+            return reason.or((!may_hold).then_some(Reason::SourceShare));
         }
-        let share = share * (1.0 - floor);
-        let divides_room = room < share;
-        let passes = reason.is_none() && finds_room;
-        match fair.decide_waiting(now, source, share.min(room), passes) {
+        match fair.decide_waiting(now, source, share * (1.0 - floor), reason.is_none()) {
             FairnessDecision::Yes => None,
-            FairnessDecision::OverShare if divides_room => Some(Reason::PoolShare),
             FairnessDecision::OverShare => Some(Reason::SourceShare),
-            // All sources below their shares together offer more than there is room for. Those that
-            // come first get it.
-            FairnessDecision::No if divides_room => reason,
             FairnessDecision::No => reason.or(Some(Reason::Law)),
         }
     }

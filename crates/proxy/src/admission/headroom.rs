@@ -25,13 +25,17 @@ pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Head
     {
         // This check is cheap. If the pool is full, most back ends need no other check.
         let is_full = backend.free_calls(Demand::Call) == Some(0);
-        if is_full && left == Headroom::Priority || !backend.is_up(now) {
+        if is_full && left != Headroom::None || !backend.is_up(now) {
             continue;
         }
         is_any_up = true;
-        // Usually the first back end has headroom, so the loop ends here.
-        if !is_full && backend.has_headroom(now, Demand::Call) {
-            return Headroom::Any;
+        // Usually the first back end has spare room, so the loop ends here.
+        if !is_full && backend.has_spare_headroom(now) {
+            left = Headroom::Spare;
+            break;
+        }
+        if !is_full && left != Headroom::Reserve && backend.has_headroom(now, Demand::Call) {
+            left = Headroom::Reserve;
         }
         if left == Headroom::None && backend.has_headroom(now, Demand::Priority) {
             left = Headroom::Priority;

@@ -235,7 +235,9 @@ impl Ingress {
         pool: Option<&str>,
     ) -> Option<Box<Transmit>> {
         let RejectedRequest { received, class, fingerprint, .. } = *rejected;
-        self.gate.on_full(now, class.bucket(), fingerprint);
+        if let Some(fingerprint) = fingerprint {
+            self.gate.on_full(now, fingerprint);
+        }
         self.trace.record_routed(now, received, class, reason, &self.gate, pool);
         self.shed_policy.reply(rejected, None, snapshot)
     }

@@ -13,6 +13,8 @@ use crate::snapshot::Snapshot;
 /// Text of the Warning header (RFC 3261 §20.43) of a request's rejection because the back ends, not
 /// this proxy, are overloaded.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
+const OVER_SHARE: &str =
+    "399 tidegate \"the share of the sender in the room of back ends is used up\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
 /// Rejections are padded to a multiple of this number of bytes, because rejections of equal length
@@ -83,8 +85,11 @@ impl ShedPolicy {
                     Some(Reason::PeerShare) => Hints::default(),
                     _ => Hints {
                         retry_after_s: self.retry_after_s(fingerprint),
-                        warning: matches!(reason, Some(Reason::PoolFull | Reason::PoolShare))
-                            .then_some(FULL),
+                        warning: match reason {
+                            Some(Reason::PoolFull) => Some(FULL),
+                            Some(Reason::PoolShare) => Some(OVER_SHARE),
+                            _ => None,
+                        },
                     },
                 };
                 let mut reply = match outline {

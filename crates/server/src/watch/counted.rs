@@ -15,7 +15,7 @@ pub(super) struct Counted {
 
 /// The counters whose growth is reported. The log line about the first counter starts with the name
 /// of the overload control law.
-pub(super) static COUNTED: [Counted; 19] = [
+pub(super) static COUNTED: [Counted; 20] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -52,10 +52,12 @@ pub(super) static COUNTED: [Counted; 19] = [
     Counted {
         begins: "every back end that a request could go to is at its limits",
         of: "requests rejected",
-        count: |shard| {
-            let rejected = |why| shard.proxy.rejected(why).get();
-            rejected(Reason::PoolFull) + rejected(Reason::PoolShare)
-        },
+        count: |shard| shard.proxy.rejected(Reason::PoolFull).get(),
+    },
+    Counted {
+        begins: "a source has used up its share of the room of back ends",
+        of: "requests rejected",
+        count: |shard| shard.proxy.rejected(Reason::PoolShare).get(),
     },
     Counted {
         begins: "no back end of a pool takes new requests",

@@ -326,7 +326,7 @@ fn work_without_headroom_takes_no_admission() {
     assert_eq!((flow.offered, flow.rejected, flow.admitted), (3, 2, 1));
     // Each of these rejections, and each repetition, counts in `messages_rejected` and in
     // `messages_full`.
-    gate.on_full(at(1), Some(Bucket::Session), Some(5));
+    gate.on_full(at(1), 5);
     assert_eq!(ask(&mut gate, Headroom::Any, false, 5), Verdict::Reject(Reason::Again));
     assert_eq!((gate.signals().messages_rejected, gate.signals().messages_full), (5, 5));
     gate.stop();

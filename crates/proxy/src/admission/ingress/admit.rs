@@ -228,7 +228,7 @@ impl Ingress {
         }
         if begins_call {
             sender.headroom = headroom(now, view.snapshot, &received.flow);
-            self.is_full_behind = sender.headroom != Headroom::Any;
+            self.is_full_behind = !matches!(sender.headroom, Headroom::Any | Headroom::Spare);
         }
         let has_room = has_room(self, queue_class) && self.large.has_room(received, true);
         let number = class as u8;
