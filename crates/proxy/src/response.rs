@@ -181,9 +181,14 @@ fn serve_stateless(
         {
             let parties = entry.parties(transaction);
             let backend = snapshot.backend(backend_ref);
-            let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
-            let is_proved = backend.on_rejected(now, parties, sources, None);
-            backend.on_not_taken(sent, is_proved);
+            // A request within a call is no evidence: the other ones are not counted.
+            if !entry.awaits_outside(transaction) {
+                backend.count_rejection();
+            } else {
+                let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
+                let is_proved = backend.on_rejected(now, parties, sources, None);
+                backend.on_not_taken(sent, is_proved);
+            }
         }
         if let Some(backend_ref) = backend_ref.filter(|_| status >= 200)
             && !calls.has_ended(call, transaction)

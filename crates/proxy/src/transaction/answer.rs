@@ -174,8 +174,10 @@ fn deliver(
         record_rejected(step.now, step.snapshot, branch, pending, parties, &answer.received.bytes);
         // The 503 is not forwarded: another back end is tried, or the caller gets a 500. But the
         // back end has not lost the request.
-        let Context { identity, method, call, .. } = *context;
-        step.routing.calls.on_heard(step.now, call, Transaction { identity, method });
+        if !live.pending[index].is_abandoned {
+            let Context { identity, method, call, .. } = *context;
+            step.routing.calls.on_heard(step.now, call, Transaction { identity, method });
+        }
     }
     match status {
         ..200 => deliver_provisional(step, answer, context, live, bytes),

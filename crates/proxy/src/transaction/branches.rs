@@ -138,7 +138,8 @@ fn prepare(
         is_backed_up: false,
         check: hop.target.transport.is_reliable().then(|| step.now + timing.t1),
         is_abandoned: false,
-        is_new: hop.choice.is_some(),
+        // A branch of a fork has no choice of its own.
+        is_new: hop.choice.is_some() || live.choice.is_some(),
         may_teach: hop.choice.is_some(),
     });
     // An emergency call, or another call with priority, waits for a slow back end. It goes elsewhere

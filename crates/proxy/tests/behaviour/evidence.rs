@@ -2,11 +2,12 @@
 //! back end.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::limited::{forwarded, limited_with, ms};
 use crate::script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, request};
-use tidegate_balance::{Learning, Limits, Policy, Pool, RateLearning, State};
+use tidegate_balance::{Backend, Learning, Limits, Policy, Pool, RateLearning, State};
 use tidegate_control::Reason;
 use tidegate_proxy::{Mode, PoolSettings};
 
@@ -123,7 +124,19 @@ fn a_trunk_whose_calls_are_all_rejected_has_its_pause_respected() {
 /// number of requests within calls is not known, so a share of rejections would mean nothing.
 #[test]
 fn rejected_requests_within_calls_pause_no_back_end() {
-    let mut s = stateful();
+    let stateless = || Script::with(Policy::Rr, |_| {});
+    for mut s in [stateful(), stateless()] {
+        reject_within_calls(&mut s);
+        assert_eq!(states(&s), [State::Up; 2]);
+        let backends = s.backends.backends();
+        let has_rejected =
+            |backend: &Arc<Backend>| backend.has_rejected(s.now, Duration::from_secs(9));
+        assert!(!backends.iter().any(has_rejected));
+    }
+}
+
+/// Makes 60 calls. The back ends accept them, and reject three requests within each of them.
+fn reject_within_calls(s: &mut Script) {
     for step in 0..60 {
         let name = format!("within-{step}");
         let there = forwarded(s.send(CALLER, &invite_to(&format!("user-{step}"), &name))).unwrap();
@@ -139,10 +152,22 @@ fn rejected_requests_within_calls_pause_no_back_end() {
         s.pass(ms(50));
         s.sent();
     }
-    assert_eq!(states(&s), [State::Up; 2]);
-    let backends = s.backends.backends();
-    assert!(backends.iter().all(|backend| backend.rejections() > 80), "they are counted");
-    assert!(backends.iter().all(|backend| !backend.has_rejected(s.now, Duration::from_secs(9))));
+}
+
+/// A back end of a fork has its pause too, if it rejects all calls.
+#[test]
+fn a_fork_respects_the_pause_of_its_back_end() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    for step in 0..60 {
+        let answers = |there: &Sent| match there.to == address(BACKEND_A) {
+            true => rejection(there),
+            false => served(there),
+        };
+        call(&mut s, CALLER, &format!("user-{step}"), answers);
+        s.pass(ms(50));
+        s.sent();
+    }
+    assert_eq!(states(&s), [State::Busy, State::Up]);
 }
 
 // RFC 3261 §16.7 item 6: a proxy cannot tell by one 503 of one callee "that any subsequent requests

@@ -86,6 +86,22 @@ fn a_request_that_is_rejected_at_once_is_not_lost() {
     }
 }
 
+/// The INVITE went to another back end after the silence of the first one, which then rejects it.
+#[test]
+fn a_late_rejection_is_no_response_of_the_next_back_end() {
+    let learning = Learning { rate: None, window: Some(WindowLearning::default()) };
+    let limits = || Limits { learning, ..Limits::default() };
+    let mut s = limited(Mode::Transaction, [limits(), limits()]);
+    let silent = forwarded(s.send(CALLER, &invite("a"))).unwrap();
+    assert_eq!(silent.to, address(BACKEND_A));
+    s.pass(ms(4100));
+    assert!(s.sent().iter().any(|sent| sent.to == address(BACKEND_B)));
+    let unheard = |s: &Script| s.backends.backends()[1].unheard(s.now);
+    assert_eq!(unheard(&s), 1);
+    s.send(BACKEND_A, &silent.answer("503 Busy"));
+    assert_eq!(unheard(&s), 1);
+}
+
 // A 503 with a Retry-After (RFC 3261 §21.5.4) is a rejection, even if the Retry-After is ignored.
 #[test]
 fn a_retry_after_that_is_ignored_teaches_too() {
