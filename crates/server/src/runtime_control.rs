@@ -205,7 +205,7 @@ impl RuntimeControl {
                 limit: self.command_max,
             });
         }
-        self.remember_tls(&wanted.config);
+        self.remember_tls(&wanted.config, &wanted.found);
         let config = Arc::clone(&wanted.config);
         let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
@@ -287,7 +287,7 @@ impl RuntimeControl {
             "law": laws::with_values(&overload.gate.law),
             "shadow": overload.gate.shadow.as_ref().map(laws::with_values),
             "configuration": overload_toml(&overload),
-            "orders": given,
+            "commands": given,
             "kernel_drops": heavy.target.name(),
             "heavy_sources": heavy.to_json(),
             "emergency_floods": heavy.emergency_floods(),

@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tidegate_balance::{Backend, BackendRegistry, Endpoint, Pool, Service};
+use tidegate_balance::{Backend, BackendRegistry, Endpoint, Pool};
 use tidegate_io::{TlsPeer, TlsPeers, TlsServer};
-use tidegate_world::SrvRecord;
 
-use crate::config::{Certificate, PoolClient, TlsFiles};
+use crate::config::{Certificate, Found, PoolClient, TlsFiles};
 use crate::metrics::{Family, Metrics, Unit};
 
 static VALID_TO: Family = Family::gauge(
@@ -73,19 +72,32 @@ impl Tls {
     }
 
     /// Remembers the TLS settings toward the back ends in `registry` for the time `keep`. Called
-    /// before a change that may remove some of these back ends. `now` is the time since the Unix
-    /// epoch.
-    pub(crate) fn remember(&self, registry: &BackendRegistry, now: Duration, keep: Duration) {
+    /// before a change that may remove some of these back ends. `found` are the servers of the
+    /// domains before the change. `now` is the time since the Unix epoch.
+    pub(crate) fn remember(
+        &self,
+        registry: &BackendRegistry,
+        found: &Found,
+        now: Duration,
+        keep: Duration,
+    ) {
         let clients = self.current().pools.clone();
-        let until = now + keep;
+        // The settings toward back ends that still have calls are kept until the next change.
+        let until = now + keep.max(Duration::from_secs(1));
         let mut former = self.former();
         // The first back end with an address has precedence, as in `peer`. So it comes last.
         for pool in registry.pools().iter().rev() {
             let client = clients.get(pool.name());
             for backend in pool.backends().iter().rev() {
-                let peer = client.and_then(|client| settings(client, pool, backend));
+                let domain = domain_of(pool, backend, found);
+                let is_unlisted = domain.is_none()
+                    && client.is_some_and(|client| has_domains(client, pool, backend));
+                let peer = client.and_then(|client| settings(client, backend, domain));
                 for address in addresses_of(backend) {
-                    if let Some(peer) = &peer {
+                    let known = former.get_mut(&address).filter(|known| known.pool == pool.name());
+                    if let Some(known) = known.filter(|_| is_unlisted) {
+                        known.until = until;
+                    } else if let Some(peer) = &peer {
                         let (pool, peer) = (pool.name().to_owned(), peer.clone());
                         former.insert(address, Former { pool, peer, until });
                     } else if let Some(known) = former.get_mut(&address) {
@@ -130,10 +142,19 @@ impl Tls {
         let configured = registry.pools().iter().find_map(|pool| {
             let client = current.pools.get(pool.name())?;
             let backend = pool.backends().iter().find(|backend| is_at(backend, remote))?;
-            settings(client, pool, backend)
+            let domain = domain_of(pool, backend, &Found::of(pool.services()));
+            let is_unlisted = domain.is_none() && has_domains(client, pool, backend);
+            let peer = settings(client, backend, domain)?;
+            Some((pool.name().to_owned(), peer, is_unlisted))
         });
-        let former = || self.former().get(&remote).map(|known| known.peer.clone());
-        configured.or_else(former).or_else(|| {
+        let former =
+            self.former().get(&remote).map(|known| (known.pool.clone(), known.peer.clone()));
+        let known = match (configured, former) {
+            (Some((pool, _, true)), Some((of, peer))) if of == pool => Some(peer),
+            (Some((_, peer, _)), _) | (None, Some((_, peer))) => Some(peer),
+            (None, None) => None,
+        };
+        known.or_else(|| {
             let removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
             let mut pools = current.pools.values();
             let (PoolClient { config, name }, other) = (pools.next()?, pools.next());
@@ -163,12 +184,23 @@ impl Tls {
     }
 }
 
-/// Returns the TLS settings toward a back end of `pool`, which has the settings `client`. Returns
-/// `None` if the back end has no name that its certificate could have.
-fn settings(client: &PoolClient, pool: &Pool, backend: &Backend) -> Option<TlsPeer> {
+/// Returns the TLS settings toward a back end of a pool with the settings `client`. `domain` is the
+/// domain whose SRV records list the back end, or `None` if no domain does. Returns `None` if the
+/// back end has no name that its certificate could have.
+fn settings(
+    client: &PoolClient,
+    backend: &Backend,
+    domain: Option<ServerName<'static>>,
+) -> Option<TlsPeer> {
     let PoolClient { config, name } = client;
-    let name = name.clone().or_else(|| domain_of(pool, backend)).or_else(|| name_of(backend))?;
+    let name = name.clone().or(domain).or_else(|| name_of(backend))?;
     Some(TlsPeer { config: Arc::clone(config), name })
+}
+
+/// Returns whether a back end may be or have been a server of a domain of its pool. Then its
+/// certificate must have the name of this domain, even if the DNS no longer lists the back end.
+fn has_domains(client: &PoolClient, pool: &Pool, backend: &Backend) -> bool {
+    client.name.is_none() && !pool.services().is_empty() && backend.named().is_some()
 }
 
 /// Returns the present and the former addresses of a back end.
@@ -186,17 +218,10 @@ fn is_at(backend: &Backend, remote: SocketAddr) -> bool {
     }
 }
 
-/// Returns the domain whose SRV records list a back end, or `None` if no domain of the pool does.
-fn domain_of(pool: &Pool, backend: &Backend) -> Option<ServerName<'static>> {
+/// Returns the domain of `pool` that lists a back end in `found`, or `None` if no domain does.
+fn domain_of(pool: &Pool, backend: &Backend, found: &Found) -> Option<ServerName<'static>> {
     let named = backend.named()?;
-    let is_it = |server: &SrvRecord| {
-        let [listed, host] = [&*server.target, &**named.host()].map(|n| n.trim_end_matches('.'));
-        (listed, server.port) == (host, named.port())
-    };
-    let lists = |service: &&Arc<Service>| {
-        service.servers().is_some_and(|servers| servers.iter().any(is_it))
-    };
-    let domain = pool.services().iter().find(lists)?.domain();
+    let domain = found.domain_of(pool.services(), named.host(), named.port())?;
     ServerName::try_from(domain.trim_end_matches('.').to_owned()).ok()
 }
 
@@ -218,10 +243,10 @@ mod tests {
 
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use tidegate_balance::EndpointAddress;
-    use tidegate_world::Timestamp;
+    use tidegate_world::{SrvRecord, Timestamp};
 
     use super::*;
-    use crate::config::{Config, Found};
+    use crate::config::Config;
     use crate::pools::pool_specs;
 
     /// Returns a configuration with two listeners that have the same certificate and with these
@@ -315,18 +340,18 @@ mod tests {
         let (now, keep) = (Duration::from_secs(1000), Duration::from_secs(100));
 
         // The back end keeps its name and gets another address.
-        tls.remember(&registry, now, keep);
+        tls.remember(&registry, &Found::default(), now, keep);
         pool_specs[1].backends[0].endpoint_address = EndpointAddress::Address(third);
         registry.enlist(Timestamp::ZERO, 1, &pool_specs);
         assert_eq!([name(2), name(3)], [host.clone(), ip.clone()]);
 
         // No pool uses TLS any more.
-        tls.remember(&registry, now + keep / 2, keep);
+        tls.remember(&registry, &Found::default(), now + keep / 2, keep);
         registry.enlist(Timestamp::ZERO, 2, &[]);
         tls.replace(no_files());
         assert_eq!([name(2), name(3)], [host, ip.clone()]);
 
-        tls.remember(&registry, now + keep, keep);
+        tls.remember(&registry, &Found::default(), now + keep, keep);
         assert_eq!([name(2), name(3)], [None, ip], "the time for the first address is over");
     }
 
@@ -335,7 +360,8 @@ mod tests {
         let pools: &[(&str, &[&str])] = &[("a", &["sip:127.0.0.1:9"])];
         let (config, tls) = configured(pools);
         let registry = BackendRegistry::new(&pool_specs(&config));
-        tls.remember(&registry, Duration::ZERO, Duration::from_secs(100));
+        let none = Found::default();
+        tls.remember(&registry, &none, Duration::ZERO, Duration::from_secs(100));
         registry.enlist(Timestamp::ZERO, 1, &[]);
         let files = configured(pools).1.replace(no_files());
         let renewed = Arc::clone(&files.pools["a"].config);

@@ -116,7 +116,7 @@ fn value_of(law: &Value, name: &str) -> Value {
 fn laws_are_switched_by_toml_and_json_and_the_shard_reports_it() {
     let running = Running::start(true);
     let before = running.get("/overload");
-    assert_eq!((&before["law"]["name"], &before["orders"]), (&"occ".into(), &0.into()));
+    assert_eq!((&before["law"]["name"], &before["commands"]), (&"occ".into(), &0.into()));
     assert_eq!(value_of(&before["law"], "rho_targ"), 0.8);
     assert!(before["shadow"].is_null());
 
@@ -127,7 +127,7 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_reports_it() {
     let shard = &shadow["shards"][0];
     assert_eq!((&shadow["law"], &shadow["shadow"]["name"]), (&after["law"], &"codel".into()));
     assert_eq!((&shard["law"], &shard["shadow"]["law"]), (&"pi".into(), &"codel".into()));
-    assert_eq!(shard["orders"], 2);
+    assert_eq!(shard["commands"], 2);
     let off = running.applied("[overload.shadow]\nlaw = \"off\"");
     assert!(off["shadow"].is_null() && off["shards"][0]["shadow"].is_null());
     // The shown text is also valid in a configuration file.
@@ -242,7 +242,7 @@ fn invalid_or_fixed_keys_are_rejected_and_nothing_changes() {
     assert_eq!(status, 400);
     assert_eq!(running.ask("POST", "/overload", HOST, "").0, 405);
     assert_eq!(running.get("/overload")["configuration"], before);
-    assert_eq!(running.get("/overload")["orders"], 1);
+    assert_eq!(running.get("/overload")["commands"], 1);
 }
 
 #[test]

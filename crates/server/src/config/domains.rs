@@ -80,6 +80,25 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
+    /// Returns the first domain of these services that lists this server.
+    pub(crate) fn domain_of(
+        &self,
+        services: &[Arc<Service>],
+        host: &str,
+        port: u16,
+    ) -> Option<&str> {
+        let is_of = |domain: &&Domain, service: &Arc<Service>| {
+            *domain.domain == **service.domain()
+                && domain.transport.eq_ignore_ascii_case(service.transport().name())
+        };
+        let host = host.trim_end_matches('.');
+        let lists = |domain: &&Domain| {
+            domain.servers.iter().any(|server| (&*server.target, server.port) == (host, port))
+        };
+        let of_services = |service| self.domains.iter().find(|domain| is_of(domain, service));
+        services.iter().filter_map(of_services).find(lists).map(|domain| &*domain.domain)
+    }
+
     /// Parses the command that [`text`](Self::text) returns. Returns `None` for any other command.
     pub(crate) fn given(text: &str) -> Option<Self> {
         toml::from_str(text).ok()

@@ -23,8 +23,8 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     };
     json!({
         "law": name_at(&in_force.law),
-        "orders": in_force.commands.get(),
-        "orders_not_heeded": in_force.commands_rejected.get(),
+        "commands": in_force.commands.get(),
+        "commands_rejected": in_force.commands_rejected.get(),
         "occupancy": millionths(&in_force.occupancy),
         "socket_fill": millionths(&gauges.socket_fill),
         "waiting": in_force.waiting.get(),

@@ -9,7 +9,7 @@ use crossbeam_channel::after;
 use super::wanted::{Replaced, Wanted};
 use super::{APPLY_WAIT, ControlError, RuntimeControl};
 use crate::config::command::Rejected;
-use crate::config::{Config, Diagnostics, TlsFiles, needs_restart, overload_toml};
+use crate::config::{Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
 use crate::prepared::Reading;
 use crate::{key, users};
 
@@ -138,7 +138,7 @@ impl RuntimeControl {
         let now = key::unix_time();
         let warnings = certificates.filter_map(|certificate| certificate.warning(now));
         let warnings: Vec<_> = warnings.chain(config.warnings()).collect();
-        self.remember_tls(&config);
+        self.remember_tls(&config, &wanted.found);
         // The certificates are replaced before the command is sent, because a shard that has the
         // command may connect to new back ends.
         let tls = self.tls.as_ref().zip(files).map(|(tls, files)| tls.replace(files));
@@ -206,9 +206,11 @@ impl RuntimeControl {
 
     /// Remembers the TLS settings toward the present back ends. Called before a command that may
     /// remove some of them, so that requests of existing calls still reach them.
-    pub(super) fn remember_tls(&self, config: &Config) {
+    /// `found` are the present servers of the domains.
+    pub(super) fn remember_tls(&self, config: &Config, found: &Found) {
         if let Some(tls) = &self.tls {
-            tls.remember(&self.registry, key::unix_time(), config.server.removed_backend);
+            let keep = config.server.removed_backend;
+            tls.remember(&self.registry, found, key::unix_time(), keep);
         }
     }
 

@@ -79,6 +79,9 @@ fn a_reload_remembers_the_tls_settings_toward_its_former_back_ends() {
 fn a_change_of_the_dns_keeps_the_tls_settings_toward_former_servers() {
     let dir = tempfile::tempdir().unwrap();
     let file = write_secured(dir.path(), "tls", "sip:example.com");
+    // With two entries, the pool has no single name for all servers.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text + "[[pool.backend]]\nuri = \"sip:other.example\"\n").unwrap();
     let (config, files, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     let assembly = assemble(&config);
     let (tls, registry) = (Tls::new(files), assembly.registry());

@@ -59,7 +59,7 @@ impl<'r> Report<'r> {
                 "failures": failures,
                 "connections": connections,
                 "loads": loads,
-                "orders": commands,
+                "commands": commands,
                 "answers": answers,
                 "drains": drains,
             },

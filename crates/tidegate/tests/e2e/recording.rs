@@ -130,7 +130,7 @@ fn a_run_whose_law_was_switched_is_replayed_exactly() {
     let figures = run.stage.path("figures.json");
     assert_exact(run.replay(&["--json", figures.to_str().unwrap()]));
     let figures: serde_json::Value = serde_json::from_slice(&fs::read(figures).unwrap()).unwrap();
-    assert_eq!(figures["inputs"]["orders"], 20);
+    assert_eq!(figures["inputs"]["commands"], 20);
 }
 
 #[test]

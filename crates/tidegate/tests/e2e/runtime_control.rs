@@ -92,7 +92,7 @@ fn invalid_commands_are_reported_and_change_nothing() {
     assert_eq!(status, Some(2));
     assert!(said.contains("more than 1"), "{said}");
     assert_eq!(steered.ctl(&["law", "pi", "--param", "c_t"]).0, Some(2));
-    assert_eq!(steered.json(&["overload"])["orders"], 0);
+    assert_eq!(steered.json(&["overload"])["commands"], 0);
     let nobody = steered.stage.free_address().to_string();
     let (status, said) = run_to_end(&steered.stage, &["ctl", "--admin", &nobody, "status"]);
     assert_eq!(status, Some(1));

@@ -47,7 +47,7 @@ fn send(stream: &mut BufReader<TcpStream>, message: &Value) {
 
 /// Returns the greeting of this version.
 fn hello() -> Value {
-    json!({"hello": {"program": env!("CARGO_PKG_VERSION"), "format": 1}})
+    json!({"hello": {"program": env!("CARGO_PKG_VERSION"), "format": 2}})
 }
 
 fn receive(stream: &mut BufReader<TcpStream>) -> Value {
@@ -62,7 +62,7 @@ fn peers_that_are_no_leader_of_this_version_get_an_answer_and_the_follower_waits
     let follower = Follower::start(&stage, "follower", &[]);
     let too_long = "x".repeat(70_000);
     for (message, answer) in [
-        ("{\"hello\":{\"program\":\"0.0.0\",\"format\":1}}\n", "install the same version"),
+        ("{\"hello\":{\"program\":\"0.0.0\",\"format\":2}}\n", "install the same version"),
         ("INVITE sip:a@b SIP/2.0\r\nVia: x\r\n\r\n", "not a message of `tidegate-lab load lead`"),
         ("\"ping\"\n", "the leader sent the message `ping` at the wrong time"),
         (&too_long, "a message of more than 65536 bytes"),

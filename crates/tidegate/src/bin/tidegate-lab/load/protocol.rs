@@ -10,7 +10,7 @@
 //! | `alive`, every second | `progress`, every second |
 //! | `stop`, if the run is interrupted | `result` |
 //!
-//! Instead of any of its messages, a follower may send `refused` and close the connection.
+//! Instead of any of its messages, a follower may send `rejected` and close the connection.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use super::progress::Progress;
 use super::wire::Message;
 
 /// Version of these messages. It changes when a message changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Maximum time that either side waits for the next message, except while a follower waits for the
 /// other followers.
