@@ -24,9 +24,8 @@ use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
-use crate::MaxMin;
 use crate::source_table::SourceTable;
-use crate::sources::Headroom;
+use crate::{Bucket, MaxMin};
 
 /// The part of the level up to which a source above the level may use the reserve.
 const SATISFIED: f64 = 0.9;
@@ -43,6 +42,34 @@ const FORGOTTEN: f64 = 0.01;
 
 /// Minimum time between two computations of the demands.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The kinds of new work for which back ends have room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Headroom {
+    /// The sender does not compete for the room of back ends: they have no limits, or the sender is
+    /// no stranger.
+    #[default]
+    Any,
+    /// The back ends have room for any new work, beyond the reserve for sources below their share.
+    Spare,
+    /// The back ends have room for sources below their share only, and for priority work.
+    Reserve,
+    /// The back ends have room for priority work only, because they keep a reserve for it.
+    Priority,
+    /// The back ends have no room for new work.
+    None,
+}
+
+impl Headroom {
+    /// Returns whether the back ends have room for new work of a bucket.
+    pub(crate) fn holds(self, bucket: Bucket) -> bool {
+        match self {
+            Self::Any | Self::Spare | Self::Reserve => true,
+            Self::Priority => bucket == Bucket::Priority,
+            Self::None => false,
+        }
+    }
+}
 
 /// The calls of each source that competes for the room of back ends.
 #[derive(Debug)]

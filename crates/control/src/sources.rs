@@ -4,7 +4,7 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::heavy::Heavy;
 use crate::room::Room;
-use crate::{Bucket, Fairness, Limit, Limits, PriorityCap, Source};
+use crate::{Bucket, Fairness, Headroom, Limit, Limits, PriorityCap, Source};
 
 /// Settings of fair shares and limits for the sources of new work.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,34 +71,6 @@ impl Default for Sender {
             restricted: false,
             is_late: false,
             is_admitted: false,
-        }
-    }
-}
-
-/// The kinds of new work for which back ends have room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Headroom {
-    /// The sender does not compete for the room of back ends: they have no limits, or the sender is
-    /// no stranger.
-    #[default]
-    Any,
-    /// The back ends have room for any new work, beyond the reserve for sources below their share.
-    Spare,
-    /// The back ends have room for sources below their share only, and for priority work.
-    Reserve,
-    /// The back ends have room for priority work only, because they keep a reserve for it.
-    Priority,
-    /// The back ends have no room for new work.
-    None,
-}
-
-impl Headroom {
-    /// Returns whether the back ends have room for new work of a bucket.
-    pub(crate) fn holds(self, bucket: Bucket) -> bool {
-        match self {
-            Self::Any | Self::Spare | Self::Reserve => true,
-            Self::Priority => bucket == Bucket::Priority,
-            Self::None => false,
         }
     }
 }
