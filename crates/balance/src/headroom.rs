@@ -26,13 +26,21 @@ impl Backend {
     }
 
     /// Returns whether the limits of the back end allow a call, so that a small reserve of room is
-    /// left. If the rate limit or the window does not, records this for learning.
+    /// left. A back end for less than ten calls has no reserve of calls.
     pub fn has_spare_headroom(&self, now: Timestamp) -> bool {
         if !self.is_limited() {
             return true;
         }
-        let is_spare = |calls_max: u64| self.calls() + (calls_max / 50).max(1) < calls_max;
+        let reserve = |calls_max: u64| (calls_max / 50).max(1).min(calls_max / 10);
+        let is_spare = |calls_max| self.calls() + reserve(calls_max) < calls_max;
         self.calls_max().is_none_or(is_spare) && self.allowance().is_spare(now)
+    }
+
+    /// Records for learning that a call was rejected because only the reserve was left.
+    pub fn on_reserve_kept(&self) {
+        if self.is_limited() {
+            self.allowance().on_reserve_kept();
+        }
     }
 
     /// Returns the number of further calls with this demand that the back end may take, or `None`

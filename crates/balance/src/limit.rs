@@ -179,16 +179,15 @@ impl Allowance {
     }
 
     /// Returns whether the rate limit and the window allow a request, so that half of the burst and a
-    /// tenth of the window are left. If they do not, records this for learning.
+    /// tenth of the window are left.
     pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
-        if !self.window.is_spare(now) {
-            return false;
-        }
-        let is_spare = self.gcra.is_spare(now);
-        if !is_spare {
-            self.learned.on_wanted();
-        }
-        is_spare
+        self.window.is_spare(now) && self.gcra.is_spare(now)
+    }
+
+    /// Records for learning that a request was rejected because only the reserve was left.
+    pub(crate) fn on_reserve_kept(&self) {
+        self.learned.on_wanted();
+        self.window.on_wanted();
     }
 
     /// Counts a request against the rate limit. Returns false if the rate limit or the window does

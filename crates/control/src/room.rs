@@ -147,7 +147,9 @@ impl Room {
         }
         let slot = self.sources.slot(source);
         let account = self.sources.get_mut(slot);
-        account.weight = weight.max(1);
+        // Sources that are not distinguished count as one.
+        let is_shared = slot == SourceTable::<Account>::SHARED;
+        account.weight = if is_shared { 1 } else { weight.max(1) };
         *account.offered.at(now) += 1.0;
         if now.since(self.looked) >= PAUSE {
             self.look(now);
@@ -166,10 +168,9 @@ impl Room {
         if now >= self.scarce_until {
             return;
         }
-        if let Some(slot) = self.sources.find(source) {
-            *self.sources.get_mut(slot).admitted.at(now) += 1.0;
-            *self.admitted.at(now) += 1.0;
-        }
+        let slot = self.sources.find(source).unwrap_or(SourceTable::<Account>::SHARED);
+        *self.sources.get_mut(slot).admitted.at(now) += 1.0;
+        *self.admitted.at(now) += 1.0;
     }
 
     /// Computes the demands. Forgets sources that offer nothing.

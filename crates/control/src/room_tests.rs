@@ -90,6 +90,22 @@ fn a_source_below_its_share_gets_a_rare_place() {
     assert!(small >= 0.06, "{small} of 0.1 calls/s, beside {flood}");
 }
 
+/// The table has room for 16 sources, so the flood is not distinguished from other new sources.
+#[test]
+fn sources_beyond_the_table_count_as_one() {
+    let mut plant = Plant::new(0.0, 2.0);
+    for source in 10..26 {
+        assert!(plant.room.on_call(at(0), source, 1, Headroom::None));
+    }
+    for ms in 0..1000 {
+        plant.free = (plant.free + 0.1).min(10.0);
+        plant.call(ms, 0);
+    }
+    plant.free = 1.0;
+    assert!(!plant.room.on_call(at(1000), 0, 1, Headroom::Reserve), "it is above its share");
+    assert!(plant.room.on_call(at(1000), 10, 1, Headroom::Reserve));
+}
+
 #[test]
 fn nothing_is_counted_while_there_is_room() {
     let mut plant = Plant::new(1e9, 2.0);

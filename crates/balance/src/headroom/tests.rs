@@ -55,6 +55,23 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
     panic!("the back ends never become full");
 }
 
+/// Room for less than ten calls has no reserve. Otherwise a back end for one call would have nothing
+/// else.
+#[test]
+fn the_last_calls_are_a_reserve() {
+    for (calls_max, spare) in [(1, 1), (9, 9), (10, 9), (49, 48), (100, 98)] {
+        let pool = Pool::new("app", &[("a", "192.0.2.1:5060".parse().unwrap(), 1)]);
+        let backend = &pool.backends()[0];
+        backend.set_limits(&Limits { calls_max: Some(calls_max), ..Limits::default() });
+        let mut held = Vec::new();
+        while backend.has_spare_headroom(NOW) {
+            held.push(backend.try_acquire(NOW, Demand::Call).unwrap());
+        }
+        assert_eq!(held.len(), spare, "of {calls_max}");
+        assert!(calls_max < 10 || backend.has_headroom(NOW, Demand::Call));
+    }
+}
+
 #[test]
 fn every_policy_fills_each_back_end_exactly_to_its_limit() {
     for policy in Policy::ALL {

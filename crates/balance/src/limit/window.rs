@@ -125,7 +125,11 @@ impl Window {
     /// larger by a tenth, or by one request if that is more.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let reserved = |window: f64| if reserve { (window / 10.0).max(1.0) } else { 0.0 };
-        self.holds(now, reserved)
+        let conforms = self.holds(now, reserved);
+        if !conforms {
+            self.on_wanted();
+        }
+        conforms
     }
 
     /// Returns whether the window allows another request, so that a tenth of it is left, or one
@@ -138,14 +142,14 @@ impl Window {
     /// it.
     fn holds(&self, now: Timestamp, more: impl Fn(f64) -> f64) -> bool {
         let window = self.size();
-        if window.is_infinite() {
-            return true;
-        }
-        let conforms = (self.unheard(now) as f64) < window + more(window);
-        if !conforms && !self.wanted.load(Relaxed) {
+        window.is_infinite() || (self.unheard(now) as f64) < window + more(window)
+    }
+
+    /// Records that the window held a request back.
+    pub(crate) fn on_wanted(&self) {
+        if self.is_on() && !self.wanted.load(Relaxed) {
             self.wanted.store(true, Relaxed);
         }
-        conforms
     }
 
     /// Returns the number of requests without a response that were sent within [`FORGOTTEN`].

@@ -219,7 +219,8 @@ impl Gate {
         if self.stopping {
             return self.reject(now, bucket, fingerprint, Reason::Stopping);
         }
-        let may_use_reserve = ticket.exempt || self.sources.may_use_reserve(now, bucket, sender);
+        // A call that is exempt uses room too, so it counts.
+        let may_use_reserve = self.sources.may_use_reserve(now, bucket, sender) || ticket.exempt;
         if !sender.headroom.holds(bucket) {
             self.compare(now, &ticket, false, false);
             return self.reject(now, bucket, fingerprint, Reason::PoolFull);

@@ -13,6 +13,15 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
+/// Records that a call was rejected because only the reserve of the back ends was left.
+pub(crate) fn record_reserve_kept(snapshot: &Snapshot) {
+    for &pool in &snapshot.limited_pools {
+        for backend in snapshot.pool(pool).pool.backends() {
+            backend.on_reserve_kept();
+        }
+    }
+}
+
 /// Returns which kinds of calls fit into the limits of the back ends that a stranger can reach.
 /// Returns [`Headroom::Any`] if the peer of `flow` is not a stranger. Also returns
 /// [`Headroom::Any`] if no back end in [`Snapshot::limited_pools`] is up, because limits do not

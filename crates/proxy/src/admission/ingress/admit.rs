@@ -11,7 +11,7 @@ use tidegate_world::{Received, Timestamp};
 use super::Ingress;
 use crate::admission::classify::{Reading, Unclassified, Wanted, read};
 use crate::admission::decision::{Decided, Decision, Read};
-use crate::admission::headroom::headroom;
+use crate::admission::headroom::{headroom, record_reserve_kept};
 use crate::admission::kernel_shed::is_droppable;
 use crate::admission::reject::RejectedRequest;
 use crate::admission::view::View;
@@ -242,7 +242,12 @@ impl Ingress {
                 Err(Unadmitted::Because(RejectionCause::Excess))
             }
             Verdict::Absorb => Err(Unadmitted::Because(RejectionCause::Absorbed)),
-            Verdict::Reject(reason) => Err(Unadmitted::Because(RejectionCause::Rejected(reason))),
+            Verdict::Reject(reason) => {
+                if reason == Reason::PoolShare {
+                    record_reserve_kept(view.snapshot);
+                }
+                Err(Unadmitted::Because(RejectionCause::Rejected(reason)))
+            }
         }
     }
 
