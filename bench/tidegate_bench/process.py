@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from tidegate_bench.quota import Quota
 
 NS = 1_000_000_000
 _PR_SET_PDEATHSIG = 1
+# The signals that end a script in order.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _libc = ctypes.CDLL(None)
 _Result = TypeVar("_Result")
 
@@ -179,7 +182,7 @@ class Stage:
 
     def __enter__(self) -> "Stage":
         self.directory = Path(tempfile.mkdtemp(prefix="tidegate-"))
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDING:
             signal.signal(number, _leave)
         return self
 
@@ -235,10 +238,24 @@ def in_parallel(jobs: int, run: Callable[..., _Result], *arguments: Iterable[Any
         yield from map(run, *arguments)
         return
     with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
-        yield from pool.map(run, *arguments)
+        yield from pool.map(partial(_in_worker, run), *arguments)
+
+
+def _in_worker(run: Callable[..., _Result], *arguments: Any) -> _Result:
+    try:
+        return run(*arguments)
+    except SystemExit as end:
+        # The worker would pass this on to the script and wait for the next call. But the script may have ended too.
+        if end.code in {128 + number for number in _ENDING}:
+            os._exit(end.code)
+        raise
 
 
 def _leave(number: int, _frame: FrameType | None) -> None:
+    # If the script and its worker are ended together, the worker gets a second signal when the script ends. This signal
+    # must not interrupt the end of the processes.
+    for ending in _ENDING:
+        signal.signal(ending, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
