@@ -561,8 +561,8 @@ impl Ladder {
     /// Returns how many messages a second can be rejected in the part `budget` of the processor
     /// time, or served in the rest of it.
     fn can_pass(&self, budget: f64) -> f64 {
-        let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        (1.0 - budget) * self.capacity.per_second() + refusable
+        let rejectable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
+        (1.0 - budget) * self.capacity.per_second() + rejectable
     }
 
     /// Changes the shares of datagrams that are dropped, if the changes are large enough.

@@ -319,18 +319,7 @@ impl<C: Core> Host<C> {
             let (busy, cpu) = (self.processor.busy(now), self.processor.cpu(now));
             let socket_fill = self.buffers.fill();
             let (filtered, overflow) = (self.filtered.get(), self.invite_overflow);
-            let is_shed_refused = false;
-            let handshakes = Duration::ZERO;
-            let load = Load {
-                busy,
-                cpu,
-                handshakes,
-                socket_fill,
-                filtered,
-                overflow,
-                is_shed_refused,
-                ends_service: false,
-            };
+            let load = Load { busy, cpu, socket_fill, filtered, overflow, ..Load::default() };
             self.core.on_load(now, load);
             self.collect(now);
             let wanted = self.core.poll_shedding();

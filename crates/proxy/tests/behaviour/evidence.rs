@@ -106,18 +106,20 @@ fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
 }
 
 #[test]
-fn a_trunk_whose_calls_are_all_rejected_has_its_pause_respected() {
-    let mut s = stateful();
-    for step in 0..60 {
-        let answers = |there: &Sent| match there.to == address(BACKEND_A) {
-            true => rejection(there),
-            false => served(there),
-        };
-        call(&mut s, CALLER, &format!("user-{step}"), answers);
-        s.pass(ms(50));
-        s.sent();
+fn a_back_end_that_rejects_all_calls_has_its_pause() {
+    let fork = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    for mut s in [stateful(), fork] {
+        for step in 0..60 {
+            let answers = |there: &Sent| match there.to == address(BACKEND_A) {
+                true => rejection(there),
+                false => served(there),
+            };
+            call(&mut s, CALLER, &format!("user-{step}"), answers);
+            s.pass(ms(50));
+            s.sent();
+        }
+        assert_eq!(states(&s), [State::Busy, State::Up]);
     }
-    assert_eq!(states(&s), [State::Busy, State::Up]);
 }
 
 /// A back end that rejects refreshes of sessions, but serves all new calls, gets new calls. The
@@ -152,22 +154,6 @@ fn reject_within_calls(s: &mut Script) {
         s.pass(ms(50));
         s.sent();
     }
-}
-
-/// A back end of a fork has its pause too, if it rejects all calls.
-#[test]
-fn a_fork_respects_the_pause_of_its_back_end() {
-    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
-    for step in 0..60 {
-        let answers = |there: &Sent| match there.to == address(BACKEND_A) {
-            true => rejection(there),
-            false => served(there),
-        };
-        call(&mut s, CALLER, &format!("user-{step}"), answers);
-        s.pass(ms(50));
-        s.sent();
-    }
-    assert_eq!(states(&s), [State::Busy, State::Up]);
 }
 
 // RFC 3261 §16.7 item 6: a proxy cannot tell by one 503 of one callee "that any subsequent requests
