@@ -180,7 +180,7 @@ impl Connections {
 
     /// Returns the cause of the last failure that may have lost a message of `call` to `remote`, or
     /// `None` if there was none at `since` or later.
-    pub fn failure_since(
+    pub(crate) fn failure_since(
         &self,
         since: Timestamp,
         call: Id,

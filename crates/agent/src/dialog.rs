@@ -30,7 +30,7 @@ pub(crate) struct Dialog {
 impl Dialog {
     /// Returns the caller's dialog from a 2xx, or `None` if the response lacks a necessary part.
     /// The requests of the dialog use `transport`.
-    pub fn of_caller(answer: &Message<'_>, transport: Transport) -> Option<Self> {
+    pub(crate) fn of_caller(answer: &Message<'_>, transport: Transport) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
         // Record-Route header field from the response, taken in reverse order and
@@ -44,7 +44,11 @@ impl Dialog {
     /// Returns the called party's dialog from our own 2xx. `target` is the URI in the Contact of
     /// the INVITE. The requests of the dialog use `transport`. Returns `None` if no dialog can be
     /// created.
-    pub fn of_callee(target: &[u8], answer: &Message<'_>, transport: Transport) -> Option<Self> {
+    pub(crate) fn of_callee(
+        target: &[u8],
+        answer: &Message<'_>,
+        transport: Transport,
+    ) -> Option<Self> {
         // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
         // header field from the request, taken in order and preserving all URI parameters."
         // The response has them all, in the same order.
@@ -54,7 +58,7 @@ impl Dialog {
 
     /// Returns a dialog whose requests have the Request-URI `uri` and no Route. Ignores the
     /// Record-Route and the Contact of `answer`.
-    pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
+    pub(crate) fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
         Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
     }
 
@@ -122,7 +126,7 @@ impl Dialog {
     }
 
     /// Returns the tag of the other end.
-    pub fn remote_tag(&self) -> Option<&[u8]> {
+    pub(crate) fn remote_tag(&self) -> Option<&[u8]> {
         NameAddr::parse(self.remote())?.tag()
     }
 

@@ -77,7 +77,7 @@ impl<T> Table<T> {
     }
 
     /// Sets the alarm of a call. [`Timestamp::NEVER`] means no alarm.
-    pub fn wake_at(&mut self, id: Id, due: Timestamp) {
+    pub(crate) fn wake_at(&mut self, id: Id, due: Timestamp) {
         let Some(entry) = self.entry(id) else { return };
         entry.due = due;
         if due < entry.armed {

@@ -194,7 +194,7 @@ impl Backend {
     }
 
     /// Sets the configured weight. Zero counts as 1.
-    pub fn set_weight(&self, weight: u32) {
+    pub(crate) fn set_weight(&self, weight: u32) {
         // Policies divide the load by the weight.
         self.load.weight.store(weight.max(1), Relaxed);
     }
@@ -212,7 +212,7 @@ impl Backend {
     }
 
     /// Sets the priority. A priority above 65,535 counts as 65,535.
-    pub fn set_priority(&self, priority: u32) {
+    pub(crate) fn set_priority(&self, priority: u32) {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 

@@ -118,7 +118,7 @@ impl Health {
     }
 
     /// Returns whether the back end may get new calls.
-    pub fn takes_calls(&self, now: Timestamp) -> bool {
+    pub(crate) fn takes_calls(&self, now: Timestamp) -> bool {
         // For an excluded back end only the spared flag matters.
         (self.is_clear(now) || self.is_spared.load(Relaxed))
             && self.admin_state().0 == AdminState::InService
@@ -133,7 +133,7 @@ impl Health {
     /// end, in nanoseconds since the program started. Returns `None` if the back end is not
     /// excluded. Also returns `None` if probes have failed too, because failed probes are better
     /// evidence.
-    pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
     }
@@ -143,7 +143,7 @@ impl Health {
         self.excluded_at.store(now.as_nanos(), Relaxed);
     }
 
-    pub fn set_failing_probes(&self, fails: bool) {
+    pub(crate) fn set_failing_probes(&self, fails: bool) {
         self.fails_probes.store(fails, Relaxed);
     }
 
@@ -151,7 +151,7 @@ impl Health {
         self.is_spared.load(Relaxed)
     }
 
-    pub fn set_spared(&self, now: Timestamp, is_spared: bool) {
+    pub(crate) fn set_spared(&self, now: Timestamp, is_spared: bool) {
         if is_spared && !self.is_spared() {
             self.spared_since.store(now.as_nanos(), Relaxed);
         }
@@ -195,7 +195,7 @@ impl Health {
     }
 
     /// Records that the back end did not exist before `now`.
-    pub fn set_known_since(&self, now: Timestamp) {
+    pub(crate) fn set_known_since(&self, now: Timestamp) {
         self.known_since.store(now.as_nanos(), Relaxed);
     }
 
@@ -281,7 +281,7 @@ impl Health {
     }
 
     /// Returns the time since which the back end has existed.
-    pub fn known_since(&self) -> Timestamp {
+    pub(crate) fn known_since(&self) -> Timestamp {
         Timestamp::from_nanos(self.known_since.load(Relaxed))
     }
 

@@ -118,7 +118,7 @@ impl Picker {
 
     /// Selects like [`pick`](Self::pick), but only back ends for which `may_have` returns true.
     /// `may_have` gets the index and the back end.
-    pub fn pick_where(
+    pub(crate) fn pick_where(
         &mut self,
         now: Timestamp,
         key: u64,

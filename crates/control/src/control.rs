@@ -115,7 +115,7 @@ impl Control {
     }
 
     /// Sets the allowance for the work in `bucket`.
-    pub fn set_admit(&mut self, bucket: Bucket, allowance: Allowance) {
+    pub(crate) fn set_admit(&mut self, bucket: Bucket, allowance: Allowance) {
         self.admit[bucket as usize] = allowance;
     }
 

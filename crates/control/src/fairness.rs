@@ -186,7 +186,7 @@ impl Fairness {
 
     /// Decides whether a piece of a source's work passes. `share`, 0 to 1, is the share of all work
     /// that the throttle admits. `let_pass` is true if the throttle admits this piece.
-    pub fn decide_waiting(
+    pub(crate) fn decide_waiting(
         &mut self,
         now: Timestamp,
         source: Source,

@@ -33,7 +33,7 @@ impl Mix {
 
     /// Returns the share of the arriving messages that ask for new work, 0 to 1, or 0 when nothing
     /// has arrived.
-    pub fn share_of_new(&self) -> f64 {
+    pub(crate) fn share_of_new(&self) -> f64 {
         let counts = self.counts();
         counts.share(counts.new)
     }

@@ -33,7 +33,7 @@ impl Pacer {
     }
 
     /// Records that a piece of work was released.
-    pub fn on_released(&mut self, release: Release) {
+    pub(crate) fn on_released(&mut self, release: Release) {
         if release != Release::Open {
             self.credit -= 1.0;
         }

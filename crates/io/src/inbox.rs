@@ -161,7 +161,7 @@ impl Inbox {
 
     /// Returns whether a receive call has returned an ICMP report since the last call of this
     /// function. If so, the error queue of its socket has entries.
-    pub fn take_report_sign(&mut self) -> bool {
+    pub(crate) fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
     }
 

@@ -37,7 +37,7 @@ impl Default for Balancing {
 impl Balancing {
     /// Returns the policy and the learned limits as keys of the configuration table `[[pool]]`, in
     /// TOML.
-    pub fn pool_toml(&self) -> String {
+    pub(crate) fn pool_toml(&self) -> String {
         let mut keys = selection_toml(&self.selection);
         if self.learning != Learning::default() {
             keys += &learning_toml(&self.learning);
@@ -47,7 +47,7 @@ impl Balancing {
 
     /// Returns the limits of the target at index `place` as keys of the configuration table
     /// `[[pool.backend]]`, in TOML.
-    pub fn backend_toml(&self, place: usize) -> String {
+    pub(crate) fn backend_toml(&self, place: usize) -> String {
         let calls_max = in_turn(&self.calls_max, place).map(|n| format!("calls_max = {n}\n"));
         let cps_max = in_turn(&self.cps_max, place).map(|n| format!("cps_max = {n}\n"));
         calls_max.into_iter().chain(cps_max).collect()

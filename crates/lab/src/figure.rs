@@ -121,7 +121,7 @@ impl Axis {
     }
 
     /// Returns a linear axis from 0 to `end`, with a tick at each multiple of `step`.
-    pub fn with_steps(label: &str, end: f64, step: f64) -> Self {
+    pub(crate) fn with_steps(label: &str, end: f64, step: f64) -> Self {
         let digits = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
         let values = (0..=(end / step * (1.0 + 1e-9)) as u32).map(|n| f64::from(n) * step);
         Self {
@@ -134,7 +134,7 @@ impl Axis {
 
     /// Returns a logarithmic axis between two powers of `base`, with a tick at each power. `text`
     /// returns the label of the tick.
-    pub fn powers(
+    pub(crate) fn powers(
         label: &str,
         base: f64,
         powers: RangeInclusive<i32>,

@@ -209,7 +209,7 @@ impl Outcome {
 
     /// Returns the goodput as a fraction of the [`bound`](Self::bound), or `None` if no goodput is
     /// possible.
-    pub fn goodput_of_bound(&self, run: &RunSpec) -> Option<f64> {
+    pub(crate) fn goodput_of_bound(&self, run: &RunSpec) -> Option<f64> {
         let bound = self.bound(run);
         (bound > 0.0).then(|| self.goodput_cps() / run.capacity_cps() / bound)
     }
@@ -242,7 +242,7 @@ impl Outcome {
     }
 
     /// Returns the part of the offered calls that was rejected.
-    pub fn rejected_part(&self) -> f64 {
+    pub(crate) fn rejected_part(&self) -> f64 {
         self.rejected as f64 / self.offered.max(1) as f64
     }
 }

@@ -19,10 +19,10 @@ pub struct Steady {
 
 impl Steady {
     /// The condition under which a server has recovered after an overload.
-    pub const RECOVERED: Self =
+    pub(crate) const RECOVERED: Self =
         Self { window: Duration::from_secs(1), stays: Duration::from_secs(5) };
     /// The condition under which a server has settled after the beginning of an overload.
-    pub const SETTLED: Self =
+    pub(crate) const SETTLED: Self =
         Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
 }
 
@@ -31,7 +31,7 @@ const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` last falls to the capacity or below. Returns `None`
 /// if the rate is never above the capacity, or is still above it when the load ends.
-pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
+pub(crate) fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
     if is_over(load.duration) {
@@ -43,7 +43,7 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
 
 /// Returns the time at which the rate of `load` last rises above the capacity, or `None` if the
 /// rate is never above the capacity.
-pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
+pub(crate) fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
     let begins = |step: &u32| is_over(*step) && (*step == 0 || !is_over(step - 1));

@@ -87,7 +87,7 @@ impl Store {
     ///
     /// # Errors
     /// Returns an error when the folder cannot be created.
-    pub fn workshop(&self) -> io::Result<TempDir> {
+    pub(crate) fn workshop(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 

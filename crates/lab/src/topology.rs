@@ -142,7 +142,7 @@ impl Topology {
 
     /// Returns the indices of all servers in an order in which each server comes after its next
     /// hops.
-    pub fn downstream_first(&self) -> Vec<usize> {
+    pub(crate) fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
             self.visit(place, &mut order);
@@ -189,7 +189,7 @@ impl Topology {
 
     /// Returns the number of responses that the previous hop of the server at index `place` gets
     /// for a call: a 100 if there is one, a 180, a 200, and the 200 to the BYE.
-    pub fn responses_above(&self, place: usize, trying: bool) -> usize {
+    pub(crate) fn responses_above(&self, place: usize, trying: bool) -> usize {
         let is_stateful = self.nodes[place].mode != Mode::Stateless;
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }

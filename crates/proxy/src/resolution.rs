@@ -39,7 +39,7 @@ use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
 
 /// Minimum size of the cache, in answers. It is more than any single request needs.
-pub const ANSWERS_MIN: usize = 256;
+pub(crate) const ANSWERS_MIN: usize = 256;
 
 /// Limits and capabilities of a [`Resolution`].
 #[derive(Clone, Debug)]

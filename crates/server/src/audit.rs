@@ -61,7 +61,7 @@ pub enum Outcome {
 
 impl AuditedRequest {
     /// Creates a request from the client of the admin interface that has the address `peer`.
-    pub fn by_admin(peer: SocketAddr, what: impl Into<String>) -> Self {
+    pub(crate) fn by_admin(peer: SocketAddr, what: impl Into<String>) -> Self {
         Self { by: Requester::Admin(peer), what: what.into() }
     }
 }

@@ -133,7 +133,7 @@ impl Config {
     }
 
     /// Returns the addresses of the back ends that are configured by IP address, not by name.
-    pub fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(crate) fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let backends = self.pool.iter().flat_map(|pool| &pool.backends);
         backends.filter_map(|backend| backend.endpoint.address())
     }

@@ -17,10 +17,10 @@ use prometheus_client::registry::{self, Registry};
 use tidegate_world::Histogram;
 
 /// The media type of [`Metrics::render_plain`].
-pub const PLAIN_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const PLAIN_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The media type of [`Metrics::render`].
-pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A metric family: all values with one metric name, distinguished by their labels. A family is
 /// declared once, as a `static`, beside the code that reads its values.
@@ -57,7 +57,7 @@ impl Family {
     }
 
     /// Returns the family with this unit, which becomes a suffix of the metric name.
-    pub const fn in_unit(self, unit: Unit) -> Self {
+    pub(crate) const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
 }
@@ -156,7 +156,7 @@ impl Samples {
 
     /// Adds a value of each metric in `numbers`, which the function of the metric reads from `of`.
     /// All values have these `labels`.
-    pub fn push_each<T>(
+    pub(crate) fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
         labels: &[(&'static str, &str)],
@@ -200,7 +200,7 @@ impl Metrics {
 
     /// Adds a function, like [`add`](Self::add), for metrics whose names begin with `process_`.
     /// Every process has these metrics, whatever its program.
-    pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
+    pub(crate) fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));
     }
 
@@ -222,7 +222,7 @@ impl Metrics {
 
     /// Renders the current values in the text format 0.0.4 of Prometheus. This format has no units
     /// and no end mark, and the name of a counter's family contains `_total`.
-    pub fn render_plain(&self) -> String {
+    pub(crate) fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
         let counters: HashSet<&str> = text
             .lines()
@@ -246,7 +246,7 @@ impl Metrics {
 
     /// Renders all metrics in the format that `accept`, the value of an HTTP Accept header, asks
     /// for. Returns the media type and the text.
-    pub fn render_for(&self, accept: &str) -> (&'static str, String) {
+    pub(crate) fn render_for(&self, accept: &str) -> (&'static str, String) {
         let names = |format: &str| accept.to_ascii_lowercase().contains(format);
         if names("text/plain") && !names("application/openmetrics-text") {
             (PLAIN_MEDIA_TYPE, self.render_plain())

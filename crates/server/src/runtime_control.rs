@@ -254,7 +254,7 @@ impl RuntimeControl {
     /// Returns whether every shard has applied or rejected the command with this number. After a
     /// `true`, the caller sees rejections: `last_rejected` of a shard that has rejected the command
     /// is this number or a later one.
-    pub fn was_heard(&self, number: u64) -> bool {
+    pub(crate) fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
             in_force.commands.get() + in_force.commands_rejected.get() >= number

@@ -75,7 +75,7 @@ impl Peer {
         }
     }
 
-    pub fn is_reading(&self) -> bool {
+    pub(crate) fn is_reading(&self) -> bool {
         self.reads != Some(0)
     }
 

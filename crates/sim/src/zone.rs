@@ -111,7 +111,7 @@ impl Zone {
     }
 
     /// Removes a key with its value.
-    pub fn remove_value(&mut self, kind: LookupKind, key: &[u8]) {
+    pub(crate) fn remove_value(&mut self, kind: LookupKind, key: &[u8]) {
         if let Some(store) = self.stores.get_mut(&kind) {
             store.remove(key);
         }
@@ -123,7 +123,7 @@ impl Zone {
     }
 
     /// Replaces the behaviour of the resolver. `None` restores the normal behaviour.
-    pub fn resolve_instead_by(&mut self, resolution: Option<Resolution>) {
+    pub(crate) fn resolve_instead_by(&mut self, resolution: Option<Resolution>) {
         self.instead = resolution;
     }
 

@@ -237,7 +237,7 @@ impl HeaderName {
 
     /// Returns true for a header that may occur only once and whose value is not a comma-separated
     /// list (RFC 3261 §7.3.1).
-    pub const fn is_single(self) -> bool {
+    pub(crate) const fn is_single(self) -> bool {
         SINGLE & self.bit() != 0
     }
 

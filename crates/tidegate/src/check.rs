@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 /// Returns a warning for each certificate that peers do not accept now, such as an expired one.
-pub fn warn_of_certificates(tls: &TlsFiles) -> Vec<String> {
+pub(crate) fn warn_of_certificates(tls: &TlsFiles) -> Vec<String> {
     let now = key::unix_time();
     tls.certificates.iter().filter_map(|certificate| certificate.warning(now)).collect()
 }

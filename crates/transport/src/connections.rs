@@ -130,7 +130,11 @@ impl ConnectionTable {
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
-    pub fn send_elsewhere(&mut self, now: Timestamp, response: Transmit) -> Result<(), Unsent> {
+    pub(crate) fn send_elsewhere(
+        &mut self,
+        now: Timestamp,
+        response: Transmit,
+    ) -> Result<(), Unsent> {
         debug_assert!(response.flow.connection.is_none(), "its connection has ended");
         self.send_as(now, response, Use::Response)
     }
@@ -246,7 +250,7 @@ impl ConnectionTable {
 
     /// Records that other shards send requests on the connection that `flow` names or, if it no
     /// longer exists, on another connection to the remote end of `flow`.
-    pub fn serve_others(&mut self, flow: Flow) {
+    pub(crate) fn serve_others(&mut self, flow: Flow) {
         let named = flow.connection.filter(|id| self.connections.contains_key(id));
         let used = named.or_else(|| self.by_target.get(&Target::of(flow)).copied());
         if let Some(connection) = used.and_then(|id| self.connections.get_mut(&id)) {
@@ -274,14 +278,14 @@ impl ConnectionTable {
     /// Records that a keep-alive has arrived on a connection. Returns whether the connection exists
     /// and its opening is complete. An accepted connection on which only keep-alives arrive is
     /// closed as early as one on which nothing arrives ([`first`](ConnectionLimits::first)).
-    pub fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
+    pub(crate) fn on_keep_alive(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         self.connections.get_mut(&id).is_some_and(|connection| connection.receive(now, false))
     }
 
     /// Answers a ping (RFC 5626 §4.4.1) with `pong`. Sends no answer if the connection is backed up
     /// or is being closed. On a backed-up connection, other data is on its way to the peer, and any
     /// data shows the peer that the flow works.
-    pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
+    pub(crate) fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_keep_alive(now, id) {
             return;
         }
@@ -354,7 +358,7 @@ impl ConnectionTable {
     }
 
     /// Returns the next message that waited for a connection and could not be sent.
-    pub fn poll_unsent(&mut self) -> Option<Unsent> {
+    pub(crate) fn poll_unsent(&mut self) -> Option<Unsent> {
         self.unsent.pop_front()
     }
 

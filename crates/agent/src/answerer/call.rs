@@ -139,7 +139,7 @@ impl Call {
     }
 
     /// Returns the action that is required at the time [`due`](Self::due).
-    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
+    pub(crate) fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         if now < self.due() {
             return Action::Wait;
         }
@@ -284,7 +284,7 @@ impl Call {
     }
 
     /// Stops ringing. Returns the ringing state, or `None` if the call did not ring.
-    pub fn stop_ringing(&mut self) -> Option<Box<Ringing>> {
+    pub(crate) fn stop_ringing(&mut self) -> Option<Box<Ringing>> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Ringing(ringing) => Some(ringing),
             other => {
@@ -304,7 +304,7 @@ impl Call {
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other rejection leaves nothing else to do.
-    pub fn on_bye_response(
+    pub(crate) fn on_bye_response(
         &mut self,
         now: Timestamp,
         timing: &Timing,

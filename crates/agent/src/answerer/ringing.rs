@@ -104,7 +104,7 @@ impl Ringing {
     }
 
     /// Returns the action that is required at the time [`due`](Self::due).
-    pub fn on_timeout(&mut self, now: Timestamp) -> RingingAction {
+    pub(crate) fn on_timeout(&mut self, now: Timestamp) -> RingingAction {
         if now >= self.end {
             return RingingAction::Enough;
         }

@@ -42,7 +42,7 @@ impl Trace {
 
     /// Returns the mean number of calls per second from the start to the last call. If all calls
     /// are at the start, returns the number of calls.
-    pub fn mean_cps(&self) -> f64 {
+    pub(crate) fn mean_cps(&self) -> f64 {
         let calls = self.0.len() as f64;
         match self.0.last() {
             Some(last) if !last.is_zero() => calls / last.as_secs_f64(),

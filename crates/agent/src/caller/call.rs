@@ -110,7 +110,7 @@ impl Call {
     }
 
     /// Returns the state of the call after its INVITE was sent to the next server at `now`.
-    pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
+    pub(crate) fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
         Self {
             begun: now,
             server: self.server + 1,
@@ -147,7 +147,7 @@ impl Call {
     }
 
     /// Returns the action that is required at the time [`due`](Self::due).
-    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
+    pub(crate) fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         match &mut self.phase {
             Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
                 self.cancel(now, timing)
@@ -215,7 +215,7 @@ impl Call {
     }
 
     /// Handles a final response to the INVITE other than 2xx.
-    pub fn on_rejection(&mut self, status: u16) -> Action {
+    pub(crate) fn on_rejection(&mut self, status: u16) -> Action {
         match self.phase {
             Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
             Phase::Cancelling(..) => Action::End(Err(Failure::Abandoned)),
@@ -225,14 +225,19 @@ impl Call {
     }
 
     /// Handles a response to the CANCEL. The call lasts until the final response to the INVITE.
-    pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
+    pub(crate) fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
         if let Phase::Cancelling(cancel, _) = &mut self.phase {
             (*cancel, _) = cancel.on_response(now, timing, status);
         }
     }
 
     /// Handles a response to the BYE.
-    pub fn on_bye_response(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Action {
+    pub(crate) fn on_bye_response(
+        &mut self,
+        now: Timestamp,
+        timing: &Timing,
+        status: u16,
+    ) -> Action {
         let Phase::Leaving(bye, outcome) = &mut self.phase else { return Action::Wait };
         (*bye, _) = bye.on_response(now, timing, status);
         match status {

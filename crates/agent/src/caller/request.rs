@@ -191,7 +191,7 @@ impl Requests {
     }
 
     /// Writes the ACK to a final response other than 2xx. `to` is the To of that response.
-    pub fn ack_rejection(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
+    pub(crate) fn ack_rejection(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
         // `to` is the To of the INVITE with a tag. So its URI shows whether the call is an
         // emergency call.
         let is_emergency = to.strip_prefix(b"<").is_some_and(|uri| uri.starts_with(SOS));

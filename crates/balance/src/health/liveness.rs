@@ -43,7 +43,7 @@ pub(crate) enum Liveness {
 
 impl Liveness {
     /// The initial state: up.
-    pub const COLD: Self = Self::Up { since: 0, errors: 0 };
+    pub(crate) const COLD: Self = Self::Up { since: 0, errors: 0 };
 
     pub const fn pack(self) -> u64 {
         let (kind, count, time) = match self {
@@ -73,7 +73,7 @@ impl Liveness {
 
     /// Returns the time at which the back end counts as up without an answer, or `None` if only an
     /// answer brings it back.
-    pub fn up_by_itself_at(self) -> Option<Timestamp> {
+    pub(crate) fn up_by_itself_at(self) -> Option<Timestamp> {
         match self {
             Self::Up { .. } => Some(Timestamp::ZERO),
             Self::Down { until, .. } => (until < LATEST).then(|| Timestamp::from_nanos(until)),
@@ -86,7 +86,7 @@ impl Liveness {
 
     /// Returns the time at which the back end last came up, or zero if it was never down, or is
     /// down at `now`.
-    pub fn up_since(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn up_since(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Up { since, .. } => Timestamp::from_nanos(since),
             Self::Down { until, .. } if self.is_up(now) => Timestamp::from_nanos(until),
@@ -107,7 +107,7 @@ impl Liveness {
     /// Returns the state after an unanswered request or probe. After `limit` consecutive unanswered
     /// requests or probes, the back end is down for `pause`. If a back end is up only because its
     /// pause ended, the first failure takes it down again.
-    pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
+    pub(crate) fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
                 Self::Up { since, errors: errors + 1 }

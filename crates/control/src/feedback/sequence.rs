@@ -26,7 +26,7 @@ const SEVERAL: u32 = 3;
 impl Sequence {
     /// Returns the sequence number for a time since 1970. Its seconds do not exceed twelve digits
     /// before the year 33,658.
-    pub fn of_time(since_1970: Duration) -> Self {
+    pub(crate) fn of_time(since_1970: Duration) -> Self {
         let fraction = since_1970.subsec_nanos() / (1_000_000_000 / UNITS);
         Self { seconds: since_1970.as_secs() % 1_000_000_000_000, fraction }
     }

@@ -19,7 +19,7 @@ pub fn certified(name: &str) -> Certified {
 }
 
 /// Returns the settings of both sides. The server encrypts with `provider`.
-pub fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
+pub(crate) fn certified_by(provider: CryptoProvider, name: &str) -> Certified {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed([name.to_owned()]).unwrap();
     let mut roots = RootCertStore::empty();

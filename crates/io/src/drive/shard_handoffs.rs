@@ -96,7 +96,7 @@ impl ShardHandoffs {
     }
 
     /// Returns the next message that could not be handed off.
-    pub fn take_returned(&mut self) -> Option<Returned> {
+    pub(crate) fn take_returned(&mut self) -> Option<Returned> {
         let returned = self.returned.pop_front()?;
         self.unsent -= usize::from(matches!(returned, Returned::Unsent(_)));
         Some(returned)
@@ -117,11 +117,11 @@ impl ShardHandoffs {
         &self.handoffs
     }
 
-    pub fn waker(&self) -> &Waker {
+    pub(crate) fn waker(&self) -> &Waker {
         self.handoffs.waker()
     }
 
-    pub fn barrier(&self) -> &ShutdownBarrier {
+    pub(crate) fn barrier(&self) -> &ShutdownBarrier {
         &self.barrier
     }
 

@@ -72,7 +72,7 @@ impl Prices {
     /// which calls are rejected. Examining an admitted message costs more, because the message
     /// enters a queue and causes cache misses. The function adds this difference to the cost of
     /// serving the message, so the sum does not change.
-    pub fn looking_as(self, rejected: &Self) -> Self {
+    pub(crate) fn looking_as(self, rejected: &Self) -> Self {
         let looks = [
             (Class::Invite, rejected.dispose_us[Class::Invite as usize]),
             (Class::Ack, rejected.offer_us[Class::Ack as usize]),
@@ -93,7 +93,7 @@ impl Prices {
 
     /// Sets the cost of receiving a message to `us`, in µs, and subtracts it from the costs of
     /// examining a message, and of examining and rejecting it.
-    pub fn receiving_for(self, us: f64) -> Self {
+    pub(crate) fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))
         };

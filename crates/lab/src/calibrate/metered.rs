@@ -40,12 +40,12 @@ pub(super) struct Tally {
 
 impl Sum {
     /// Returns the mean CPU time of an input in ns, or `None` if there was no input.
-    pub fn mean_ns(&self) -> Option<f64> {
+    pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.inputs > 0).then(|| self.ns as f64 / self.inputs as f64)
     }
 
     /// Returns the mean number of packets sent for an input.
-    pub fn sent_each(&self) -> f64 {
+    pub(crate) fn sent_each(&self) -> f64 {
         self.sent as f64 / self.inputs.max(1) as f64
     }
 }
@@ -116,7 +116,7 @@ impl<C: Core> Metered<C> {
         Self { core, metering, unread: 0, out, tally, slices, clock_ns }
     }
 
-    pub fn into_tally(self) -> Tally {
+    pub(crate) fn into_tally(self) -> Tally {
         self.tally
     }
 

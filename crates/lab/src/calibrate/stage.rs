@@ -91,14 +91,14 @@ pub(super) struct Played {
 
 impl Played {
     /// Returns the CPU time of the server for one call, or for one dropped INVITE, in µs.
-    pub fn each_us(&self) -> f64 {
+    pub(crate) fn each_us(&self) -> f64 {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
     /// Scales all CPU times so that a call costs the same as in `whole`, a run that differs only in
     /// that it rarely reads the clock. Keeps the smaller server load and the larger generator load
     /// of the two runs, and adds up the datagrams that they lost.
-    pub fn take_level_of(&mut self, whole: &Self) {
+    pub(crate) fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {
             self.cpu_ns *= factor;

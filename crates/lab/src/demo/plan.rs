@@ -25,7 +25,7 @@ const SERVE_US: f64 = 733.0;
 const REJECT_US: f64 = 200.0;
 
 /// Emulated CPU time of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
-pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
+pub(crate) const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
 
 /// The rate in calls/s that keeps the emulated processor fully busy.
 pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
@@ -47,7 +47,7 @@ pub enum Side {
 
 impl Side {
     /// Both servers, in the order of display from left to right.
-    pub const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
+    pub(crate) const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
 
     /// Returns the name of the side.
     pub const fn name(self) -> &'static str {
@@ -58,7 +58,7 @@ impl Side {
     }
 
     /// Returns a short description of this side's overload control.
-    pub const fn manner(self) -> &'static str {
+    pub(crate) const fn manner(self) -> &'static str {
         match self {
             Self::Unprotected => "no overload control, one queue for all",
             Self::Protected => "default: law tide, a queue per class",
@@ -129,7 +129,7 @@ impl Plan {
 
     /// Returns the start of the load numbered `phase` from 0, relative to the start of the first
     /// load.
-    pub fn start_of(&self, phase: usize) -> Duration {
+    pub(crate) fn start_of(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }
 }

@@ -104,7 +104,7 @@ impl Phase {
     }
 
     /// Returns the goodput as a part of the greatest possible goodput.
-    pub fn goodput_of_bound(&self) -> f64 {
+    pub(crate) fn goodput_of_bound(&self) -> f64 {
         self.goodput_cps / CAPACITY_CPS / self.bound()
     }
 }

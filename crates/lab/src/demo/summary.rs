@@ -12,10 +12,10 @@ use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
 /// The load at which the goodput of the protected server is checked, as a multiple of the capacity.
-pub const PROMISED_AT: f64 = 2.0;
+pub(crate) const PROMISED_AT: f64 = 2.0;
 /// Minimum goodput of the protected server at [`PROMISED_AT`], as a fraction of the greatest
 /// possible goodput.
-pub const PROMISED: f64 = 0.8;
+pub(crate) const PROMISED: f64 = 0.8;
 
 /// The outcomes of every load at both servers.
 #[derive(Clone, Debug, Serialize)]

@@ -12,7 +12,7 @@ pub const DANGER: Colour = (213, 94, 0);
 /// The colours of all other highlighted curves. People with any kind of colour blindness can
 /// distinguish these colours (Okabe and Ito, "Color Universal Design", 2008; the last colour is a
 /// yellow dark enough for a line).
-pub const COLOURS: [Colour; MAX - 1] = [
+pub(crate) const COLOURS: [Colour; MAX - 1] = [
     (0, 114, 178),
     (0, 158, 115),
     (204, 121, 167),
@@ -90,7 +90,7 @@ impl Highlights {
 }
 
 /// Returns the colour of each slot, in the order of the slots.
-pub fn palette() -> impl Iterator<Item = Colour> {
+pub(crate) fn palette() -> impl Iterator<Item = Colour> {
     std::iter::once(DANGER).chain(COLOURS)
 }
 

@@ -53,7 +53,7 @@ impl Parties {
 
     /// Returns the ACK of a final response other than 2xx (RFC 3261 §17.1.1.3: the branch of the
     /// INVITE and the To of the response).
-    pub fn ack_of_rejection(&self, response: &[u8], good: bool) -> Vec<u8> {
+    pub(crate) fn ack_of_rejection(&self, response: &[u8], good: bool) -> Vec<u8> {
         let text = text(response);
         let to = value(&text, "To").to_owned();
         self.write(&Request { to, ..self.request("ACK", number(&text), self.uri(good)) })
@@ -73,7 +73,7 @@ impl Parties {
     }
 
     /// Returns a request within a call that the server does not know.
-    pub fn astray(&self, method: &str, call: u64) -> Vec<u8> {
+    pub(crate) fn astray(&self, method: &str, call: u64) -> Vec<u8> {
         let cseq = if method == "CANCEL" { 1 } else { 2 };
         let request = self.request(method, call, self.uri(true));
         let tag = if method == "CANCEL" { "" } else { CALLEE };
@@ -99,7 +99,7 @@ impl Parties {
     }
 
     /// Returns a response to a request that the server never sent.
-    pub fn response_astray(&self, call: u64, status: &str) -> Vec<u8> {
+    pub(crate) fn response_astray(&self, call: u64, status: &str) -> Vec<u8> {
         let Self { server, caller, backend } = self;
         format!(
             "SIP/2.0 {status}\r\nVia: SIP/2.0/UDP {server};branch=z9hG4bKnobody{call}\r\n\

@@ -156,7 +156,7 @@ impl Script {
     }
 
     /// Returns the measurements of the batches that were passed since this function last ran.
-    pub fn take_timed(&mut self) -> Vec<Timed> {
+    pub(crate) fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }
 

@@ -106,7 +106,7 @@ impl Subject {
     }
 
     /// Returns the number of messages that the server did not admit since this function last ran.
-    pub fn take_rejected(&mut self) -> u64 {
+    pub(crate) fn take_rejected(&mut self) -> u64 {
         std::mem::take(&mut self.rejected)
     }
 

@@ -17,7 +17,7 @@ use tidegate_control::{Allowance, Throttle, ThrottleKind};
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 /// The shares of requests that the throttles should admit.
-pub const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
+pub(crate) const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
 
 /// Number of consecutive requests among which the admitted ones are counted.
 pub const WINDOW: u32 = 100;

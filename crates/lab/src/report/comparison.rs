@@ -62,7 +62,7 @@ impl Pair {
 
     /// Returns [`error`](Self::error) as a fraction of the value on real sockets, or `None` if the
     /// value on real sockets is 0.
-    pub fn relative_error(self) -> Option<f64> {
+    pub(crate) fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }
 }

@@ -145,7 +145,7 @@ impl std::error::Error for Unreadable {}
 
 impl Spread {
     /// Returns the median of `values`, or `None` if `values` is empty.
-    pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         crate::summary::Spread::of(values).map(|spread| spread.median)
     }
 }

@@ -25,7 +25,7 @@ impl RunSpec {
     /// The load continues after the measured time, until the deadline of the last measured call. If
     /// the load ended earlier, the last measured calls would meet an idle server, and more of them
     /// than usual would be set up.
-    pub fn load_until(&self) -> Duration {
+    pub(crate) fn load_until(&self) -> Duration {
         self.measured_until() + self.deadline()
     }
 

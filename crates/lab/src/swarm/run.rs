@@ -27,14 +27,14 @@ const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
 /// Name in findings for a core that panics.
-pub const PANIC: &str = "panic";
+pub(crate) const PANIC: &str = "panic";
 
 /// Name in findings for two runs of the same world that differ.
-pub const SAME: &str = "same";
+pub(crate) const SAME: &str = "same";
 
 /// Name in findings for calls lost because of noise (messages that belong to no call). Noise should
 /// have no effect, because messages that cannot be verified wait behind all others.
-pub const GOODPUT: &str = "goodput";
+pub(crate) const GOODPUT: &str = "goodput";
 
 /// The fraction of the calls that may be lost because of noise, and a number of calls that may be
 /// lost in addition. Some loss is allowed, because a single additional packet changes many later
@@ -103,7 +103,7 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
-pub fn run_twice(world: &World) -> Result<Ran, String> {
+pub(crate) fn run_twice(world: &World) -> Result<Ran, String> {
     let (mut ran, again) = (run_compared(world)?, run(world)?);
     if ran.trace != again.trace || ran.summary != again.summary {
         let what = "two runs of one world send different bytes".to_owned();
@@ -118,7 +118,7 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
 ///
 /// # Errors
 /// Returns an error if a node of the world cannot be built.
-pub fn run_compared(world: &World) -> Result<Ran, String> {
+pub(crate) fn run_compared(world: &World) -> Result<Ran, String> {
     let ran = run(world)?;
     if !world.is_noisy() {
         return Ok(ran);

@@ -292,7 +292,7 @@ impl World {
     }
 
     /// Returns the expected time from the first to the last offered call.
-    pub fn offered_for(&self) -> Duration {
+    pub(crate) fn offered_for(&self) -> Duration {
         let lasts = |crowd: &Crowd| f64::from(crowd.calls) / crowd.rate_cps;
         Duration::from_secs_f64(self.callers.iter().map(lasts).fold(0.0, f64::max))
     }
@@ -339,7 +339,7 @@ impl World {
     /// that each proxy can drop with a small part of its processor time. Returns `false` if a proxy
     /// has no emulated costs, or has a single queue, in which noise is not separated from other
     /// messages.
-    pub fn is_noisy(&self) -> bool {
+    pub(crate) fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
         let is_bearable = |proxy: &Proxy| {
             let rate_pps: f64 = self.strangers.iter().map(|stranger| stranger.rate_pps).sum();

@@ -165,7 +165,7 @@ pub(crate) fn is_by_operator(text: &[u8]) -> bool {
 }
 
 /// Returns the command that asks the shards for the call table entries of a call.
-pub fn call_text(call_id: &str) -> String {
+pub(crate) fn call_text(call_id: &str) -> String {
     // JSON and TOML write strings alike, except that TOML escapes DEL.
     let quoted = Value::from(call_id).to_string().replace('\u{7f}', "\\u007f");
     format!("[call]\ncall_id = {quoted}\n")

@@ -50,7 +50,7 @@ impl Diagnostics {
     }
 
     /// Returns a single error that concerns the whole file.
-    pub fn without_text(path: &Path, title: String, help: String) -> Self {
+    pub(crate) fn without_text(path: &Path, title: String, help: String) -> Self {
         let list = vec![Diagnostic { title, spots: Vec::new(), help }];
         Self { path: path.display().to_string(), text: String::new(), list, omitted: 0 }
     }
@@ -131,7 +131,7 @@ impl Report {
 
     /// Reports that the name `written` at `span` is not one of `known`, the names of things of this
     /// `kind`. The title begins with `begin`. If `known` is empty, `none` is the remedy.
-    pub fn unknown_name(
+    pub(crate) fn unknown_name(
         &mut self,
         (span, written): (Range<usize>, &str),
         begin: &str,
@@ -160,7 +160,7 @@ impl Report {
 
     /// Returns the reported errors. `text` is the content of the file `path`. At least one error
     /// must have been reported.
-    pub fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
+    pub(crate) fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
         debug_assert!(!self.is_empty(), "a configuration is rejected only for a reason");
         self.list.sort_by_key(Diagnostic::place);
         Diagnostics {
@@ -211,7 +211,10 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
 
 /// Returns the remedy for an unknown name: the name `near` that was probably meant, or else all
 /// `names`.
-pub fn suggestion<N: fmt::Display>(near: Option<N>, names: impl IntoIterator<Item = N>) -> String {
+pub(crate) fn suggestion<N: fmt::Display>(
+    near: Option<N>,
+    names: impl IntoIterator<Item = N>,
+) -> String {
     match near {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("write {}", alternatives(names)),
@@ -219,7 +222,7 @@ pub fn suggestion<N: fmt::Display>(near: Option<N>, names: impl IntoIterator<Ite
 }
 
 /// Returns `name` as a value in the file.
-pub fn in_quotes(name: &str) -> String {
+pub(crate) fn in_quotes(name: &str) -> String {
     format!("\"{name}\"")
 }
 

@@ -18,7 +18,7 @@ pub fn text(keys: &TokenKeys) -> String {
 }
 
 /// Returns whether `command` starts with the line `[keys]`.
-pub fn is_about_keys(command: &[u8]) -> bool {
+pub(crate) fn is_about_keys(command: &[u8]) -> bool {
     command.starts_with(HEADER)
 }
 

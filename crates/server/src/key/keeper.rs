@@ -34,7 +34,7 @@ impl Rotation {
     /// Returns the shortest interval at which rotations always succeed. A key has to settle before
     /// the next one is made, each key is kept for the time [`KEPT`] after its last use, and there
     /// are at most [`KEYS_MAX`] keys.
-    pub fn every_min(settle: Duration) -> Duration {
+    pub(crate) fn every_min(settle: Duration) -> Duration {
         let others = KEYS_MAX as u32 - 1;
         ((KEPT + settle) / others).max(settle)
     }

@@ -38,7 +38,7 @@ impl Draft {
     }
 
     /// Adds a packet that was sent because of the last input.
-    pub fn record_sent(&mut self, now: Timestamp, transmit: &Transmit) {
+    pub(crate) fn record_sent(&mut self, now: Timestamp, transmit: &Transmit) {
         entry::put_sent(&mut self.sent, now, transmit);
         self.sent_count += 1;
     }

@@ -36,7 +36,7 @@ pub const NAME: &str = "amplification";
 
 /// Maximum number of bytes sent for each byte received, in addition to the responses that are
 /// always allowed (RFC 9000 §8.1).
-pub const FACTOR: u64 = 3;
+pub(crate) const FACTOR: u64 = 3;
 
 /// Number of final responses that may be sent for a request in any case.
 const FINALS: u64 = 2;

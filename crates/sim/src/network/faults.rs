@@ -76,7 +76,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     /// Ends the [partition](Self::partition) of two nodes.
-    pub fn heal(&mut self, a: NodeId, b: NodeId) {
+    pub(crate) fn heal(&mut self, a: NodeId, b: NodeId) {
         self.set_partitioned(a, b, false);
     }
 
@@ -99,13 +99,13 @@ impl<N: Core, T: Tap> Network<N, T> {
 
     /// Breaks the connection on which `from` next sends a message to `to`. Only the first half of
     /// the message arrives.
-    pub fn sever_next(&mut self, from: NodeId, to: NodeId) {
+    pub(crate) fn sever_next(&mut self, from: NodeId, to: NodeId) {
         self.streams.severed.insert((from, to));
     }
 
     /// Limits the bytes a second that a node's driver reads from each stream. `None` means no
     /// limit.
-    pub fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
+    pub(crate) fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
         match bytes_per_s {
             Some(rate) => self.streams.slow_readers.insert(node, rate),
             None => self.streams.slow_readers.remove(&node),

@@ -23,7 +23,8 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     /// Makes the address refuse connections over `transport` from now on.
-    pub fn stop_listening(&mut self, transport: Transport, address: SocketAddr) {
+    #[cfg(test)]
+    pub(crate) fn stop_listening(&mut self, transport: Transport, address: SocketAddr) {
         self.streams.listeners.remove(&(transport, address));
     }
 

@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Returns the bytes sent by an end.
-    pub fn pipe_from(&mut self, side: Side) -> &mut Pipe {
+    pub(crate) fn pipe_from(&mut self, side: Side) -> &mut Pipe {
         &mut self.pipes[side as usize]
     }
 
@@ -85,7 +85,7 @@ impl Connection {
     }
 
     /// Returns the node at an end, and the node at the other end.
-    pub fn nodes_from(&self, side: Side) -> Option<(NodeId, NodeId)> {
+    pub(crate) fn nodes_from(&self, side: Side) -> Option<(NodeId, NodeId)> {
         Some((self.ends[side as usize].node?, self.ends[side.other() as usize].node?))
     }
 }
@@ -170,7 +170,7 @@ impl Streams {
 
     /// Returns the ends of connections at a node that are not closed, in the order in which the
     /// connections were opened.
-    pub fn ends_of(&self, node: NodeId) -> Vec<(Key, Side)> {
+    pub(crate) fn ends_of(&self, node: NodeId) -> Vec<(Key, Side)> {
         let sides = [Side::Opener, Side::Acceptor];
         let ends = self.connections.iter().flat_map(|(&key, connection)| {
             sides.map(|side| {

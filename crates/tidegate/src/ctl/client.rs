@@ -35,7 +35,7 @@ impl Client {
     }
 
     /// Returns the member `key` of the JSON document at `path`.
-    pub fn get_member(&self, path: &str, key: &str) -> Result<Value, Trouble> {
+    pub(crate) fn get_member(&self, path: &str, key: &str) -> Result<Value, Trouble> {
         let mut document = self.get(path)?;
         document.get_mut(key).map(Value::take).ok_or_else(|| self.foreign())
     }
