@@ -2,7 +2,7 @@
 
 pub mod plan;
 mod stage;
-pub mod story;
+pub(crate) mod story;
 pub mod summary;
 mod terminal;
 mod view;

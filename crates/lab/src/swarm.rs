@@ -7,7 +7,7 @@
 //! proxies are those that `tidegate run` would start from the configuration that the world
 //! [writes](configuration) for them.
 
-pub mod attacker;
+pub(crate) mod attacker;
 mod book;
 mod commands;
 pub mod configuration;
@@ -17,7 +17,7 @@ pub mod hunt;
 mod node;
 mod out_of_service;
 pub mod run;
-pub mod shrink;
+pub(crate) mod shrink;
 pub mod world;
 
 pub use hunt::{Failed, Hunt, Progress, Tally, hunt};

@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 4_000_000;
 
 /// The counts of a server at one moment, since the start of the server's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ServerReading {
+pub(crate) struct ServerReading {
     /// Number of the server's process, which increases with each restart of the server.
     pub life: u64,
     /// New sessions offered to the server. Retransmissions do not count again.
@@ -123,7 +123,7 @@ impl CallersReading {
 
 /// The counts of all servers and callers during one run, in the order of time.
 #[derive(Clone, Debug, Default)]
-pub struct Timeline {
+pub(crate) struct Timeline {
     servers: Vec<Track<ServerReading>>,
     callers: Vec<Track<CallersReading>>,
 }

@@ -18,7 +18,7 @@ pub mod phase;
 mod pools;
 mod predecessor;
 mod prepared;
-pub mod reconfigurable;
+pub(crate) mod reconfigurable;
 pub mod recording;
 pub mod rejections;
 mod removed;

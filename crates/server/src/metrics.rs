@@ -64,7 +64,7 @@ impl Family {
 
 /// The unit of a metric that is not a count. Only base units are used, as Prometheus recommends.
 #[derive(Clone, Copy, Debug)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// Seconds.
     Seconds,
     /// Bytes.

@@ -126,7 +126,7 @@ impl fmt::Display for Violation {
 
 /// The violations that the checkers have found so far.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     now: Timestamp,
     kept: Vec<Violation>,
     dropped: u64,

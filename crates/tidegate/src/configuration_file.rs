@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments that name the configuration file, the same for each command.
 #[derive(clap::Args)]
-pub struct ConfigurationFile {
+pub(crate) struct ConfigurationFile {
     /// The configuration file
     #[arg(value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     file: PathBuf,

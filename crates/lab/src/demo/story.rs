@@ -13,7 +13,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 /// All observations of a demonstration.
 #[derive(Clone, Debug)]
-pub struct Story {
+pub(crate) struct Story {
     /// Schedule of the demonstration.
     pub plan: Plan,
     /// Time since the start of the first load.
@@ -26,7 +26,7 @@ pub struct Story {
 
 /// The current part of a demonstration: a load or a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub(crate) enum Act {
     /// The load at this index of [`MULTIPLES`] is offered.
     Load(usize),
     /// The pause after the load at this index of [`MULTIPLES`].

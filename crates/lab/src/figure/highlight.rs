@@ -4,7 +4,7 @@
 pub const MAX: usize = 8;
 
 /// A colour as red, green and blue.
-pub type Colour = (u8, u8, u8);
+pub(crate) type Colour = (u8, u8, u8);
 
 /// The colour of the curve of an unprotected server. No other curve has this colour.
 pub const DANGER: Colour = (213, 94, 0);

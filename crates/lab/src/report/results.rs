@@ -50,7 +50,7 @@ pub struct Results {
 }
 
 /// The values of the swept conditions, by name of the condition.
-pub type Swept = BTreeMap<String, f64>;
+pub(crate) type Swept = BTreeMap<String, f64>;
 
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -11,7 +11,7 @@ use super::knob::Shape;
 use super::shape::{List, Whole};
 
 /// A minimum and a maximum in seconds, written as a list of two numbers.
-pub struct Bounds(pub RangeInclusive<u32>);
+pub(crate) struct Bounds(pub RangeInclusive<u32>);
 
 impl Bounds {
     fn list(&self) -> List<Whole<u32>> {

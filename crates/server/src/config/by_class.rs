@@ -13,7 +13,7 @@ use super::knob::Shape;
 use super::shape::Real;
 
 /// A time in microseconds: one number for all classes of message, or a table by class.
-pub struct ByClass;
+pub(crate) struct ByClass;
 
 /// The bounds of a time in microseconds. The maximum is an hour, which is more than any message
 /// needs.

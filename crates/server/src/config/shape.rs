@@ -179,7 +179,7 @@ impl Shape for Flag {
 }
 
 /// An integer of at least 1. The error message for 0 contains a special remedy.
-pub struct Positive {
+pub(crate) struct Positive {
     /// The maximum valid value.
     pub most: u32,
     /// The remedy if the value is 0.

@@ -10,7 +10,7 @@ use tidegate_world::{Input, Timestamp};
 use crate::trouble::Trouble;
 
 /// A text file to which packets are written.
-pub struct Dump {
+pub(crate) struct Dump {
     path: PathBuf,
     out: BufWriter<File>,
     /// The error of the first failed write. Nothing is written after an error.

@@ -9,7 +9,7 @@ use crate::config::word;
 
 /// The values of `[pool.health]`.
 #[derive(Default)]
-pub struct HealthTable {
+pub(crate) struct HealthTable {
     /// True if back ends are probed.
     pub is_probed: bool,
     /// The parameters of probes.

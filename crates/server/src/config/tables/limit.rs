@@ -8,7 +8,7 @@ use crate::config::shape::{Choice, Real, millis};
 
 /// The signs of overload from which limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learn {
+pub(crate) enum Learn {
     /// None: no limit is learned.
     Off,
     /// Rejections by the back end.
