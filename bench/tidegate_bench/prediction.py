@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate_bench.load import Outcome
@@ -16,19 +17,46 @@ RATIO_MAX = 1.3
 DELAY_MIN_MS = 2.0
 
 
-def compare(row: dict[str, Any], runs: list[Outcome], capacity_cps: float) -> dict[str, Any]:
-    """Returns the predicted values of one load, the measured ones, and the error of the goodput.
+@dataclass(frozen=True)
+class Round:
+    """A prediction and the runs that it predicts, which follow at once, so that the machine has the same speed."""
 
-    Goodput and error are parts of the capacity.
+    results: dict[str, Any]
+    """The results of the simulation, with the costs that were measured in this round."""
+    runs: Sequence[Outcome]
+    """One run for each row of the results."""
+
+    @property
+    def capacity_cps(self) -> float:
+        """The predicted capacity in calls/s."""
+        return float(self.results["capacity_cps"])
+
+
+def compare(rounds: Sequence[Round]) -> list[dict[str, Any]]:
+    """Returns, for each row of the results, the predicted values, the measured ones, and the error of the goodput.
+
+    Goodput and error are parts of the capacity that was predicted in the same round. The error of each round is
+    determined separately.
     """
-    goodput = Spread.of([run.goodput_cps / capacity_cps for run in runs])
+    return [_compare(rounds, index) for index in range(len(rounds[0].runs))]
+
+
+def _compare(rounds: Sequence[Round], index: int) -> dict[str, Any]:
+    rows = [each.results["rows"][index] for each in rounds]
+    runs = [each.runs[index] for each in rounds]
+    predicted = [row["goodput"]["median"] for row in rows]
+    measured = [run.goodput_cps / each.capacity_cps for each, run in zip(rounds, runs, strict=True)]
+    goodput = Spread.of(measured)
+    errors = Spread.of([told - found for told, found in zip(predicted, measured, strict=True)])
     p99 = Spread.of([run.p99_ms for run in runs])
+    delays = [row["p99_ms"]["median"] for row in rows if row["p99_ms"]]
     return {
-        "load": row["load"],
-        "sim_goodput": round(row["goodput"]["median"], 4),
+        "variant": rows[0]["variant"],
+        "load": rows[0]["load"],
+        "sim_goodput": round(Spread.of(predicted).median, 4),
         **{f"real_goodput_{name}": round(value, 4) for name, value in goodput._asdict().items()},
-        "error": round(row["goodput"]["median"] - goodput.median, 4),
-        "sim_p99_ms": round(row["p99_ms"]["median"] if row["p99_ms"] else float("nan"), 2),
+        **{f"error_{name}": round(value, 4) for name, value in errors._asdict().items()},
+        "sim_p99_ms": round(Spread.of(delays).median if delays else float("nan"), 2),
         **{f"real_p99_ms_{name}": value for name, value in p99._asdict().items()},
         "real_cpu": round(Spread.of([run.usage.steady_cpu_s / run.usage.steady_s for run in runs]).median, 4),
         "generator_cpu": round(max(run.usage.caller + run.usage.callee for run in runs), 3),
@@ -50,7 +78,7 @@ def judge(record: Record, rows: Sequence[Mapping[str, Any]], subject: str = "") 
 
     `subject` is the beginning of the condition, such as `pi: `.
     """
-    error = max(abs(row["error"]) for row in rows)
+    error = max(abs(row["error_median"]) for row in rows)
     record.expect(
         error <= ERROR_MAX, f"{subject}the goodput is predicted to within {error:.3f} of the capacity at the worst"
     )
@@ -67,7 +95,7 @@ def judge(record: Record, rows: Sequence[Mapping[str, Any]], subject: str = "") 
 COLUMNS = [
     Column("goodput/C: sim", "sim_goodput", 3),
     *(Column(f"real {name}", f"real_goodput_{name}", 3) for name in Spread._fields),
-    Column("error", "error", 3),
+    *(Column(f"error {name}", f"error_{name}", 3) for name in Spread._fields),
     Column("p99 ms: sim", "sim_p99_ms", 1),
     *(Column(f"real {name}", f"real_p99_ms_{name}", 1) for name in Spread._fields),
     Column("cpu: element", "real_cpu", 3),

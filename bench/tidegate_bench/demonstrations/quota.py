@@ -1,25 +1,24 @@
 """Kamailio with a quota and without overload control: predicted from loads below 0.7, then overloaded
 
 Kamailio has one worker and a quota of the kernel. It is offered loads below 0.7 of its capacity, with bursts and
-without, and with calls that nobody answers. Three costs follow from its CPU time, by least squares: those of an
-INVITE, of another message, and of a wake. The size of its receive buffer is read from its socket, and the tick from
-the configuration of the kernel. With these values scenarios/predict-quota.toml predicts loads up to three times the
-capacity. The same loads are then offered to the real Kamailio. The table shows the error of the goodput in parts of
-the capacity, and the p99 of the set-up delay.
+without, and with calls that nobody answers. Three costs follow from its CPU time, by least squares: those of an INVITE,
+of another message, and of a wake. The size of its receive buffer is read from its socket, and the tick from the
+configuration of the kernel. With these values scenarios/predict-quota.toml predicts loads up to three times the
+capacity. The same loads are then offered to the real Kamailio. Each round begins with the costs again. The table shows
+the error of the goodput in parts of the capacity, and the p99 of the set-up delay.
 """
 
 import argparse
 import contextlib
 import socket
 import threading
-from collections import defaultdict
 from dataclasses import dataclass
 
 from tidegate_bench import kamailio, program, table, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
 from tidegate_bench.load import Load, Outcome, judge_generator, offer
-from tidegate_bench.prediction import COLUMNS, compare, judge
+from tidegate_bench.prediction import COLUMNS, Round, compare, judge
 from tidegate_bench.process import Stage
 from tidegate_bench.quota import SHARE, Quota, tick_ms
 from tidegate_bench.sockets import LOCALHOST, buffer_bytes
@@ -162,25 +161,28 @@ class Show(Demonstration):
         with Quota(self.options.share, round(1000 * self.options.period)) as quota:
             runs_ms, waits_ms = quota.stretches_ms()
         print(f"under this quota a busy thread runs for {runs_ms:.1f} ms and then waits for {waits_ms:.1f} ms")
+        rounds = [self.round(round_) for round_ in self.rounds]
+        rows = self.rows("results", compare(rounds))
+        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}")
+        judge(self, rows)
+        judge_generator(self, [run for each in rounds for run in each.runs])
+        return {"capacity_cps": [each.capacity_cps for each in rounds], "rows": rows}
+
+    def round(self, round_: int) -> Round:
+        """Predicts the results from costs that it measures, and measures the results."""
         text, samples = self.calibrate()
-        self.rows("calibration", [vars(sample) for sample in samples])
+        self.rows(f"calibration-{round_}", [vars(sample) for sample in samples])
         for sample in samples:
             print(f"calibration: {vars(sample)}")
         print(text, flush=True)
-        costs = self.directory / "costs.toml"
+        costs, out = self.directory / f"costs-{round_}.toml", self.directory / f"sim-{round_}"
         costs.write_text(text)
-        out = self.directory / "sim"
         prediction = program.scenario(SCENARIO, out, "--world", "sim", "--costs", costs, profile=self.profile)
         capacity = prediction["capacity_cps"]
         print(f"predicted capacity: {capacity:.0f} calls/s", flush=True)
-        outcomes: dict[float, list[Outcome]] = defaultdict(list)
-        for round_ in self.rounds:
-            for row in prediction["rows"]:
-                load = Load(row["load"] * capacity, WARM_UP_S, MEASURED_S, seed=round_)
-                outcomes[row["load"]].append(self.trial(load)[0])
-            print(f"round {round_} of {len(self.rounds)} done", flush=True)
-        rows = self.rows("results", [compare(row, outcomes[row["load"]], capacity) for row in prediction["rows"]])
-        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}")
-        judge(self, rows)
-        judge_generator(self, [run for found in outcomes.values() for run in found])
-        return {"capacity_cps": capacity, "rows": rows}
+        runs = []
+        for row in prediction["rows"]:
+            load = Load(row["load"] * capacity, WARM_UP_S, MEASURED_S, seed=round_)
+            runs.append(self.trial(load)[0])
+        print(f"round {round_} of {len(self.rounds)} done", flush=True)
+        return Round(prediction, runs)
