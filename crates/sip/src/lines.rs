@@ -12,7 +12,7 @@ pub fn first_value(message: &[u8], name: HeaderName) -> Option<&[u8]> {
 
 /// An iterator over the values of a message's header lines of one name, in long or compact form.
 ///
-/// A header that violates the grammar ends the list.
+/// A line that violates the grammar is skipped, because it is no header.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
     message: &'a [u8],
@@ -41,7 +41,11 @@ impl<'a> Iterator for Lines<'a> {
                 self.at = Line::skip(self.message, self.at).ok()?;
                 continue;
             }
-            let line = Line::read(self.message, self.at).ok()??;
+            let Ok(line) = Line::read(self.message, self.at) else {
+                self.at = Line::skip(self.message, self.at).ok()?;
+                continue;
+            };
+            let line = line?;
             self.at = line.end();
             if line.name == self.name {
                 return Some(line.value(self.message));
@@ -59,9 +63,11 @@ mod tests {
         let with = |odd: &str| {
             format!("SIP/2.0 200 OK\r\nServer x\r\n{odd}t : a\r\nTo: b\r\n\r\ni: c\r\n")
         };
-        let (usual, odd) = (with(""), with(": y\r\n"));
-        assert_eq!(first_value(usual.as_bytes(), HeaderName::To), Some(&b"a"[..]));
-        assert_eq!(first_value(odd.as_bytes(), HeaderName::To), None, "that line may be a To");
-        assert_eq!(first_value(usual.as_bytes(), HeaderName::CallId), None, "it is in the body");
+        for odd in ["", ": y\r\n", "Timestamp 54\r\n", "To\r\n", "To <sip:b>\r\n x: y\r\n"] {
+            let text = with(odd);
+            let value = |name| first_value(text.as_bytes(), name);
+            assert_eq!(value(HeaderName::To), Some(&b"a"[..]), "{odd:?}");
+            assert_eq!(value(HeaderName::CallId), None, "{odd:?}: it is in the body");
+        }
     }
 }

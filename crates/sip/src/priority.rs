@@ -49,7 +49,7 @@ pub fn is_emergency(uri: &[u8]) -> bool {
 /// Returns the resource values in all Resource-Priority lines of a request.
 ///
 /// Text that is not a resource value is skipped, because RFC 4412 §4.6.2 treats values that are not
-/// understood as absent. A header that violates the grammar ends the list.
+/// understood as absent. A line that violates the grammar is skipped too.
 pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>> {
     let lines = Lines::of(message, HeaderName::ResourcePriority);
     lines.flat_map(tokens).filter_map(ResourceValue::parse)

@@ -13,7 +13,8 @@ use crate::{HeaderName, NameAddr, Params};
 /// RFC 3261 §12.1.1: "A UAS MUST be prepared to receive a request without a tag in the From
 /// field, in which case the tag is considered to have a value of null."
 ///
-/// Returns `None` if one of the two headers is missing or cannot be searched for a tag.
+/// Returns `None` if one of the two headers is missing or cannot be searched for a tag. A line that
+/// violates the grammar is skipped, because it is no header.
 pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let message = skip_blank(message).ok()?;
     let (_, mut at, mut ends) = first_line(message).ok()?;
@@ -24,7 +25,11 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
             at = ends.next_line().ok()?;
             continue;
         }
-        let line = Line::next(message, at, &mut ends).ok()??;
+        let Ok(line) = Line::next(message, at, &mut ends) else {
+            at = ends.next_line().ok()?;
+            continue;
+        };
+        let line = line?;
         let begin = std::mem::replace(&mut at, line.end());
         let seen = match line.name {
             HeaderName::From => &mut from,
@@ -88,6 +93,7 @@ mod tests {
         assert_eq!(tags(usual), both("1", "2"));
         assert_eq!(tags(&format!("{usual}To: z;tag=3\r\n")), both("1", "2"));
         assert_eq!(tags(&format!("TO : z;tag=3\r\n{usual}")), both("1", "3"));
+        assert_eq!(tags(&format!("Timestamp 54\r\nTo\r\n{usual}")), both("1", "2"));
     }
 
     #[test]
