@@ -85,10 +85,16 @@ fn is_challenge(status: u16) -> bool {
 /// context. If no 6xx class responses are present, the proxy SHOULD choose from the lowest
 /// response class stored in the response context. [...] The proxy SHOULD give preference to
 /// responses that provide information affecting resubmission of this request, such as 401, 407,
-/// 415, 420, and 484 if the 4xx class is chosen."
+/// 415, 420, and 484 if the 4xx class is chosen." "If the only response that was received is a 503,
+/// the proxy SHOULD generate a 500 response and forward that upstream." So a 503 is the last choice
+/// of its class.
 fn rank(status: u16) -> (u16, bool) {
     let class = if status >= 600 { 0 } else { status / 100 };
-    (class, !matches!(status, 401 | 407 | 415 | 420 | 484))
+    let is_preferred = match class {
+        4 => matches!(status, 401 | 407 | 415 | 420 | 484),
+        _ => status != 503,
+    };
+    (class, !is_preferred)
 }
 
 #[cfg(test)]
@@ -116,6 +122,9 @@ mod tests {
         assert_eq!(best(&[486, 404]), 486, "of equals the first");
         assert_eq!(best(&[404, 484, 420]), 484);
         assert_eq!(best(&[501, 401, 603]), 603);
+        assert_eq!(best(&[503, 501]), 501);
+        assert_eq!(best(&[501, 503]), 501);
+        assert_eq!(best(&[501, 500]), 501, "of equals the first");
     }
 
     fn response(status: u16, challenge: &str) -> Best {

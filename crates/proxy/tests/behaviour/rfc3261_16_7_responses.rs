@@ -279,6 +279,20 @@ fn a_503_goes_up_as_500() {
     assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));
 }
 
+/// Item 6: "If the only response that was received is a 503, the proxy SHOULD generate a 500
+/// response and forward that upstream." If there is another 5xx, it goes up, whichever comes first.
+#[test]
+fn a_503_hides_no_other_5xx() {
+    let statuses = ["503 Service Unavailable", "501 Not Implemented"];
+    for (a, b) in [(0, 1), (1, 0)] {
+        let mut s = Script::forking(&THREE[..2]);
+        let sent = s.send(CALLER, &invite("c1"));
+        s.send(BACKEND_A, &sent[1].answer(statuses[a]));
+        let sent = s.send(BACKEND_B, &sent[2].answer(statuses[b]));
+        assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 501 Not Implemented"), "{a}");
+    }
+}
+
 /// RFC 3261 §17.1.3: the CSeq's method and the branch identify the transaction.
 ///
 /// RFC 6026 §7.3: "When receiving any SIP response, a transaction-stateful proxy MUST compare the

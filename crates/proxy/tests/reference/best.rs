@@ -14,7 +14,8 @@ pub fn best(responses: &[Message]) -> Option<Message> {
         // "It MUST choose from the 6xx class responses if any exist in the context. If no 6xx
         // class responses are present, the proxy SHOULD choose from the lowest response class".
         let class = if status >= 600 { 0 } else { status / 100 };
-        (class, class == 4 && !PREFERRED.contains(&status))
+        // "If the only response that was received is a 503, the proxy SHOULD generate a 500".
+        (class, status == 503 || class == 4 && !PREFERRED.contains(&status))
     };
     // The first of equally good responses wins.
     let mut best = responses.iter().min_by_key(rank)?.clone();
