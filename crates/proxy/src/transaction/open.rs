@@ -83,10 +83,16 @@ pub(crate) fn open(
     // 8.2.6."
     let is_trying =
         is_invite && queue_trying(step, &mut context, request.message, &request.essentials.via);
-    let started = match live.next_group() {
+    let mut started = match live.next_group() {
         None => start(step, &mut context, &mut live, request, hop, breadth),
         Some(group) => start_group(step, &mut context, &mut live, request, &group),
     };
+    // RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest."
+    while started.is_err()
+        && let Some(group) = live.next_group()
+    {
+        started = start_group(step, &mut context, &mut live, request, &group);
+    }
     if let Err(rejection) = started {
         // Nothing was forwarded. The source gets the rejection without a transaction, and no 100.
         // After a 100 it would not repeat the INVITE, and a lost rejection would not be sent again.

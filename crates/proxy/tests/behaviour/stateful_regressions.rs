@@ -92,6 +92,32 @@ fn a_call_that_no_branch_of_a_fork_may_take_gets_no_100() {
     assert_eq!(s.counters.replied(100).get(), 1);
 }
 
+/// If no back end of the first group of a fork could get a request, the request was rejected,
+/// although the next group could take it.
+///
+/// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest."
+#[test]
+fn a_fork_goes_on_to_the_next_group_if_the_first_one_cannot_start() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let pool = &mut settings.pools[0];
+        pool.mode = Mode::Transaction;
+        pool.obedience = Obedience::Always;
+        pool.choice = Choice::All([1000, 500].into());
+    });
+    let out = last(s.send(CALLER, &invite("c1")));
+    assert_eq!(out.to, address(BACKEND_A));
+    s.send(BACKEND_A, &telling(&out, "486 Busy Here", &value("rate", 0, 1)));
+    assert!(s.backends.backends()[0].is_up(s.now), "it asks for fewer requests, but is not down");
+    let sent = s.send(CALLER, &invite("c2"));
+    let forwarded = (BACKEND_B, "INVITE sip:bob@192.0.2.1 SIP/2.0");
+    assert_eq!(starts(&sent), [(CALLER, "SIP/2.0 100 Trying"), forwarded]);
+    // No group is left.
+    s.send(BACKEND_B, &telling(&sent[1], "486 Busy Here", &value("rate", 0, 1)));
+    let rejected = (CALLER, "SIP/2.0 503 Service Unavailable");
+    assert_eq!(starts(&s.send(CALLER, &invite("c3"))), [rejected]);
+    assert_eq!(s.counters.replied(100).get(), 2);
+}
+
 /// A request with the Call-ID of a call moved the call to another back end.
 #[test]
 fn an_established_call_stays_where_it_is() {
