@@ -24,8 +24,8 @@ pub(super) const ADDRESS_MAX: usize = 128;
 pub struct RejectionRecord {
     /// The time of the rejection.
     pub at: Timestamp,
-    /// The address of the source. For a request with a transaction, it is the address to which its
-    /// responses go.
+    /// The address of the source. For a request that was forwarded without a transaction and could
+    /// not be sent, it is the address to which the response goes.
     pub source: SocketAddr,
     /// The class of the request, if overload control rejected it, or if no possible back end took
     /// it.

@@ -31,8 +31,9 @@ pub(crate) fn cancel_request(
     // The source need not be that of the INVITE (§22.1): see "Why" in docs/guide/trust.md.
     let Ok(via) = message.top_via() else { return };
     let Some(mut context) = table.lend(handle) else { return };
-    let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
-    if let Some(bytes) = write_own(step.snapshot, message, &back, context.identity, 200) {
+    let source = received.flow.remote;
+    let back = Flow { remote: reply_target(&via, source), ..received.flow };
+    if let Some(bytes) = write_own(step.snapshot, message, source, context.identity, 200) {
         step.counters().count_reply(200, ReplyReason::None);
         step.output.send(Transmit::new(back, bytes));
     }

@@ -103,7 +103,7 @@ fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, receive
                 if let Ok(message) = Message::parse(&live.request)
                     && let Ok(via) = message.top_via()
                 {
-                    send_trying(step, &mut context, &message, &via);
+                    send_trying(step, &mut context, &live, &message, &via);
                 }
                 context.live = Some(live);
             }

@@ -81,8 +81,8 @@ pub(crate) fn open(
     // RFC 3261 §16.2: "The proxy core MUST behave as a UAS with respect to sending an immediate
     // provisional on that server transaction (such as 100 Trying) as described in Section
     // 8.2.6."
-    let is_trying =
-        is_invite && queue_trying(step, &mut context, request.message, &request.essentials.via);
+    let via = &request.essentials.via;
+    let is_trying = is_invite && queue_trying(step, &mut context, &live, request.message, via);
     let mut started = match live.next_group() {
         None => start(step, &mut context, &mut live, request, hop, breadth),
         Some(group) => start_group(step, &mut context, &mut live, request, &group),

@@ -1,8 +1,10 @@
 //! Sends responses upstream: RFC 3261 §16.7 items 5 to 9.
 
+use std::net::SocketAddr;
+
 use tidegate_sip::{Message, Method, Passage, Reply, Via, reason, write_reply, write_reply_by_via};
 use tidegate_transaction::Dispatch;
-use tidegate_world::{Buffer, Flow, Transmit};
+use tidegate_world::{Buffer, Transmit};
 
 use crate::amplification::may_send;
 use crate::dialog::{Answer, Evidence, Transaction};
@@ -231,17 +233,16 @@ fn respond_because(
     reason: ReplyReason,
 ) {
     let message = Message::parse(&live.request).ok();
-    let write =
-        |message| write_own(step.snapshot, &message, &context.back, context.identity, status);
+    let source = live.source(&context.back);
+    let write = |message| write_own(step.snapshot, &message, source, context.identity, status);
     match message.and_then(write) {
         Some(bytes) => {
             step.counters().count_reply(status, reason);
             let backend_ref = context.branches.last().and_then(|branch| branch.backend_ref);
             let pool = backend_ref.map(|backend_ref| backend_ref.pool);
-            let (source, request) = (context.back.remote, &live.request);
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
-            step.output.record_rejection(snapshot, now, source, request, status, &cause);
+            step.output.record_rejection(snapshot, now, source, &live.request, status, &cause);
             // The call table records our own reply as a 5xx, which says nothing about the speed of
             // the back end.
             let answer = Answer::new(status.max(503), false);
@@ -259,12 +260,15 @@ fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     context.server = context.server.end();
 }
 
-/// Writes a reply that the proxy generates in the transaction with this identity. Returns `None` if
-/// the reply would be longer than a datagram.
+/// Writes a reply that the proxy generates in the transaction with this identity. `source` is the
+/// source of the request. Returns `None` if the reply would be longer than a datagram.
+///
+/// RFC 3581 §4: "If this Via header field value contains an "rport" parameter with no value, it
+/// MUST set the value of the parameter to the source port of the request."
 pub(crate) fn write_own(
     snapshot: &Snapshot,
     message: &Message<'_>,
-    back: &Flow,
+    source: SocketAddr,
     identity: u64,
     status: u16,
 ) -> Option<Buffer> {
@@ -274,7 +278,7 @@ pub(crate) fn write_own(
         status,
         reason: reason(status),
         to_tag: Some(&tag),
-        source: Some(back.remote),
+        source: Some(source),
         headers: server.as_slice(),
     };
     let mut bytes = snapshot.buffers.take();
@@ -311,10 +315,11 @@ pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answ
 pub(crate) fn send_trying(
     step: &mut Step<'_>,
     context: &mut Context,
+    live: &Live,
     message: &Message<'_>,
     via: &Via<'_>,
 ) {
-    if queue_trying(step, context, message, via) {
+    if queue_trying(step, context, live, message, via) {
         step.counters().count_reply(100, ReplyReason::None);
     }
 }
@@ -323,11 +328,12 @@ pub(crate) fn send_trying(
 pub(crate) fn queue_trying(
     step: &mut Step<'_>,
     context: &mut Context,
+    live: &Live,
     message: &Message<'_>,
     via: &Via<'_>,
 ) -> bool {
     let mut bytes = step.snapshot.buffers.take();
-    let reply = Reply { source: Some(context.back.remote), ..Reply::new(100) };
+    let reply = Reply { source: Some(live.source(&context.back)), ..Reply::new(100) };
     let may_be_sent = write_reply_by_via(message, Some(via), &reply, &mut bytes).is_ok()
         && may_respond(step, context, 100, bytes.len());
     if may_be_sent {

@@ -76,7 +76,7 @@ fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     if let Ok(message) = Message::parse(&live.request)
         && let Ok(via) = message.top_via()
     {
-        send_trying(step, context, &message, &via);
+        send_trying(step, context, live, &message, &via);
     }
 }
 

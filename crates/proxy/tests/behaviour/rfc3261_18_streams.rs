@@ -199,6 +199,34 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
     assert_eq!((answer[0].0, answer[0].1.start()), (1, "SIP/2.0 200 OK"));
 }
 
+/// A regression: our own responses had the port in the Via as `rport`.
+///
+/// RFC 3581 §4: "If this Via header field value contains an "rport" parameter with no value, it
+/// MUST set the value of the parameter to the source port of the request."
+#[test]
+fn our_own_responses_on_a_connection_have_its_source_port() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, PHONE);
+    let (_, trying) =
+        only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport")), "SIP/2.0 100");
+    // Both back ends answer 503, so the caller gets a 500 of ours.
+    let (first, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(first, &forwarded.answer("503 Service Unavailable"));
+    let (second, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    let sent = scene.offer(second, &forwarded.answer("503 Service Unavailable"));
+    let (number, failed) = only(sent, "SIP/2.0 500");
+    assert_eq!(number, 2);
+    for response in [trying, failed] {
+        let via = response.header("Via");
+        assert!(via.starts_with("SIP/2.0/TCP 192.168.1.2:5060;rport=40123;"), "{via}");
+        assert!(via.ends_with(";received=203.0.113.9"), "{via}");
+    }
+    let rejected = scene.counters.rejections.list();
+    assert_eq!(rejected.last().map(|rejected| rejected.source), Some(address(PHONE)));
+}
+
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
 /// response to the request."
 #[test]
