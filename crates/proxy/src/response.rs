@@ -133,6 +133,9 @@ fn try_response(
             if !lost.learn(now, snapshot, received, passage) {
                 return Err(DropReason::RepeatedResponse.into());
             }
+            if !may_be_forwarded(passage) {
+                return Ok(());
+            }
             let back = flow_back(snapshot, listener, None, remote)?;
             pass_back(step, received, passage, Flow { connection, ..back })
         }
@@ -200,6 +203,9 @@ fn serve_stateless(
         step.record_challenge(present, || is_outside, passage, back.remote);
     } else if !lost.learn(now, snapshot, received, passage) {
         return Err(DropReason::RepeatedResponse.into());
+    }
+    if !may_be_forwarded(passage) {
+        return Ok(());
     }
     if let Some(call) = call.filter(|_| backend_ref.is_some())
         && !may_send_back(step, call, &back, passage.status, received.bytes.len())
@@ -454,6 +460,14 @@ fn flow_back(
         flow.local.set_ip(asked);
     }
     Ok(flow)
+}
+
+/// Returns false for a provisional response other than 100 to a request other than INVITE.
+///
+/// RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
+/// than 100 to a non-INVITE request."
+fn may_be_forwarded(passage: &Passage<'_>) -> bool {
+    passage.cseq.method == Method::Invite || !matches!(passage.status, 101..200)
 }
 
 /// Sends a response back on `flow`.

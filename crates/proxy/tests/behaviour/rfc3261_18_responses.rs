@@ -1,8 +1,9 @@
 //! RFC 3261 §18: tests which responses belong to this proxy, and where they go.
 
-use crate::script::{BACKEND_A, CALLER, PROXY, Script, address, invite};
+use crate::script::{BACKEND_A, CALLER, PROXY, Script, address, invite, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::{DropReason, Listener};
+use tidegate_proxy::{DropReason, Listener, Mode};
+use tidegate_world::Seed;
 
 fn foreign(s: &Script) -> u64 {
     s.counters.dropped(DropReason::ForeignResponse).get()
@@ -106,5 +107,33 @@ fn a_request_whose_responses_would_go_to_port_0_is_dropped() {
         let sent = s.send(CALLER, &asked).pop().unwrap();
         let ringing = s.one(&sent.to.to_string(), &sent.answer("180 Ringing"));
         assert_eq!(ringing.to, address(CALLER));
+    }
+}
+
+/// RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
+/// than 100 to a non-INVITE request."
+#[test]
+fn a_request_other_than_invite_gets_no_provisional_response_but_100() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let process = |seed| {
+            Script::with(Policy::Rr, |settings| {
+                settings.pools[0].mode = mode;
+                settings.seed = seed;
+            })
+        };
+        let mut s = process(Seed(0));
+        for method in ["MESSAGE", "OPTIONS", "X-NEW"] {
+            let sent = s.one(CALLER, &request(method, "sip:bob@192.0.2.1", method, 1, ""));
+            let to = sent.to.to_string();
+            // The response to a request of the previous process is forwarded too.
+            for s in [&mut s, &mut process(Seed(1))] {
+                for status in ["101 Dialog Establishment", "180 Ringing", "199 Terminated"] {
+                    let passed = s.send(&to, &sent.answer(status));
+                    assert!(passed.is_empty(), "{mode:?} {method}: {passed:#?}");
+                }
+                let ok = s.one(&to, &sent.answer("200 OK"));
+                assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"), "{mode:?}");
+            }
+        }
     }
 }

@@ -242,6 +242,12 @@ impl Proxy {
         // element other than a stateless proxy MUST silently discard the response."
         if self.stateless.iter().any(|branch| response.branch() == Some(branch)) {
             self.around.on_heard(source);
+            // RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a
+            // Status-Code other than 100 to a non-INVITE request."
+            let is_provisional = matches!(response.status(), Some(101..200));
+            if is_provisional && response.method() != "INVITE" {
+                return;
+            }
             let mut upward = response.clone();
             upward.remove_first("Via");
             self.around.send(forward::reply_address(&upward), &upward);
