@@ -48,7 +48,7 @@ pub enum ConnectionState {
 /// connection yields its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
-    /// A response to a request whose own connection has ended.
+    /// A response to a request whose own connection has ended or is not known.
     Response,
     /// A request [to a stranger](Transmit::is_to_stranger).
     Stranger,
@@ -278,7 +278,16 @@ impl Connection {
 
 /// Returns whether a message is a request, not a response or a keep-alive.
 pub(crate) fn is_request(bytes: &[u8]) -> bool {
-    !bytes.starts_with(b"SIP/2.0 ") && !bytes.starts_with(b"\r\n")
+    !is_response(bytes) && !bytes.starts_with(b"\r\n")
+}
+
+/// Returns whether a message is a response. A proxy forwards the version as the callee wrote it.
+///
+/// RFC 3261 §7.1: "The SIP-Version string is case-insensitive, but implementations MUST send
+/// upper-case."
+pub(crate) fn is_response(bytes: &[u8]) -> bool {
+    const VERSION: &[u8] = b"SIP/2.0 ";
+    bytes.get(..VERSION.len()).is_some_and(|start| start.eq_ignore_ascii_case(VERSION))
 }
 
 #[cfg(test)]
@@ -286,6 +295,22 @@ mod tests {
     use tidegate_world::{ConnectionId, Pool};
 
     use super::*;
+
+    /// RFC 3261 §7.1: "The SIP-Version string is case-insensitive, but implementations MUST send
+    /// upper-case."
+    #[test]
+    fn a_message_is_a_request_or_a_response_or_a_keep_alive() {
+        for (text, kinds) in [
+            ("SIP/2.0 200 OK\r\n", (false, true)),
+            ("sip/2.0 200 OK\r\n", (false, true)),
+            ("BYE sip:a@b SIP/2.0\r\n", (true, false)),
+            ("BYE", (true, false)),
+            ("\r\n\r\n", (false, false)),
+        ] {
+            let bytes = text.as_bytes();
+            assert_eq!((is_request(bytes), is_response(bytes)), kinds, "{text}");
+        }
+    }
 
     #[test]
     fn a_connection_without_waiting_messages_uses_little_memory() {

@@ -13,7 +13,7 @@ use tidegate_world::{
 };
 
 use self::limited::LimitedConnections;
-use crate::connection::{Connection, ConnectionState, Target, Use, is_request};
+use crate::connection::{Connection, ConnectionState, Target, Use, is_request, is_response};
 use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::recency::Recency;
 use crate::remotes::Remotes;
@@ -103,40 +103,27 @@ impl ConnectionTable {
     /// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response
     /// on the same connection used to send the request."
     ///
-    /// At most half of the opened connections are for requests [to
-    /// strangers](Transmit::is_to_stranger) and for [responses](Self::send_elsewhere). Otherwise
-    /// strangers who name very many addresses in their Contacts could keep the proxy from its back
-    /// ends.
+    /// A response whose flow names no connection is one whose own connection has ended or is not
+    /// known. RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a
+    /// connection to the IP address in the "received" parameter, if present, using the port in the
+    /// "sent-by" value, or the default port for that transport, if no port is specified."
+    ///
+    /// At most half of the opened connections are for such responses and for requests [to
+    /// strangers](Transmit::is_to_stranger), and at most half of these are for responses. When the
+    /// table needs room, it closes connections for responses first. Otherwise peers that close
+    /// their connections early, and strangers who name very many addresses in their Contacts, could
+    /// keep the proxy from its back ends.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) if it can neither be sent nor wait. A
     /// message that waits may still fail. Then [`poll_unsent`](Self::poll_unsent) returns it.
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
-        let by = if transmit.is_to_stranger { Use::Stranger } else { Use::Any };
+        let by = match transmit.flow.connection {
+            None if is_response(&transmit.bytes) => Use::Response,
+            _ if transmit.is_to_stranger => Use::Stranger,
+            _ => Use::Any,
+        };
         self.send_as(now, transmit, by)
-    }
-
-    /// Sends a response whose own connection has ended, on another connection to the remote end of
-    /// its flow. The flow names no connection.
-    ///
-    /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
-    /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
-    /// value, or the default port for that transport, if no port is specified."
-    ///
-    /// At most half of the opened connections are for such responses and for requests to strangers,
-    /// and at most half of these are for responses. When the table needs room, it closes
-    /// connections for responses first. Otherwise peers that close their connections early could
-    /// use up all connections.
-    ///
-    /// # Errors
-    /// Returns the message and the [reason](WhyUnsent) as [`send`](Self::send) does.
-    pub(crate) fn send_elsewhere(
-        &mut self,
-        now: Timestamp,
-        response: Transmit,
-    ) -> Result<(), Unsent> {
-        debug_assert!(response.flow.connection.is_none(), "its connection has ended");
-        self.send_as(now, response, Use::Response)
     }
 
     fn send_as(&mut self, now: Timestamp, transmit: Transmit, by: Use) -> Result<(), Unsent> {

@@ -69,10 +69,9 @@ impl Scene {
         self.table.poll_connect().expect("a connection to open")
     }
 
-    /// Sends a response whose own connection has ended.
+    /// Sends a response whose flow names no connection.
     pub(super) fn respond(&mut self, flow: Flow) -> Result<(), WhyUnsent> {
-        let transmit = self.transmit(flow, "SIP/2.0 200 OK");
-        self.table.send_elsewhere(self.now, transmit).map_err(|unsent| unsent.why)
+        self.send(flow, "SIP/2.0 200 OK")
     }
 
     /// Reports that the next requested connection is open.

@@ -161,7 +161,7 @@ impl<C: Core> Streams<C> {
         {
             let flow = Flow { remote, connection: None, ..transmit.flow };
             let response = Transmit { flow, ..transmit };
-            if let Err(unsent) = self.connections.send_elsewhere(now, response) {
+            if let Err(unsent) = self.connections.send(now, response) {
                 self.fail(now, &unsent);
             }
             return;

@@ -237,18 +237,26 @@ fn a_response_that_no_other_connection_takes_is_given_up() {
     assert!(scene.streams.poll_connect().is_none(), "it is tried once");
 }
 
+/// The core does not know the connection of a request if the callee has removed the name of the
+/// connection from our Via, or if the request came to the previous process.
 #[test]
-fn early_closers_leave_most_of_the_connections_to_others() {
+fn early_closers_and_unknown_connections_leave_most_of_the_connections_to_others() {
     let limits = ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() };
-    let mut scene = Scene::within(limits);
-    for host in 1..=9 {
-        let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
-        scene.send(gone, &response(&format!("198.51.100.{host}:5060")));
+    for is_known in [true, false] {
+        let mut scene = Scene::within(limits);
+        for host in 1..=9 {
+            let via = format!("198.51.100.{host}:5060");
+            let flow = match is_known {
+                true => Flow { connection: ConnectionId::new(2), ..to(PEER) },
+                false => to(&via),
+            };
+            scene.send(flow, &response(&via));
+        }
+        let opened = std::iter::from_fn(|| scene.streams.poll_connect()).count();
+        assert_eq!(opened, 2, "{is_known}");
+        scene.send(to(PEER), "INVITE");
+        assert!(scene.streams.poll_connect().is_some(), "{is_known}: a request finds a place");
     }
-    let opened = std::iter::from_fn(|| scene.streams.poll_connect()).count();
-    assert_eq!(opened, 2);
-    scene.send(to(PEER), "INVITE");
-    assert!(scene.streams.poll_connect().is_some(), "a request finds a place");
 }
 
 #[test]
