@@ -57,7 +57,7 @@ impl Rejection {
         Self::usual(404, "the address belongs to no single host, or its port is 0");
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
     /// response to the request."
-    pub(crate) const FLOW_GONE: Self = Self::usual(430, "the flow of the registration has ended");
+    pub(crate) const FLOW_GONE: Self = Self::usual(430, "the flow to the target has ended");
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
     /// (Forbidden) response."
     pub(crate) const FLOW_FORGED: Self =

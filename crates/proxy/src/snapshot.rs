@@ -161,10 +161,18 @@ impl Snapshot {
 
     /// Returns the target for requests to this party of a dialog. If the party has a connection,
     /// the requests use that connection.
-    pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
+    ///
+    /// # Errors
+    /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+    /// response to the request." The party had a connection to another process, and need not accept
+    /// connections itself.
+    pub(crate) fn target_of(&self, peer: &PeerFlow) -> Result<Target, Rejection> {
+        if peer.is_elsewhere {
+            return Err(Rejection::FLOW_GONE);
+        }
         let transport = self.addresses.transport(peer.listener.into());
         let PeerFlow { remote, connection, local, is_registered, .. } = *peer;
-        Target { connection, is_registered, local, ..Target::new(transport, remote) }
+        Ok(Target { connection, is_registered, local, ..Target::new(transport, remote) })
     }
 
     /// Returns the target for requests to a registered phone on the flow of its registration.

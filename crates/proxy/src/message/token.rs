@@ -111,6 +111,9 @@ pub(crate) struct PeerFlow {
     pub(crate) remote: SocketAddr,
     /// The connection of the peer to this process, if the peer uses a stream.
     pub(crate) connection: Option<ConnectionId>,
+    /// True if the token names a connection of another process: the process has restarted, or
+    /// another instance has made the token. This process cannot use the flow.
+    pub(crate) is_elsewhere: bool,
     /// The local address to which the peer sent its request in a datagram, if the listener has the
     /// wildcard address.
     pub(crate) local: Option<IpAddr>,
@@ -199,13 +202,16 @@ impl RouteToken {
                 let length = |flag: u8| if kind & flag == 0 { 6 } else { ADDRESS_MAX };
                 let (backend, rest) = rest.split_at_checked(length(BACKEND_V6))?;
                 let (remote, end) = rest.split_at_checked(length(PEER_V6))?;
+                let is_connected = end.len() == CONNECTION_NAME;
+                let connection = keys.connection_in(end);
                 let peer = PeerFlow {
                     listener: listener & !IS_REGISTERED,
                     remote: address(remote)?,
-                    connection: keys.connection_in(end),
+                    connection,
+                    is_elsewhere: is_connected && connection.is_none(),
                     local: ip(end),
                     is_translated: kind & IS_TRANSLATED != 0,
-                    has_other_port: kind & HAS_OTHER_PORT != 0 && end.len() != CONNECTION_NAME,
+                    has_other_port: kind & HAS_OTHER_PORT != 0 && !is_connected,
                     is_registered: listener & IS_REGISTERED != 0,
                 };
                 let transport = usize::from(kind >> TRANSPORT & TRANSPORT_BITS);
@@ -303,6 +309,7 @@ mod tests {
                 listener: 3,
                 remote: peer.parse().unwrap(),
                 connection: None,
+                is_elsewhere: false,
                 local: None,
                 is_translated: true,
                 has_other_port: false,
@@ -353,8 +360,9 @@ mod tests {
         let mut next = keys(1, &[]);
         next.process = [0xff; 3];
         let read = RouteToken::decode(&text, &next, b"c").unwrap();
-        assert_eq!(read.peer.unwrap().connection, None);
-        assert_eq!(read.peer.unwrap().remote, connected.peer.unwrap().remote);
+        let peer = connected.peer.unwrap();
+        let elsewhere = PeerFlow { connection: None, is_elsewhere: true, ..peer };
+        assert_eq!(read.peer, Some(elsewhere));
     }
 
     #[test]

@@ -139,7 +139,10 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     };
     let is_users = remote == user || remote.ip() == user.ip() && !is_others;
     let target = match is_users {
-        true => snapshot.target_of(&peer),
+        true => match snapshot.target_of(&peer) {
+            Ok(target) => target,
+            Err(rejection) => return Some(TargetChoice::Reject(rejection)),
+        },
         false => Target::new(token.transport, user),
     };
     let is_claimed = is_users;

@@ -204,7 +204,7 @@ fn destination_of<'a>(
     Ok(match (&routes.next, origin) {
         // A host name in this Route means the other party of the dialog, so no query is needed.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
-            Destination::Target(snapshot.target_of(&peer), *is_strict)
+            Destination::Target(snapshot.target_of(&peer)?, *is_strict)
         }
         // RFC 5626 §5.3.1: the request is forwarded "over the 'logical flow' identified by the flow
         // token". The party at the other end of the flow wrote this Route, so it can send the
@@ -213,14 +213,14 @@ fn destination_of<'a>(
             if let Some(peer) = peer
                 && (peer.is_registered || leads_nowhere(target.address, &peer)) =>
         {
-            Destination::Target(snapshot.target_of(&peer), *is_strict)
+            Destination::Target(snapshot.target_of(&peer)?, *is_strict)
         }
         (Next::None, _)
             if let Some(peer) = peer
                 && !is_ours
                 && needs_flow(snapshot, &request.uri, &peer) =>
         {
-            Destination::Target(on_flow(snapshot, &request.uri, &peer), false)
+            Destination::Target(on_flow(snapshot, &request.uri, &peer)?, false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, is_ours)?,
         // RFC 3261 §16.12 lets a client preload a Route. We do not relay for strangers.
@@ -425,7 +425,10 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
         // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
         // receives there. If its Via names another port, it may be behind address translation.
-        true => peer.connection.is_some() || peer.has_other_port || contact.port() == 0,
+        true => {
+            let is_connected = peer.connection.is_some() || peer.is_elsewhere;
+            is_connected || peer.has_other_port || contact.port() == 0
+        }
         false => peer.is_translated || leads_nowhere(contact, peer),
     }
 }
@@ -433,7 +436,8 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// Returns the target for a request that must use the flow to the other party of its dialog. If
 /// this flow is a connection over TCP, and the party could be reached at its Contact without the
 /// connection, the request may use another connection to the Contact. A trunk or an SBC closes idle
-/// connections, and accepts new ones.
+/// connections, and accepts new ones. If the flow is a connection of another process, the request
+/// needs another connection.
 ///
 /// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
 /// computed and the request is sent, using the same procedures for requests outside of a dialog
@@ -442,11 +446,15 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// RFC 3261 §18.1.1 only recommends the open connection. The Contact must have the IP address of
 /// the party. So the request goes to no third party, and not into the network behind a NAT. Over
 /// TLS, nothing would name the host that the certificate has to prove.
-fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Target {
-    let target = snapshot.target_of(peer);
-    let unconnected = PeerFlow { connection: None, ..*peer };
-    let is_free = target.connection.is_some()
-        && target.transport == Transport::Tcp
+///
+/// # Errors
+/// Returns an error if the flow is a connection of another process, and the request may not use
+/// another connection.
+fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Result<Target, Rejection> {
+    let transport = snapshot.addresses.transport(peer.listener.into());
+    let unconnected = PeerFlow { connection: None, is_elsewhere: false, ..*peer };
+    let is_free = (peer.connection.is_some() || peer.is_elsewhere)
+        && transport == Transport::Tcp
         && !peer.is_translated
         && !needs_flow(snapshot, contact, &unconnected);
     let named = snapshot.addresses.target_of(contact).filter(|named| {
@@ -454,10 +462,9 @@ fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Target {
             && named.transport == Transport::Tcp
             && canonical(named.address).ip() == peer.remote.ip()
     });
-    match named {
-        Some(Target { address, .. }) => Target { address, may_reconnect: true, ..target },
-        None => target,
-    }
+    let Some(Target { address, .. }) = named else { return snapshot.target_of(peer) };
+    let target = snapshot.target_of(&PeerFlow { is_elsewhere: false, ..*peer })?;
+    Ok(Target { address, may_reconnect: true, ..target })
 }
 
 /// Returns whether the other party of a dialog cannot be reached at the address `named` that it has

@@ -1,0 +1,96 @@
+//! Requests to a party whose connection belongs to another process: Tidegate has restarted, or
+//! another instance serves the request.
+
+use tidegate_proxy::{Rule, RuleTarget, Senders};
+use tidegate_world::{QueryAnswer, Seed};
+
+use super::*;
+
+/// A Contact at the address of the party that [`without_connection`] sets up.
+const TRUNK: &str = "sip:gw@198.51.100.7:5070;transport=tcp";
+
+/// Makes a process, and another one with the same keys.
+fn two(mode: Mode, adjust: impl Fn(&mut Settings)) -> [Scene; 2] {
+    [Seed(1), Seed(2)].map(|seed| {
+        Scene::with(Transport::Tcp, mode, [BACKEND_A, BACKEND_B], |settings| {
+            settings.seed = seed;
+            adjust(settings);
+        })
+    })
+}
+
+/// Sets up a call of a party with this Via and Contact through another process. Returns this
+/// process, the connection that the back end has opened to it, and the BYE of the back end.
+fn restarted(mode: Mode, via: &str, contact: &str) -> (Scene, Flow, String) {
+    let [mut before, mut after] = two(mode, |_| {});
+    let (_, bye) = without_connection(&mut before, via, contact);
+    let backend = after.accept(2, "10.0.0.1:41000");
+    (after, backend, bye)
+}
+
+/// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
+/// computed and the request is sent, using the same procedures for requests outside of a dialog
+/// (Section 8.1.2)."
+#[test]
+fn a_request_to_a_party_that_accepts_connections_opens_one() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let (mut scene, backend, bye) = restarted(mode, "198.51.100.7:5060", TRUNK);
+        assert!(scene.offer(backend, &bye).is_empty(), "{mode:?}: it waits for the connection");
+        let (trunk, sent) = scene.open();
+        assert_eq!(trunk.remote, address("198.51.100.7:5070"), "{mode:?}");
+        only(sent, "BYE");
+    }
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request." A connection to a party behind a NAT would fail or lead elsewhere.
+#[test]
+fn a_request_to_any_other_party_gets_430() {
+    for (via, contact) in [
+        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070"),
+        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5061;transport=tls"),
+        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070;transport=tcp;ob"),
+        ("198.51.100.7:5060", "sip:gw@192.168.1.2:5070;transport=tcp"),
+        ("192.168.1.2:5060", TRUNK),
+        ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp"),
+    ] {
+        for mode in [Mode::Transaction, Mode::Stateless] {
+            let (mut scene, backend, bye) = restarted(mode, via, contact);
+            let (number, _) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+            assert_eq!(number, 2, "{mode:?} {via} {contact}");
+            assert!(scene.streams.poll_connect().is_none(), "{mode:?} {via} {contact}");
+        }
+    }
+}
+
+/// The party has named an element in a Record-Route that only the party itself can reach.
+#[test]
+fn a_request_with_a_route_beyond_the_party_gets_430() {
+    for next in ["gw.example.com", "192.168.1.2"] {
+        let (mut scene, backend, bye) = restarted(Mode::Transaction, "198.51.100.7:5060", TRUNK);
+        let bye = bye.replace("\r\nFrom:", &format!(", <sip:{next};lr>\r\nFrom:"));
+        only(scene.offer(backend, &bye), "SIP/2.0 430");
+        assert!(scene.streams.poll_connect().is_none(), "{next}");
+    }
+}
+
+#[test]
+fn a_request_of_a_user_to_its_caller_gets_430() {
+    let [mut before, mut after] = two(Mode::Transaction, |settings| {
+        let (from, methods, to) = (Senders::Any, Vec::new(), RuleTarget::Users);
+        let domains = vec!["example.com".to_owned()];
+        settings.rules.insert(0, Rule { from, methods, domains, to });
+    });
+    let caller = before.accept(2, CALLER);
+    let invite = invite("TCP", "198.51.100.7:5060");
+    before.offer(caller, &invite.replace("sip:bob@192.0.2.1", "sip:alice@example.com"));
+    let query = before.streams.poll_query().expect("a look-up of the user");
+    let found = QueryAnswer::Found(Arc::from(&b"<sip:a@203.0.113.7:5062>\n"[..]));
+    before.streams.on_answer(before.now, query.id, found);
+    while before.streams.serve(before.now) {}
+    let (_, forwarded) = only(before.sent(), "INVITE");
+    let user = Flow::udp(address(PROXY), forwarded.to);
+    let bye = bye(&forwarded.all("Record-Route").join(", "), "UDP");
+    only(after.offer(user, &bye), "SIP/2.0 430");
+    assert!(after.streams.poll_connect().is_none());
+}
