@@ -11,13 +11,16 @@ use tidegate_world::{Flow, Timestamp, Transport};
 use crate::keys::Keys;
 use crate::shares::hash_of;
 use crate::target::Target;
-use ended::Ended;
+use ended::{Ended, KEPT_FOR};
 
 /// Facts that a shard knows about its peers, in bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
-    unreachable: Targets,
+    /// Addresses at which back ends cannot be reached.
+    unreachable: Ended,
+    /// Ended connections with back ends.
+    ended_backends: Ended,
     /// Ended connections with peers that are not back ends. They have their own table, so that they
     /// do not evict entries of back ends.
     ended: Ended,
@@ -48,25 +51,21 @@ impl Peers {
     /// Only a report of the transport counts (RFC 3261 §16.9). A target that does not respond may
     /// only be overloaded, so the transaction timers decide about it.
     pub(crate) fn is_unreachable(&self, target: &Target, since: Timestamp) -> bool {
-        self.unreachable.holds(target, since) || self.ended.holds(target, since)
+        let tables = [&self.unreachable, &self.ended_backends, &self.ended];
+        tables.iter().any(|table| table.holds(target, since))
     }
 
     /// Returns whether the transport has reported, within the time `within` before now, that a back
     /// end cannot be reached. The end of a connection does not count, because it says nothing about
-    /// the next connection.
+    /// the next connection. `within` is at most [`KEPT_FOR`], and `target` names no connection.
     pub(crate) fn is_unreachable_within(
         &self,
         now: Timestamp,
         target: &Target,
         within: Duration,
     ) -> bool {
-        let since = time_before(now, within);
-        let mut known = self.unreachable.targets.iter();
-        known.any(|(known, at)| {
-            *at >= since
-                && known.connection.is_none()
-                && known.is_at(target.transport, target.address)
-        })
+        debug_assert!(within <= KEPT_FOR && target.connection.is_none());
+        self.unreachable.holds(target, time_before(now, within))
     }
 
     /// Records that the address of a back end cannot be reached.
@@ -76,18 +75,15 @@ impl Peers {
         transport: Transport,
         address: SocketAddr,
     ) {
-        self.unreachable.record(now, Target::new(transport, address));
+        self.unreachable.record(now, &Target::new(transport, address));
     }
 
     /// Records that the connection of `flow` with a peer has ended.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let Flow { transport, remote, connection, .. } = *flow;
         let target = Target { connection, ..Target::new(transport, remote) };
-        if is_backend {
-            self.unreachable.record(now, target);
-        } else {
-            self.ended.record(now, &target);
-        }
+        let ended = if is_backend { &mut self.ended_backends } else { &mut self.ended };
+        ended.record(now, &target);
         self.connected.targets.retain(|(known, _)| !known.is_at(transport, remote));
     }
 
@@ -172,11 +168,10 @@ fn second(now: Timestamp) -> u32 {
 /// Maximum number of targets that a table remembers. A new target replaces the oldest one.
 const TARGETS_MAX: usize = 64;
 
-/// Targets about which the same fact is known, such as that nothing listens there.
+/// Targets about which the same fact is known, such as that they read too slowly.
 #[derive(Debug, Default)]
 struct Targets {
-    /// Targets, each with the time at which it was recorded. If a connection has ended, its target
-    /// contains the connection.
+    /// Targets, each with the time at which it was recorded.
     targets: ArrayVec<(Target, Timestamp), TARGETS_MAX>,
 }
 
@@ -191,10 +186,7 @@ impl Targets {
 
     /// Returns whether `target` was recorded at `since` or later.
     fn holds(&self, target: &Target, since: Timestamp) -> bool {
-        let is_target = |known: &Target| match target.connection {
-            Some(_) => known.connection == target.connection,
-            None => known.is_at(target.transport, target.address),
-        };
+        let is_target = |known: &Target| known.is_at(target.transport, target.address);
         self.targets.iter().any(|(known, at)| *at >= since && is_target(known))
     }
 }
@@ -226,17 +218,17 @@ mod tests {
 
     #[test]
     fn the_last_are_remembered() {
-        let mut unreachable = Targets::default();
+        let mut slow = Targets::default();
         let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
         for i in 0..=TARGETS_MAX {
-            unreachable.record(at(10), target(i));
+            slow.record(at(10), target(i));
         }
-        assert!(!unreachable.holds(&target(0), at(0)), "the first had to go");
-        assert!(unreachable.holds(&target(1), at(10)));
-        assert!(!unreachable.holds(&target(1), at(11)), "that was of another request");
-        unreachable.record(at(20), target(1));
-        assert!(unreachable.holds(&target(1), at(20)), "it was noted again");
-        assert_eq!(unreachable.targets.len(), TARGETS_MAX);
+        assert!(!slow.holds(&target(0), at(0)), "the first had to go");
+        assert!(slow.holds(&target(1), at(10)));
+        assert!(!slow.holds(&target(1), at(11)), "that was earlier");
+        slow.record(at(20), target(1));
+        assert!(slow.holds(&target(1), at(20)), "it was noted again");
+        assert_eq!(slow.targets.len(), TARGETS_MAX);
     }
 
     #[test]
@@ -252,16 +244,34 @@ mod tests {
         }
     }
 
+    /// The guide promises this minute for each back end, however many there are.
     #[test]
-    fn an_ended_connection_affects_targets_that_name_it_and_its_address() {
-        let mut unreachable = Targets::default();
-        let (connection, now) = (ConnectionId::new(2), Timestamp::ZERO);
-        unreachable.record(now, Target { connection, ..target(1) });
-        assert!(unreachable.holds(&target(1), now));
-        assert!(unreachable.holds(&Target { connection, ..target(2) }, now));
-        let other = ConnectionId::new(4);
-        assert!(!unreachable.holds(&Target { connection: other, ..target(1) }, now));
+    fn all_back_ends_that_refuse_connections_are_remembered_for_a_minute() {
+        let mut peers = Peers::default();
+        let (at, minute) = (|s| Timestamp::ZERO + Duration::from_secs(s), Duration::from_secs(60));
+        let tcp = |i| Target { transport: Transport::Tcp, ..target(i) };
+        for i in 0..1000 {
+            peers.record_unreachable(at(100), Transport::Tcp, tcp(i).address);
+        }
+        for i in 0..1000 {
+            assert!(peers.is_unreachable(&tcp(i), at(100)), "{i}");
+            assert!(peers.is_unreachable_within(at(160), &tcp(i), minute), "{i}");
+            assert!(!peers.is_unreachable_within(at(161), &tcp(i), minute), "{i}");
+            assert!(!peers.is_unreachable(&target(i), at(0)), "datagrams may arrive");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_connection_with_a_back_end_does_not_make_it_unreachable() {
+        let mut peers = Peers::default();
+        let (now, remote) = (Timestamp::ZERO, target(1).address);
+        let local = ([192, 0, 2, 9], 5060).into();
+        let connection = ConnectionId::new(3);
+        let flow = Flow { transport: Transport::Tcp, local, remote, connection };
+        peers.record_ended(now, &flow, true);
         let tcp = Target { transport: Transport::Tcp, ..target(1) };
-        assert!(!unreachable.holds(&tcp, now), "a connection says nothing of datagrams");
+        assert!(peers.is_unreachable(&tcp, now), "for the requests that were sent on it");
+        assert!(peers.is_unreachable(&Target { connection, ..target(2) }, now));
+        assert!(!peers.is_unreachable_within(now, &tcp, Duration::from_secs(60)));
     }
 }

@@ -1,4 +1,5 @@
-//! Connections that have ended, remembered for the requests that wait for a response on them.
+//! Connections that have ended, and addresses that cannot be reached. They are remembered for the
+//! requests that wait for a response there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,13 +9,14 @@ use tidegate_world::{ConnectionId, Timestamp, Transport};
 
 use crate::target::Target;
 
-/// Maximum number of ends that a shard remembers. A new end replaces the oldest one. An entry takes
+/// Maximum number of ends that a table remembers. A new end replaces the oldest one. An entry takes
 /// about 150 bytes.
 const ENDED_MAX: usize = 1 << 14;
 
 /// Time that an end is remembered. A request that waits for its first response checks its
-/// connection at intervals of up to half of this time, and waits for at most 64*T1.
-const KEPT_FOR: Duration = Duration::from_secs(32);
+/// connection at intervals of up to 32*T1 (16 s), and waits for at most 64*T1. Large requests avoid
+/// TCP for a minute after a back end has refused a connection.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The connection or the address under which the end of a connection is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,17 +25,19 @@ enum Place {
     Address(Transport, SocketAddr),
 }
 
-/// The ends of connections in the last [`KEPT_FOR`].
+/// The ends of connections in the last [`KEPT_FOR`], or the addresses that could not be reached.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// The time of the last end at each place.
     ends: BTreeMap<Place, Timestamp>,
-    /// All ends in the order of their times. An end is outdated if a later one is at its place.
+    /// The places in `ends`, each once, with the time of an end there. If a later end is at the
+    /// place, the place goes to the back when it has come to the front.
     order: VecDeque<(Timestamp, Place)>,
 }
 
 impl Ended {
-    /// Records that the connection of `target` to its address has ended.
+    /// Records that the connection of `target` to its address has ended or, if `target` names no
+    /// connection, that its address cannot be reached.
     pub(super) fn record(&mut self, now: Timestamp, target: &Target) {
         let Target { connection, transport, address, .. } = *target;
         if let Some(id) = connection {
@@ -51,12 +55,16 @@ impl Ended {
                 break;
             }
             self.order.pop_front();
-            if self.ends.get(&oldest) == Some(&at) {
-                self.ends.remove(&oldest);
+            match self.ends.get(&oldest).copied().filter(|&last| last > at) {
+                Some(last) => self.order.push_back((last, oldest)),
+                None => {
+                    self.ends.remove(&oldest);
+                }
             }
         }
-        self.ends.insert(place, now);
-        self.order.push_back((now, place));
+        if self.ends.insert(place, now).is_none() {
+            self.order.push_back((now, place));
+        }
     }
 
     /// Returns whether the connection of `target` has ended at `since` or later. If `target` names
@@ -108,21 +116,35 @@ mod tests {
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response
     /// to the request." The ends of very many other connections must not hide the end of the flow.
     #[test]
-    fn an_end_is_remembered_for_32_s_among_many_others() {
+    fn an_end_is_remembered_for_a_minute_among_many_others() {
         let mut ended = Ended::default();
         ended.record(at(0), &on(2));
         for number in 2..ENDED_MAX as u32 {
-            ended.record(at(16_000), &on(2 * number));
+            ended.record(at(30_000), &on(2 * number));
         }
         assert!(ended.holds(&on(2), at(0)), "as many as a shard remembers");
         assert_eq!(ended.order.len(), ENDED_MAX - 1);
-        ended.record(at(32_000), &on(2 * ENDED_MAX as u32));
+        ended.record(at(60_000), &on(2 * ENDED_MAX as u32));
         assert!(ended.holds(&on(2), at(0)));
-        ended.record(at(32_001), &on(2 * ENDED_MAX as u32 + 2));
+        ended.record(at(60_001), &on(2 * ENDED_MAX as u32 + 2));
         assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(0)));
         // The rest is forgotten with the next end.
-        ended.record(at(100_000), &on(6));
+        ended.record(at(130_000), &on(6));
         assert_eq!((ended.order.len(), ended.ends.len()), (1, 1));
+    }
+
+    #[test]
+    fn many_ends_at_one_place_do_not_replace_others() {
+        let mut ended = Ended::default();
+        ended.record(at(0), &on(2));
+        for ms in 1..=2 * ENDED_MAX as u64 {
+            ended.record(at(ms), &on(4));
+        }
+        assert!(ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(2 * ENDED_MAX as u64)));
+        // The last end at a place counts, and not the first.
+        ended.record(at(60_002), &on(6));
+        assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(2 * ENDED_MAX as u64)));
+        assert_eq!((ended.order.len(), ended.ends.len()), (2, 2));
     }
 
     #[test]
