@@ -18,7 +18,7 @@ use crate::rejection::{DropReason, Hints, ReplyHeaders, status_of};
 use crate::settings::{BackendRef, TraceSettings};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
-use crate::transport::stun::{Response, answer};
+use crate::transport::stun::answer;
 
 /// The packets, handoffs and counts that the stages of a shard produce.
 pub(crate) struct Output {
@@ -202,18 +202,15 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message. Counts the message as dropped if it needs no answer, if nothing can
-    /// be sent to its source port, or if the answer would be longer than is allowed for an
-    /// unverified address.
+    /// Answers a STUN message. Counts the message as dropped if it needs no answer, or if nothing
+    /// can be sent to its source port. The limit on responses to unverified addresses does not
+    /// apply, because an answer is at most two and a half times as long as its request.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."
     pub(crate) fn answer_stun(&mut self, snapshot: &Snapshot, received: &Received) {
         let Received { bytes, flow, .. } = received;
-        let ratio = snapshot.amplification_max as usize;
-        let is_short = |response: &Response| ratio == 0 || response.len() <= ratio * bytes.len();
-        let may_be_sent = |response: &Response| flow.remote.port() != 0 && is_short(response);
-        match answer(bytes, flow.remote).filter(may_be_sent) {
+        match answer(bytes, flow.remote).filter(|_| flow.remote.port() != 0) {
             Some(response) => {
                 self.counters.bindings_answered.add(1);
                 // Bypass `send`, because a STUN message has no place for padding.

@@ -45,7 +45,7 @@ unit_enum! {
         /// The message exceeds the rate limit of its call.
         CallFlood = "call_flood",
         /// A STUN message that is not a valid binding request, or a binding request whose response
-        /// would be too long for an unverified address or would go to port 0.
+        /// would go to port 0.
         Stun = "stun",
         /// An INVITE or a REGISTER over a stream, dropped because rejections would take too much of
         /// the processor.

@@ -53,6 +53,21 @@ fn rfc3261_17_2_1_timer_g_repeats_little_to_a_source_that_never_acknowledges() {
     assert_eq!(s.live(), (0, 0));
 }
 
+/// RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface and
+/// UDP port, it MUST also provide a limited version of a STUN server on the same interface and UDP port."
+/// Without answers, a phone considers its flow failed.
+#[test]
+fn the_lowest_limit_leaves_stun_keep_alives_their_answers() {
+    let mut s = Script::with(Policy::Rr, |settings| settings.amplification_max = 1);
+    let binding = [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], b"transaction0"].concat();
+    for (phone, length) in [("203.0.113.9:5060", 32), ("[2001:db8::9]:5060", 44)] {
+        s.offer(phone, &binding);
+        let answer = s.proxy.poll_transmit().expect("an answer");
+        assert_eq!(answer.bytes.len(), length, "{phone}");
+    }
+    assert_eq!(s.counters.bindings_answered.get(), 2);
+}
+
 #[test]
 fn a_fork_of_eight_rings_once_to_a_source_that_never_acknowledges() {
     let backends: Vec<_> = (1..9).map(|i| format!("10.0.0.{i}:5070")).collect();
