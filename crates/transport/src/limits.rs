@@ -41,7 +41,9 @@ pub struct ConnectionLimits {
     /// implementation-defined duration after the last message was sent or received".
     ///
     /// RFC 3261 §18: "This duration SHOULD at least equal the longest amount of time the element
-    /// would need in order to bring a transaction from instantiation to the terminated state."
+    /// would need in order to bring a transaction from instantiation to the terminated state." The
+    /// default does. The longest time without a message is Timer C and 64*T1, which is 222 s for a
+    /// proxy. An operator may set a shorter time.
     pub idle: Duration,
     /// Time without messages and keep-alives after which an opened connection may be closed to make
     /// room for another one. On a connection to a peer that is neither a back end nor a trusted
