@@ -56,6 +56,11 @@ impl ArrivalRate {
         }
     }
 
+    /// Returns whether there has been any arrival.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// Returns the factor by which a count decays in `time`.
     fn kept(&self, time: Duration) -> f64 {
         (-time.as_secs_f64() / self.time_constant_s).exp()

@@ -101,6 +101,8 @@ pub(super) struct Upstream {
     /// (`required`), and of other requests in existing sessions (`ongoing`).
     all: ArrivalRate,
     new: ArrivalRate,
+    /// Rate of the first calls of strangers. Only the joint entry of the strangers counts them.
+    newcomers: ArrivalRate,
     required: ArrivalRate,
     /// The same rate as `required`, but with the time constant of `original` and `ongoing`.
     acknowledging: ArrivalRate,
@@ -113,6 +115,8 @@ pub(super) struct Upstream {
     measured_cps: f64,
     /// Calls a second that arrive from the peer.
     sends_cps: f64,
+    /// Strangers a second whose first call is counted here, in the joint entry.
+    newcomers_cps: f64,
     /// The part of `measured_cps` that counts when the law's share of all loads is converted to
     /// calls a second.
     counted_cps: f64,
@@ -175,12 +179,14 @@ impl Default for Upstream {
             single: ArrivalRate::over_s(1.0),
             all: ArrivalRate::default(),
             new: ArrivalRate::default(),
+            newcomers: ArrivalRate::over_s(1.0),
             required: ArrivalRate::default(),
             acknowledging: ArrivalRate::over_s(1.0),
             ongoing: ArrivalRate::over_s(1.0),
             original_cps: 0.0,
             measured_cps: 0.0,
             sends_cps: 0.0,
+            newcomers_cps: 0.0,
             counted_cps: 0.0,
             required_rps: 0.0,
             ongoing_rps: 0.0,
@@ -209,7 +215,8 @@ impl Default for Upstream {
 
 impl Upstream {
     /// Creates the joint entry of all peers for which the table has no room. They count as
-    /// [strangers](Offer::STRANGERS), because anybody can fill the table.
+    /// [strangers](Offer::STRANGERS), because anybody can fill the table. The first call of each
+    /// stranger also counts here.
     pub(super) fn stranger() -> Self {
         Self { host: Some(Offer::STRANGERS), ..Self::default() }
     }
@@ -257,6 +264,21 @@ impl Upstream {
         self.all.on_arrival(now);
     }
 
+    /// Counts the first call of a stranger, in the entry of the stranger. It only begins the
+    /// measurement of the stranger's rate. The call itself counts in the joint entry, so the stranger
+    /// is not active yet.
+    pub(super) fn on_first_call(&mut self, now: Timestamp) {
+        self.heard = now;
+        self.all.on_arrival(now);
+        self.new.on_arrival(now);
+        self.original.on_arrival(now);
+    }
+
+    /// Counts a stranger whose first call counts in this joint entry.
+    pub(super) fn on_newcomer(&mut self, now: Timestamp) {
+        self.newcomers.on_arrival(now);
+    }
+
     pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
         self.heard = now;
         self.all.on_arrival(now);
@@ -287,6 +309,15 @@ impl Upstream {
             Standing::Disobeys => !self.is_too_much,
         };
         if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 }
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        self.host == Some(Offer::STRANGERS)
+    }
+
+    /// Returns whether the peer is a stranger that has not sent a call yet.
+    pub(super) fn is_newcomer(&self) -> bool {
+        self.is_stranger() && !self.new.has_begun()
     }
 
     pub(super) fn obeys(&self) -> bool {
@@ -340,9 +371,10 @@ impl Upstream {
 
     pub(super) fn demand(&self, fairness: UpstreamFairness) -> Demand {
         let weight = match fairness {
-            UpstreamFairness::Provider => 1.0,
+            // Each newcomer has the weight of a stranger.
+            UpstreamFairness::Provider => self.newcomers_cps.max(1.0),
             UpstreamFairness::User => self.original_cps.max(f64::MIN_POSITIVE),
-            UpstreamFairness::Weighted => f64::from(self.weight),
+            UpstreamFairness::Weighted => self.newcomers_cps.max(f64::from(self.weight)),
         };
         Demand { host: self.host, original_cps: self.original_cps, weight }
     }
@@ -369,11 +401,11 @@ impl Upstream {
         if !is_active {
             self.other_required_rps = required_rps;
             (self.original_cps, self.measured_cps, self.counted_cps) = (0.0, 0.0, 0.0);
-            self.sends_cps = 0.0;
+            (self.sends_cps, self.newcomers_cps) = (0.0, 0.0);
             return false;
         }
         let sends_cps = self.new.rate_at(now);
-        self.sends_cps = sends_cps;
+        (self.sends_cps, self.newcomers_cps) = (sends_cps, self.newcomers.rate_at(now));
         if sends_cps > 0.0 {
             let with_each = (required_rps / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;

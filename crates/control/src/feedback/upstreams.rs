@@ -26,8 +26,8 @@
 //! exceeded the capacity for one second. Before and after an overload, every peer is told that
 //! there is no restriction.
 //!
-//! **Policing.** If a peer takes part in overload control, and sends a third more than its feedback
-//! allows for 2 s, it is treated as if it did not take part. This lasts until it has obeyed for ten
+//! **Policing.** If a peer takes part in overload control, and for 2 s sends more than a third and 3
+//! requests a second above what its feedback allows, it is treated as if it did not take part. This lasts until it has obeyed for ten
 //! times as long. In the meantime it still gets its share if it obeys: the requests that it sends
 //! are compared with its share in each tick, and its original load is measured again. So a peer
 //! that was policed by mistake does not starve, and a peer that never obeys never gets more than
@@ -37,8 +37,14 @@
 //! peer that uses its whole share does not show how much more it would send, unless it claims a
 //! load. Its share is nevertheless correct, because it is limited by the level that is the same for
 //! all peers. But under user-centric fairness its weight is the load that it sent before the
-//! overload. All peers for which the table has no room count as one stranger. Peers that do not
-//! take part may use half of the table.
+//! overload. All peers for which the table has no room count as one stranger. Strangers may use half
+//! of the table, and other peers that do not take part may use a quarter.
+//!
+//! **First calls.** The first call of a stranger shows no rate, and many strangers, such as phones,
+//! call so rarely that the table has forgotten them before their next call. So first calls count in
+//! the joint entry of the peers for which the table has no room. Its weight is the number of
+//! strangers that begin to call in a second, so that each of them gets as much as any other
+//! stranger.
 
 use std::time::Duration;
 
@@ -66,9 +72,12 @@ const CALM: Duration = Duration::from_secs(1);
 /// table is full, every peer is forgotten after this time.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
-/// The part of the table that peers without an agreed algorithm may use. Anybody can send requests
-/// from many addresses. Such requests must not keep out peers that take part in overload control.
+/// The part of the table that strangers may use. Anybody can send requests from many addresses. Such
+/// requests must keep out neither peers that take part in overload control nor other peers.
 const STRANGERS_MAX: f64 = 0.5;
+
+/// The part of the table that other peers without an agreed algorithm may use.
+const APART_MAX: f64 = 0.25;
 
 /// The decision on a request that has arrived, before the gate judges the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,9 +100,11 @@ pub enum Arrival {
 pub struct Upstreams {
     settings: UpstreamSettings,
     peers: SourceTable<Upstream>,
-    /// Number of peers in the table that take no part in overload control. A peer that begins to
-    /// take part is subtracted at the next tick.
+    /// Number of [strangers](Offer::STRANGERS) in the table.
     strangers: usize,
+    /// Number of other peers in the table that take no part in overload control. A peer that begins
+    /// to take part is subtracted at the next tick.
+    apart: usize,
     capacity: Capacity,
     shares: Shares,
     /// Calls a second that could be served in the time spent on rejecting requests of peers that do
@@ -119,6 +130,7 @@ impl Upstreams {
             settings: *settings,
             peers,
             strangers: 0,
+            apart: 0,
             capacity: Capacity::default(),
             shares: Shares::new(settings),
             rejecting_cps: 0.0,
@@ -143,7 +155,7 @@ impl Upstreams {
         if self.due == Timestamp::NEVER {
             self.due = now + TICK;
         }
-        let slot = self.slot(key, category, offer.algorithms.is_some());
+        let slot = self.slot(key, category, offer);
         let has_entry = slot != SourceTable::<Upstream>::SHARED;
         let is_overloaded = self.overloaded.is_some();
         let peer = self.peers.get_mut(slot);
@@ -156,6 +168,15 @@ impl Upstreams {
             let original_cps = offer.original_cps.filter(|_| category.begins_session());
             peer.on_offer(now, &Offer { original_cps, ..*offer }, &self.settings);
         }
+        let is_newcomer = has_entry && category.begins_session() && peer.is_newcomer();
+        let peer = if is_newcomer {
+            peer.on_first_call(now);
+            let joint = self.peers.get_mut(SourceTable::<Upstream>::SHARED);
+            joint.on_newcomer(now);
+            joint
+        } else {
+            peer
+        };
         peer.on_request(now, category);
         let obeys = peer.obeys();
         match category {
@@ -182,18 +203,25 @@ impl Upstreams {
 
     /// Returns the slot of a peer in the table. Only a peer that takes part in overload control, or
     /// that sends a request for new work, gets a slot of its own.
-    fn slot(&mut self, key: u128, category: Category, takes_part: bool) -> Slot {
-        let strangers_max = (self.settings.peers_max as f64 * STRANGERS_MAX) as usize;
-        match self.peers.find(key) {
-            Some(slot) => slot,
-            None if takes_part => self.peers.slot(key),
-            None if !category.is_new() => SourceTable::<Upstream>::SHARED,
-            None if self.strangers < strangers_max => {
-                self.strangers += 1;
-                self.peers.slot(key)
-            }
-            None => self.peers.overflow(),
+    fn slot(&mut self, key: u128, category: Category, offer: &Offer) -> Slot {
+        if let Some(slot) = self.peers.find(key) {
+            return slot;
         }
+        if offer.algorithms.is_some() {
+            return self.peers.slot(key);
+        }
+        if !category.is_new() {
+            return SourceTable::<Upstream>::SHARED;
+        }
+        let (count, part_max) = match offer.host {
+            Some(Offer::STRANGERS) => (&mut self.strangers, STRANGERS_MAX),
+            _ => (&mut self.apart, APART_MAX),
+        };
+        if *count >= (self.settings.peers_max as f64 * part_max) as usize {
+            return self.peers.overflow();
+        }
+        *count += 1;
+        self.peers.slot(key)
     }
 
     /// Returns the feedback to write into a response to the peer `key`, or `None` if the peer does
@@ -270,9 +298,11 @@ impl Upstreams {
             let agreed = peer.algorithm().is_some() && !is_full;
             rest <= if agreed { AGREED } else { REMEMBERED_STRANGER }
         });
-        let is_stranger =
-            |(key, peer): &(Option<u128>, &Upstream)| key.is_some() && peer.algorithm().is_none();
-        self.strangers = self.peers.iter().filter(is_stranger).count();
+        (self.strangers, self.apart) = (0, 0);
+        for (_, peer) in self.peers.iter().filter(|(key, _)| key.is_some()) {
+            self.strangers += usize::from(peer.is_stranger());
+            self.apart += usize::from(!peer.is_stranger() && peer.algorithm().is_none());
+        }
         counted_cps
     }
 

@@ -138,6 +138,86 @@ fn strangers_do_not_keep_out_a_peer_that_takes_part() {
     assert!((30..=80).contains(&own), "{own}");
 }
 
+/// A trusted peer that does not take part must not count as one of the strangers.
+#[test]
+fn strangers_do_not_keep_out_a_trusted_peer_that_does_not_take_part() {
+    let mut upstreams = upstreams(UpstreamSettings { peers_max: 100, ..Default::default() });
+    for stranger in 0..1000 {
+        upstreams.on_request(at(1), 1000 + stranger, Category::Session, &STRANGER);
+    }
+    let own = |upstreams: &Upstreams| upstreams.peers().filter(|peer| peer.key.is_some()).count();
+    assert_eq!(own(&upstreams), 50);
+    for key in 0..1000 {
+        upstreams.on_request(at(2), key << 64 | 1, Category::Session, &APART);
+    }
+    assert_eq!(own(&upstreams), 75);
+    // A quarter is left for peers that take part, also after a measurement.
+    upstreams.handle_timeout(at(101), &open_gate());
+    upstreams.on_request(at(101), 2 << 64, Category::Session, &STRANGER);
+    upstreams.on_request(at(101), 3 << 64, Category::Session, &APART);
+    for key in 0..30 {
+        upstreams.on_request(at(102), key << 64 | 2, Category::Session, &OFFER);
+    }
+    assert_eq!(own(&upstreams), 100);
+    let has_entry = |key: u128| upstreams.peer(key << 64 | 2).is_some();
+    assert_eq!((0..30).filter(|&key| has_entry(key)).count(), 25);
+}
+
+/// Phones call so rarely that each call seems to be the first of its sender.
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
+// unfair advantage over those that do."
+#[test]
+fn the_first_calls_of_strangers_share_the_capacity_with_a_peer() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    let (mut sent, mut passed) = (0, 0);
+    for ms in 1..6000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        // The peer and the strangers each send 167 calls a second.
+        if ms % 6 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+            let key = 1000 + u128::from(ms);
+            let arrival = upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+            if ms > 3000 {
+                sent += 1;
+                passed += u32::from(arrival != Arrival::Reject);
+            }
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    let granted_cps = upstreams.peer(1).unwrap().granted_cps;
+    assert!((95.0..115.0).contains(&granted_cps), "{granted_cps}");
+    // The cost of the rejections is a part of the share.
+    assert!((240..330).contains(&passed), "{passed} of {sent} calls pass");
+}
+
+/// Each stranger gets the same part, however rarely it calls.
+#[test]
+fn strangers_that_flood_take_no_share_of_strangers_that_call_once() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    let (mut sent, mut passed) = (0, 0);
+    for ms in 1..7000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 5 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        // 20 strangers flood with 50 calls a second each.
+        let key = 1000 + u128::from(ms % 20);
+        upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+        if ms % 100 == 0 {
+            let key = 10_000 + u128::from(ms);
+            let arrival = upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+            if ms > 3000 {
+                sent += 1;
+                passed += u32::from(arrival != Arrival::Reject);
+            }
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    assert!(passed >= sent * 8 / 10, "{passed} of {sent} first calls pass");
+}
+
 /// Returns the calls a second that are granted to a peer that obeys and sends 100 calls a second,
 /// while each of 1000 strangers sends two calls a second.
 fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
