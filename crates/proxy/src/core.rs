@@ -118,6 +118,7 @@ impl Proxy {
         let waits = settings.seed.stream(Purpose::RetryAfter, shard);
         let sources = SourcePolicy::new(
             overload.sources.clone(),
+            overload.feedback.peers.clone(),
             overload.gate.sources.fair,
             overload.gate.sources.sources_max,
             settings.bans.clone(),

@@ -20,6 +20,8 @@ use crate::transport::addresses::{Addresses, Origin};
 /// The policy for each source (limits, bans, weights), and the message counts that it depends on.
 pub(crate) struct SourcePolicy {
     sources: Sources,
+    /// Networks that get overload feedback, in addition to back ends and trusted sources.
+    peers: Vec<IpNet>,
     /// True if the gate needs to know the source of new work, for fair shares or for a limit.
     needs_source: bool,
     /// True if admitted work is shared fairly among sources.
@@ -71,6 +73,7 @@ impl SourcePolicy {
     /// are drawn from `stream`.
     pub(crate) fn new(
         sources: Sources,
+        peers: Vec<IpNet>,
         is_fair: bool,
         sources_max: usize,
         bans: BanList,
@@ -87,6 +90,7 @@ impl SourcePolicy {
             needs_source: is_fair || !sources.limits.is_empty(),
             is_fair,
             sources,
+            peers,
             bans: BanView::new(bans),
             compared: None,
             listed: None,
@@ -138,8 +142,9 @@ impl SourcePolicy {
 
     /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
     /// overload. These are, in this order, the networks that may claim priority, those of back
-    /// ends, those that are never banned, and those that have a weight. If there are too many, the
-    /// first ones are listed. If the last list is recent, `spared` stays the same.
+    /// ends, those that are never banned, those that have a weight, and those that get overload
+    /// feedback. If there are too many, the first ones are listed. If the last list is recent,
+    /// `spared` stays the same.
     ///
     /// The address of a back end is not listed if it is an address of this machine, because other
     /// programs may send from there. Trusted networks are not listed: trust only decides about
@@ -165,6 +170,7 @@ impl SourcePolicy {
             .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()).copied())
             .chain(never_ban.iter().copied())
             .chain(weights.iter().map(|weight| weight.from))
+            .chain(self.peers.iter().copied())
             .collect();
         let joined = IpNet::aggregate(&all);
         let listed = if joined.len() <= Shedding::SPARED_MAX { joined } else { all };
@@ -332,15 +338,16 @@ impl SourcePolicy {
     }
 
     /// Returns the weight of the sender of a message in fair shares. If shares are fair and the
-    /// operator has configured no weights, a back end or a trusted source gets [`KNOWN_WEIGHT`].
-    /// Such a source serves many users, so a few strangers must not displace it.
+    /// operator has configured no weights, a back end, a trusted source or a source that gets
+    /// overload feedback gets [`KNOWN_WEIGHT`]. Such a source serves many users, so a few strangers must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
         configured.unwrap_or_else(|| {
             let is_known = self.is_fair
                 && self.sources.weights.is_empty()
-                && addresses.origin(flow) != Origin::Stranger;
+                && (addresses.origin(flow) != Origin::Stranger
+                    || self.peers.iter().any(|net| net.contains(&address)));
             if is_known { KNOWN_WEIGHT } else { 1 }
         })
     }
@@ -507,7 +514,14 @@ mod tests {
     fn the_bans_are_searched_only_after_a_change_or_100_ms() {
         let bans = BanList::new(4);
         let mut stream = Seed(1).stream(Purpose::Floods, 0);
-        let mut policy = SourcePolicy::new(Sources::default(), false, 4, bans.clone(), &mut stream);
+        let mut policy = SourcePolicy::new(
+            Sources::default(),
+            Vec::new(),
+            false,
+            4,
+            bans.clone(),
+            &mut stream,
+        );
         // Returns the number of listed addresses, or `None` if the list was not made again.
         let mut list = |ms: u64| -> Option<usize> {
             let old = vec![IpAddr::from([203, 0, 113, 1])];

@@ -70,7 +70,8 @@ pub struct SourceWeight {
     pub weight: u32,
 }
 
-/// The weight of back ends and trusted sources in fair shares, if no weight is configured.
+/// The weight of back ends, trusted sources and sources that get overload feedback in fair shares,
+/// if no weight is configured.
 pub(crate) const KNOWN_WEIGHT: u32 = 1000;
 
 /// The treatment of requests above a limit.

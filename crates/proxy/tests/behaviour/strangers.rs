@@ -447,3 +447,11 @@ fn a_trusted_trunk_has_the_share_of_many_users_unless_weights_are_configured() {
     let (known, unknown) = (admitted(&[]), admitted(&[unrelated]));
     assert!(unknown <= 130 && known >= 195, "{unknown} and {known} of 200");
 }
+
+#[test]
+fn a_peer_of_feedback_has_the_share_of_many_users() {
+    let admitted = admitted_from_a_trunk(|settings| {
+        settings.overload.feedback.peers = vec!["198.51.100.7/32".parse().unwrap()];
+    });
+    assert!(admitted >= 195, "{admitted} of 200");
+}

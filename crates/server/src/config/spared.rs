@@ -18,8 +18,8 @@ impl Config {
                 "this file has {count} networks whose INVITEs and REGISTERs the kernel should not \
                  drop, but the kernel can spare at most {most}. It spares the first of them in \
                  this order: `from` of `[overload.priority]`, back ends, `sources` of back ends, \
-                 `never_ban`, `[[overload.weight]]`. To spare more, write neighbouring addresses \
-                 as one network"
+                 `never_ban`, `[[overload.weight]]`, `peers` of `[overload.feedback]`. To spare \
+                 more, write neighbouring addresses as one network"
             )
         })
     }
@@ -36,6 +36,7 @@ impl Config {
             .flat_map(|priority| &priority.from)
             .chain(backends().flat_map(|backend| &backend.sources))
             .chain(&sources.never_ban)
+            .chain(&self.overload.feedback.peers)
             .copied()
             .chain(backends().filter_map(own))
             .chain(sources.weights.iter().map(|weight| weight.from))
@@ -73,6 +74,9 @@ mod tests {
             told.contains("this file has 65 networks") && told.contains("at most 64"),
             "{told}"
         );
+        let peers = "[overload.feedback]\npeers = [\"192.0.2.20\"]\n";
+        let told = warning(32, 32, peers).unwrap();
+        assert!(told.contains("this file has 65 networks"), "{told}");
         // These cases bring no warning: the kernel drops nothing, or one network contains all
         // others.
         assert_eq!(warning(32, 33, "[overload]\ndisposal = \"reject\"\n"), None);

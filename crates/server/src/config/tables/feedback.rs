@@ -56,7 +56,9 @@ keys! {
         },
         count_max: 2,
     }, Default("[\"loss\"]");
-    /// Networks of further servers that may take part in feedback.
+    /// Networks of further servers that may take part in feedback. Under overload the kernel drops
+    /// no requests of these servers. In fair shares (`fair`) each of them counts as 1,000 sources,
+    /// unless an `[[overload.weight]]` is configured.
     key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
     /// The rule by which peers share the capacity. `provider`: each peer gets the same share.
     /// `user`: each peer gets a share in proportion to the calls that it would send, so that every
