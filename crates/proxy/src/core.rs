@@ -367,7 +367,7 @@ impl Proxy {
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
         let mut stages = Stages { transactions, lost, resolution, lookups, parked };
-        let admission = AdmissionFacts { has_priority, is_overdue, hashes };
+        let admission = AdmissionFacts { has_priority, is_again, is_overdue, hashes };
         let served = serve_request(&mut step, &mut stages, &received, admission);
         let Step { shown, pool, .. } = step;
         if let Some(bucket) = class.bucket()

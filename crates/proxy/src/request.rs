@@ -63,6 +63,8 @@ pub(crate) struct Stages<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
     pub(crate) has_priority: bool,
+    /// True if the request is a retransmission of new work that was served before.
+    pub(crate) is_again: bool,
     /// True if the request has been parked for the maximum time.
     pub(crate) is_overdue: bool,
     /// Hashes of the request, if they were computed.
@@ -128,6 +130,7 @@ fn serve_message(
     };
     step.output.send_for(request.essentials.call_id);
     request.has_priority = admission.has_priority;
+    request.is_again = admission.is_again;
     let keys = &step.snapshot.keys;
     let (known, call_id) = (admission.hashes, request.essentials.call_id);
     request.call_fingerprint =

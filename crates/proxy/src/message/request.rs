@@ -35,6 +35,8 @@ pub(crate) struct Request<'a> {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) call_fingerprint: u128,
     pub(crate) has_priority: bool,
+    /// True if the request is a retransmission of new work that was served before.
+    pub(crate) is_again: bool,
     /// Number of values at the end of the Route that are restored as the Request-URI (RFC 3261
     /// §16.4): 1 if a strict router moved the Request-URI there, otherwise 0.
     pub(crate) restored: usize,
@@ -75,6 +77,7 @@ impl<'a> Request<'a> {
             identity: 0,
             call_fingerprint: 0,
             has_priority: false,
+            is_again: false,
             restored: 0,
             token: None,
             targets: Vec::new(),

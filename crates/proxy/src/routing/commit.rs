@@ -4,6 +4,8 @@
 //! (with or without transactions), and counts the request. A commit may fail after successful
 //! planning, because a pool or a table may have become full meanwhile.
 
+use std::net::SocketAddr;
+
 use tidegate_balance::{CallLease, Demand};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
@@ -18,7 +20,7 @@ use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{
-    NewRequest, Selected, admit, check_room, check_transaction_room, demand_of, select, take_at,
+    NewRequest, Selected, check_room, check_transaction_room, demand_of, select, take_at,
 };
 use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
@@ -64,7 +66,9 @@ pub(crate) fn commit(
             let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE))?;
             hop.redirect(target);
             hop.choice = key.map(|key| (backend_ref.pool, key));
-            hop.admission = check_restriction(step, input, &hop)?;
+            let address = hop.target.address;
+            let admission = check_restriction(step, input, hop.call, backend_ref, address)?;
+            hop.admission = Some(admission);
             hop
         }
         TargetChoice::BeginAt { backend_ref, target } => {
@@ -82,13 +86,14 @@ pub(crate) fn commit(
         TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
-            let admission = admit(step.now, step.snapshot, to, request.category())?;
+            let admission = check_restriction(step, input, CallRef::NONE, to, address)?;
             let target = Target::new(step.snapshot.transport(to.pool), address);
             let tier = tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE);
-            NextHop { admission, ..NextHop::to(target, tier) }
+            NextHop { admission: Some(admission), ..NextHop::to(target, tier) }
         }
         TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
         TargetChoice::Outside { target, is_strict, from, is_named, is_claimed } => {
+            let admission = check_outside(step, input, target.address)?;
             let call = enter_outward_call(step, input, from)?;
             let tier = match from {
                 Some(backend_ref) => {
@@ -101,7 +106,7 @@ pub(crate) fn commit(
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
             let hop = NextHop::to(target, tier);
-            NextHop { backend_ref: from, call, is_strict, others, is_claimed, ..hop }
+            NextHop { backend_ref: from, call, is_strict, others, is_claimed, admission, ..hop }
         }
         TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };
@@ -140,9 +145,11 @@ fn evidence_of_ack(
     }
 }
 
-/// Checks that the overload restriction requested by the back end of a call admits a request. A
+/// Checks that the overload restriction requested by the back end at `address` admits a request. A
 /// retransmission passes without this check, because the original was admitted. An ACK to a
-/// rejection and a CANCEL are checked, although they have the branch of their INVITE.
+/// rejection and a CANCEL are checked, although they have the branch of their INVITE. `call` is the
+/// entry of the call, which remembers its transactions. A request of one back end to another may
+/// have no entry, but the gate remembers new work.
 ///
 /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
 /// stream of SIP requests, even though throttling may only affect a particular subset of the
@@ -150,20 +157,37 @@ fn evidence_of_ack(
 fn check_restriction(
     step: &Step<'_>,
     input: CommitInput<'_, '_>,
-    hop: &NextHop,
-) -> Result<Option<Admission>, Rejection> {
-    let Request { identity, method, .. } = *input.request;
+    call: CallRef,
+    backend_ref: BackendRef,
+    address: SocketAddr,
+) -> Result<Admission, Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let Request { identity, method, is_again, .. } = *input.request;
     let stands_alone = !matches!(method, Method::Ack | Method::Cancel);
     let transaction = Transaction { identity, method };
-    let is_repeated = || stands_alone && step.routing.calls.is_repeated(hop.call, transaction);
-    let Some(backend_ref) = hop.backend_ref.filter(|_| step.snapshot.next_hops.is_any()) else {
-        return Ok(None);
-    };
-    if is_repeated() {
-        return Ok(None);
+    let is_repeated = || is_again || step.routing.calls.is_repeated(call, transaction);
+    if snapshot.next_hops.is_any() && stands_alone && is_repeated() {
+        let offer = snapshot.offer_to(now, backend_ref, address);
+        return Ok(Admission { address, offer });
     }
-    let category = input.request.category();
-    step.snapshot.admit(step.now, backend_ref, hop.target.address, category).map(Some)
+    snapshot.admit(now, backend_ref, address, input.request.category())
+}
+
+/// Checks a request to an address outside the pools. A back end may have this address too. Then its
+/// overload restriction must admit the request. Returns `None` if no back end has the address.
+///
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+/// current "oc" and "oc-algo" parameter values from that particular downstream server." §5.4: "The
+/// scope of overload control applies to unique combinations of IP and port values."
+fn check_outside(
+    step: &mut Step<'_>,
+    input: CommitInput<'_, '_>,
+    address: SocketAddr,
+) -> Result<Option<Admission>, Rejection> {
+    let Some(to) = step.snapshot.addresses.backend_ref(address) else { return Ok(None) };
+    step.pool = Some(to.pool);
+    let call = input.known.call.unwrap_or(CallRef::NONE);
+    check_restriction(step, input, call, to, address).map(Some)
 }
 
 /// Counts a request against the rate limit of its call. Returns whether the request may pass. The

@@ -100,27 +100,82 @@ fn a_reload_that_adds_a_pool_before_the_one_that_obeys_keeps_a_restriction() {
     assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 0);
 }
 
+/// Returns a proxy with a second pool, in which [`BACKEND_C`] gets the requests of the other back
+/// ends.
+fn with_media(obedience: Obedience) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        let media = tidegate_balance::Pool::new("media", &[("m", address(BACKEND_C), 1)]);
+        settings.pools.push(PoolSettings { obedience, ..stateless(media) });
+        let rule = |from, pool| Rule {
+            from,
+            methods: Vec::new(),
+            domains: Vec::new(),
+            to: RuleTarget::Pool(pool),
+        };
+        settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
+    })
+}
+
 /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into every
 /// SIP request." So does a request of one back end to another.
 #[test]
 fn a_request_of_a_back_end_to_another_pool_offers_overload_control() {
     for obedience in [Obedience::Always, Obedience::Never] {
-        let mut script = Script::with(Policy::Rr, |settings| {
-            let media = tidegate_balance::Pool::new("media", &[("m", address(BACKEND_C), 1)]);
-            settings.pools.push(PoolSettings { obedience, ..stateless(media) });
-            let rule = |from, pool| Rule {
-                from,
-                methods: Vec::new(),
-                domains: Vec::new(),
-                to: RuleTarget::Pool(pool),
-            };
-            settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
-        });
+        let mut script = with_media(obedience);
         script.one(CALLER, &invite("a"));
         let text = invite("a").replace("198.51.100.7:5060", BACKEND_A);
         let sent = script.one(BACKEND_A, &text);
         assert_eq!(sent.to, address(BACKEND_C));
         let via = sent.all("Via")[0];
         assert_eq!(via.ends_with(OFFER), obedience == Obedience::Always, "{via}");
+    }
+}
+
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+/// current "oc" and "oc-algo" parameter values from that particular downstream server." A request and its
+/// retransmissions are one request.
+#[test]
+fn a_restriction_is_asked_once_about_a_request_of_a_back_end_to_another() {
+    let mut script = with_media(Obedience::Always);
+    let text = |call: &str| invite(call).replace("198.51.100.7:5060", BACKEND_A);
+    let first = script.one(BACKEND_A, &text("a"));
+    script.send(BACKEND_C, &telling(&first, "180 Ringing", &value("loss", 50, 1)));
+    let mut forwarded = 0;
+    for number in 0..40 {
+        let text = text(&format!("b{number}"));
+        let copies = [(); 4].map(|()| {
+            let sent = script.send(BACKEND_A, &text);
+            let invite = sent.iter().find(|sent| sent.start().starts_with("INVITE"));
+            invite.map(|invite| invite.text.clone())
+        });
+        assert!(copies.iter().all(|copy| *copy == copies[0]), "{number}: {copies:?}");
+        forwarded += usize::from(copies[0].is_some());
+    }
+    assert!((8..=32).contains(&forwarded), "{forwarded} of 40");
+}
+
+/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
+/// §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the current "oc"
+/// and "oc-algo" parameter values from that particular downstream server."
+#[test]
+fn a_restriction_also_applies_to_requests_to_the_address_of_a_back_end() {
+    for obedience in [Obedience::Always, Obedience::Never] {
+        let mut script = with_media(obedience);
+        let text = |call: &str| {
+            let text = request("INVITE", &format!("sip:bob@{BACKEND_C}"), call, 1, "");
+            text.replace("198.51.100.7:5060", BACKEND_A)
+        };
+        let sent = script.one(BACKEND_A, &text("a"));
+        assert_eq!(sent.to, address(BACKEND_C));
+        let obeys = obedience == Obedience::Always;
+        assert_eq!(sent.all("Via")[0].ends_with(OFFER), obeys);
+        let ringing = match obeys {
+            true => telling(&sent, "180 Ringing", &value("loss", 100, 1)),
+            false => sent.answer("180 Ringing"),
+        };
+        script.send(BACKEND_C, &ringing);
+        let sent = script.one(BACKEND_A, &text("b"));
+        let start = if obeys { "SIP/2.0 503" } else { "INVITE" };
+        assert!(sent.start().starts_with(start), "{}", sent.text);
     }
 }
