@@ -44,7 +44,7 @@ pub(crate) struct Snapshot {
     /// For each back end of each pool, the reference to the same back end in the first pool that
     /// contains it.
     firsts: Vec<Box<[BackendRef]>>,
-    /// For each back end of each pool, the strongest [`Obedience`] of all pools that contain it.
+    /// For each back end of each pool, its [`obedience_to`](Self::obedience_to).
     obediences: Vec<Box<[Obedience]>>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
@@ -208,7 +208,9 @@ impl Snapshot {
 
     /// Returns the strongest [`Obedience`] of all pools that contain a back end. The back end has
     /// one overload restriction, which applies to all these pools except those that never obey. So
-    /// the feedback of the back end is read according to the strongest obedience.
+    /// the feedback of the back end is read according to the strongest obedience. If this is
+    /// [`Obedience::Proven`] and the back end is not probed regularly, returns
+    /// [`Obedience::Never`]: no probe would renew the proof.
     pub(crate) fn obedience_to(&self, backend_ref: BackendRef) -> Obedience {
         self.obediences[usize::from(backend_ref.pool)][usize::from(backend_ref.backend)]
     }
@@ -304,8 +306,7 @@ fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
     pools.iter().map(|settings| settings.pool.backends().iter().map(of).collect()).collect()
 }
 
-/// Returns, for each back end of each pool, the strongest [`Obedience`] of all pools that contain
-/// it.
+/// Returns, for each back end of each pool, its [`obedience_to`](Snapshot::obedience_to).
 fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[Obedience]>> {
     let mut strongest: HashMap<BackendRef, Obedience> = HashMap::new();
     for (settings, firsts) in pools.iter().zip(firsts) {
@@ -314,7 +315,13 @@ fn obediences(pools: &[PoolSettings], firsts: &[Box<[BackendRef]>]) -> Vec<Box<[
             *obedience = settings.obedience.max(*obedience);
         }
     }
-    firsts.iter().map(|firsts| firsts.iter().map(|first| strongest[first]).collect()).collect()
+    // The settings of the first pool apply to the probes of a back end.
+    let is_probed = |first: &BackendRef| pools[usize::from(first.pool)].health.probe.is_some();
+    let of = |first: &BackendRef| match strongest[first] {
+        Obedience::Proven if !is_probed(first) => Obedience::Never,
+        obedience => obedience,
+    };
+    firsts.iter().map(|firsts| firsts.iter().map(of).collect()).collect()
 }
 
 /// Returns the pools to which rules route calls from sources other than back ends, and the backups
@@ -344,6 +351,7 @@ mod tests {
     use tidegate_balance::{Limits, Policy, Pool};
 
     use super::*;
+    use crate::settings::health::Probe;
 
     fn pools(limited: &[bool], backups: &[Option<u16>]) -> Vec<PoolSettings> {
         let pool = |(&is_limited, &backup): (&bool, _)| {
@@ -353,6 +361,21 @@ mod tests {
             PoolSettings { backup, ..PoolSettings::new(pool, Policy::Rr) }
         };
         limited.iter().zip(backups).map(pool).collect()
+    }
+
+    #[test]
+    fn only_regular_probes_prove_that_a_back_end_gives_feedback() {
+        for (obedience, is_probed, expected) in [
+            (Obedience::Proven, true, Obedience::Proven),
+            (Obedience::Proven, false, Obedience::Never),
+            (Obedience::Always, false, Obedience::Always),
+            (Obedience::Never, true, Obedience::Never),
+        ] {
+            let mut pools = pools(&[false], &[None]);
+            pools[0].obedience = obedience;
+            pools[0].health.probe = is_probed.then(Probe::default);
+            assert_eq!(obediences(&pools, &firsts(&pools, &[]))[0][..], [expected]);
+        }
     }
 
     fn rule(from: Senders, to: RuleTarget) -> Rule {

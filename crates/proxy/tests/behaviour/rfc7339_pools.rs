@@ -100,6 +100,23 @@ fn a_reload_that_adds_a_pool_before_the_one_that_obeys_keeps_a_restriction() {
     assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 0);
 }
 
+/// RFC 7339 §11: "If the attacker can make the recipient believe that the overload status was created by
+/// its direct downstream neighbor (and not by the attacker further downstream), the recipient stops
+/// sending traffic to the victim." Without probes nothing renews the proof that a back end gives feedback.
+#[test]
+fn a_reload_that_ends_the_probes_ends_a_restriction_that_needs_a_proof() {
+    let names = ["registrations", "other"];
+    let mut scene = Scene::new(names, Obedience::Proven);
+    scene.script.pass(Duration::from_secs(1));
+    let probe = scene.script.sent().pop().expect("the back end is probed");
+    scene.script.send(BACKEND_A, &telling(&probe, "200 OK", &value("loss", 100, 1)));
+    assert_eq!(sent(&calls(&mut scene.script, "a", 10)), 0);
+    let mut pools = pools(&scene.registry, names, Obedience::Proven);
+    pools[0].health.probe = None;
+    assert!(scene.script.proxy.reload(scene.script.now, pools, rules(names)));
+    assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 10);
+}
+
 /// Returns a proxy with a second pool, in which [`BACKEND_C`] gets the requests of the other back
 /// ends.
 fn with_media(obedience: Obedience) -> Script {

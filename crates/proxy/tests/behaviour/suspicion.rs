@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::script::*;
 use tidegate_balance::{Backend, Policy, Pool, State};
-use tidegate_proxy::{Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
+use tidegate_proxy::{Health, Mode, Obedience, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -81,6 +81,25 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     s.pass(ms(5000));
     assert_eq!(state(&s, 0), State::Suspect);
     assert!(s.backends.backends()[0].is_up(s.now));
+}
+
+/// RFC 7339 §11: "If the attacker can make the recipient believe that the overload status was created by
+/// its direct downstream neighbor (and not by the attacker further downstream), the recipient stops
+/// sending traffic to the victim." No regular probe would renew the proof of such a probe.
+#[test]
+fn a_probe_in_a_pool_without_probes_does_not_offer_overload_control() {
+    for (obedience, offers) in [(Obedience::Proven, false), (Obedience::Always, true)] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let pool = &mut settings.pools[0];
+            (pool.mode, pool.obedience) = (Mode::Transaction, obedience);
+            pool.failover_after = ms(1000);
+        });
+        s.send(CALLER, &invite("first"));
+        s.pass(ms(1100));
+        s.sent();
+        let question = s.questions.first().expect("the suspect back end is probed");
+        assert_eq!(question.text.contains(";oc;oc-algo="), offers, "{}", question.text);
+    }
 }
 
 /// A back end of several pools has one health, whichever of the pools a request selects.
