@@ -339,7 +339,8 @@ impl SourcePolicy {
 
     /// Returns the weight of the sender of a message in fair shares. If shares are fair and the
     /// operator has configured no weights, a back end, a trusted source or a source that gets
-    /// overload feedback gets [`KNOWN_WEIGHT`]. Such a source serves many users, so a few strangers must not displace it.
+    /// overload feedback gets [`KNOWN_WEIGHT`]. Such a source serves many users, so a few strangers
+    /// must not displace it.
     pub(crate) fn weight_in_shares(&self, flow: &Flow, addresses: &Addresses) -> u32 {
         let address = flow.remote.ip().to_canonical();
         let configured = find_weight(&self.sources.weights, address);
@@ -514,14 +515,8 @@ mod tests {
     fn the_bans_are_searched_only_after_a_change_or_100_ms() {
         let bans = BanList::new(4);
         let mut stream = Seed(1).stream(Purpose::Floods, 0);
-        let mut policy = SourcePolicy::new(
-            Sources::default(),
-            Vec::new(),
-            false,
-            4,
-            bans.clone(),
-            &mut stream,
-        );
+        let mut policy =
+            SourcePolicy::new(Sources::default(), Vec::new(), false, 4, bans.clone(), &mut stream);
         // Returns the number of listed addresses, or `None` if the list was not made again.
         let mut list = |ms: u64| -> Option<usize> {
             let old = vec![IpAddr::from([203, 0, 113, 1])];

@@ -6,7 +6,8 @@
 //!
 //! A back end that becomes suspect is probed at once by the shard that suspects it, even in pools
 //! without probes. Such a probe alone does not prove that the back end gives feedback (RFC 7339),
-//! because no regular probe would renew the proof. `failure` and `transaction::teach` decide when a back end becomes suspect.
+//! because no regular probe would renew the proof. `failure` and `transaction::teach` decide when a
+//! back end becomes suspect.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
