@@ -44,8 +44,9 @@ pub enum Demand {
     /// A new call without priority.
     Call,
     /// A call with priority. For such calls the limits are higher. `calls_max` is higher by a
-    /// twentieth, at least by one call. The burst of the rate is larger by the requests of [one
-    /// second](RESERVE_S). A learned window is larger by a tenth, at least by one request.
+    /// twentieth, at least by one call. The burst of the rate is larger by the requests that the
+    /// rate allows in [one second](RESERVE_S), at least by one. A learned window is larger by a
+    /// tenth, at least by one request.
     Priority,
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// The real driver takes the same number of INVITEs in a turn.
 pub(super) const BURST: u32 = 64;
 
-/// The balance of processor time between offers and services. Only steps that began while both a
-/// datagram and a message waited are counted.
+/// The processor time of offers compared with that of services. A step counts only if both a
+/// datagram to offer and a message to serve waited when it began.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     /// Time spent on offers minus time spent on services, in nanoseconds. It becomes negative only

@@ -191,7 +191,7 @@ impl Tournament {
         Ok(Some(Results { bouts, laws, tuned, seeds: self.seeds }))
     }
 
-    /// Returns the laws that do not use their default parameters on their own path.
+    /// Returns the laws whose parameters on their [own path](Route::Own) are not their defaults.
     fn tuned(&self) -> Vec<&'static str> {
         let is_tuned = |law: &&str| {
             let own = self.own.iter().map(|own| own.overload.gate.law);

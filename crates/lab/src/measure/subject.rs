@@ -17,7 +17,7 @@ use super::{pass_inputs, server, thread_ns};
 /// least 64·T1.
 const REST: Duration = Duration::from_secs(64);
 
-/// Number of sockets of a shard: one for INVITEs, one for all other messages.
+/// Number of sockets whose state is read. A real shard has up to four for each UDP listener.
 const SOCKETS: usize = 2;
 
 /// An overload-control law with its parameters. The law measures the load after a number of
@@ -76,7 +76,7 @@ pub(crate) struct Subject {
     reads_every: u32,
     unread: u32,
     rejected: u64,
-    /// Sockets whose state is read whenever the load is read, as many as a real shard has.
+    /// Sockets whose state is read whenever the load is read, as in a real shard.
     sockets: Vec<UdpSocket>,
 }
 

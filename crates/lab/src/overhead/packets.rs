@@ -33,7 +33,7 @@ const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), (
 pub struct Parameters {
     /// Mode of the server: with transactions, without, or adaptive.
     pub mode: Mode,
-    /// Number of pairs of batches for each law and interval.
+    /// Number of pairs of batches for each law and each number in [`EVERY`].
     pub rounds: u32,
     /// Number of calls in a batch.
     pub calls: u32,

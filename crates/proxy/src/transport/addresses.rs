@@ -431,8 +431,8 @@ impl Addresses {
     }
 
     /// Returns the listener for a message that goes to `target` over another transport than usual.
-    /// The listener has the IP address of `usual`, the listener for the usual transport, and if
-    /// possible the same port.
+    /// `usual` is the listener for the usual transport. The returned listener has the same IP
+    /// address and, if possible, the same port.
     pub(crate) fn beside(&self, usual: usize, target: &Target) -> Option<usize> {
         let usual = self.listeners.get(usual)?.local;
         let is_it = |own: &Own| own.local.ip() == usual.ip() && own.reaches(target);

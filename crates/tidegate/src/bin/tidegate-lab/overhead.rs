@@ -26,8 +26,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Number of pairs of batches of calls, for each law and each number of messages between
-    /// measurements. One batch of a pair is served without overload control, and one with it
+    /// Number of pairs of batches for each law and each frequency of its measurements. One batch of
+    /// a pair is served without overload control, and the other under the law
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), default_value_t = 60)]
     rounds: u32,
 
