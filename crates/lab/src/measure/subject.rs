@@ -17,8 +17,8 @@ use super::{pass_inputs, server, thread_ns};
 /// least 64·T1.
 const REST: Duration = Duration::from_secs(64);
 
-/// Number of sockets whose state is read. A real shard has up to four for each UDP listener.
-const SOCKETS: usize = 2;
+/// Number of sockets whose state is read: those of one UDP listener of a shard.
+const SOCKETS: usize = 4;
 
 /// An overload-control law with its parameters. The law measures the load after a number of
 /// messages.
