@@ -205,11 +205,11 @@ function chartOf(quantity, panel, rows, context) {
       };
       lines.push(line);
     }
-    line.points.push({ x: row.load, y: value.median, min: value.min, max: value.max });
+    line.points.push({ x: row.mean_load, y: value.median, min: value.min, max: value.max });
   }
   for (const line of lines) line.points.sort((a, b) => a.x - b.x);
   // All panels and conditions have the same range, so that a reader can compare them.
-  const last = Math.max(...all.map((row) => row.load));
+  const last = Math.max(...all.map((row) => row.mean_load)) || 1;
   const reference = referenceOf(quantity, panel, last, context);
   const spreads = all.map((row) => quantity.of(row, state)).filter(Boolean);
   const y = quantity.log
@@ -256,6 +256,7 @@ const BEYOND =
 function overview(rows, { experiment, state }) {
   const several = experiment.sources.length > 1;
   const loads = distinct(rows.map((row) => row.load)).sort((a, b) => a - b);
+  const title = rows.some((row) => row.mean_load !== row.load) ? "nominal load" : "load";
   const line = (row) => `${row.label}, ${row.source}`;
   const cell = (row) => {
     const part = row?.goodput_of_bound?.median;
@@ -273,7 +274,7 @@ function overview(rows, { experiment, state }) {
       return element("tr", {}, head, ...loads.map((load) => cell(mine.find((row) => row.load === load))));
     });
     const heads = loads.map((load) => element("th", { scope: "col", class: "number" }, number(load)));
-    const head = element("tr", {}, element("th", { scope: "col" }, "load"), ...heads);
+    const head = element("tr", {}, element("th", { scope: "col" }, title), ...heads);
     const made = element("table", {}, element("caption", {}, element("b", {}, panel)),
       element("thead", {}, head), element("tbody", {}, ...body));
     return element("div", { class: "scroll" }, made);

@@ -19,7 +19,7 @@ pub fn figures(
     let note = note(scenario);
     let of_bound = |row: &Row| row.of_bound.map_or(0.0, |part| part.median);
     let samples: Vec<_> =
-        rows.iter().map(|row| (&*row.variant.label, row.load, of_bound(row))).collect();
+        rows.iter().map(|row| (&*row.variant.label, row.mean_load, of_bound(row))).collect();
     let highlights = Highlights::choose(&samples, highlight);
     let heading = |what: &str, also: &str| Heading {
         title: format!("{}: {what}", scenario.title),
@@ -38,10 +38,7 @@ pub fn figures(
             overload::goodput(
                 heading("goodput", &rejection_costs(scenario)),
                 &goodput,
-                |panel, load| {
-                    let Shared { disposal, factor, .. } = conditions[panel];
-                    capacity.bound(emulate, disposal, factor * load)
-                },
+                |panel, load| capacity.bound(emulate, conditions[panel].disposal, load),
             ),
         ),
         (
@@ -91,14 +88,12 @@ fn note(scenario: &Scenario) -> String {
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
-    /// The mean load in the measured time, divided by the nominal load of the run. It is 1 if there
-    /// is no load profile.
-    factor: f64,
 }
 
 /// Returns the panels of a figure: the curves of each, and the conditions that they share. Two rows
 /// are in the same panel if their variants decide, queue and reject calls in the same way, and if
-/// their swept conditions other than the load have the same values.
+/// their swept conditions other than the load have the same values. A point is drawn at the mean
+/// load of the measured time.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],
@@ -113,7 +108,6 @@ fn panels(
             shared.push(Shared {
                 disposal: row.variant.overload.disposal,
                 deadline_s: conditions.deadline_ms / 1e3,
-                factor: if row.load > 0.0 { row.mean_load / row.load } else { 1.0 },
             });
             facets.push(Facet { title, series: Vec::new() });
             facets.len() - 1
@@ -125,7 +119,7 @@ fn panels(
             series.len() - 1
         });
         if let Some(Spread { min, median, max, .. }) = value(row) {
-            series[at].points.push(Point { x: row.load, min, median, max });
+            series[at].points.push(Point { x: row.mean_load, min, median, max });
         }
     }
     (shared, facets)
@@ -196,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_in_a_figure_is_that_of_the_mean_load() {
+    fn with_a_profile_a_figure_shows_the_mean_load() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
                     [workload]\nprofile = \"steps:0=0.5\"\n[sweep]\nload = [1, 4]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
@@ -205,8 +199,14 @@ mod tests {
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows, &[]);
-        // Load 4 offers twice the capacity, and a rejection costs a tenth of a call.
-        let bounds = [1.0, 4.0].map(|load| reference(&figures[0].1, 0, load));
+        let panel = &figures[0].1.panels[0];
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        let drawn: Vec<f64> = panel.lines[1].points.iter().map(|point| point.x).collect();
+        assert!(near(drawn[0], 0.5) && near(drawn[1], 2.0) && drawn.len() == 2, "{drawn:?}");
+        let ticks: Vec<&str> = panel.x.ticks.iter().map(|(_, text)| &**text).collect();
+        assert_eq!(ticks, ["0.5", "2"]);
+        // A rejection costs a tenth of a call. The loads may have rounding errors.
+        let bounds = [0.5, 2.0].map(|load| reference(&figures[0].1, 0, load - 1e-10));
         assert!((bounds[0] - 0.5).abs() < 1e-9, "{bounds:?}");
         assert!((bounds[1] - 0.8 / 0.9).abs() < 1e-9, "{bounds:?}");
     }

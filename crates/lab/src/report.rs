@@ -132,7 +132,7 @@ impl Experiment {
     fn highlights(&self) -> Highlights {
         let of_bound = |row: &Row| row.goodput_of_bound.map_or(0.0, |part| part.median);
         let samples: Vec<_> =
-            self.rows().map(|row| (&*row.label, row.load, of_bound(row))).collect();
+            self.rows().map(|row| (&*row.label, row.mean_load, of_bound(row))).collect();
         Highlights::choose(&samples, &self.highlight)
     }
 }

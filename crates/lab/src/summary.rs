@@ -17,10 +17,10 @@ pub struct Row {
     pub variant: Variant,
     /// The swept conditions except the load, each with its value.
     pub swept: Vec<(Axis, f64)>,
-    /// Offered load as a multiple of the capacity.
+    /// Nominal load as a multiple of the capacity. The load profile multiplies it.
     pub load: f64,
     /// The average load that is offered in the measured time, as a multiple of the capacity. It
-    /// differs from [`load`](Self::load) if the load has a profile over time.
+    /// differs from [`load`](Self::load) if the load has a profile over time, or is a trace.
     pub mean_load: f64,
     /// Greatest possible goodput at the mean load, as a fraction of the capacity.
     pub bound: f64,

@@ -35,8 +35,10 @@ pub fn render(rows: &[Row]) -> String {
         .map_or_else(Vec::new, |row| row.swept.iter().map(|(axis, _)| axis.title()).collect());
     let mut header = vec!["variant"];
     header.extend(&swept);
+    header.push("load");
+    let optional = Optional::of(rows);
+    header.extend(optional.mean_load.then_some("mean load"));
     header.extend([
-        "load",
         "goodput/C",
         "min–max",
         "mean ±95 %",
@@ -47,11 +49,8 @@ pub fn render(rows: &[Row]) -> String {
         "p50 ms",
         "p99 ms",
     ]);
-    // Most scenarios have no overload that ends, so the column is left out unless a row has one.
-    let recovers = rows.iter().any(|row| row.recovered.is_some());
-    header.extend(recovers.then_some("recovery s"));
-    let outages = rows.iter().any(|row| row.outage.is_some());
-    header.extend(outages.then_some(OUTAGE).into_iter().flatten());
+    header.extend(optional.recovery.then_some("recovery s"));
+    header.extend(optional.outage.then_some(OUTAGE).into_iter().flatten());
     header.extend(["generator", "lost"]);
     let (mut lines, mut last) = (Vec::new(), None);
     for row in rows {
@@ -60,7 +59,7 @@ pub fn render(rows: &[Row]) -> String {
         if first && last.is_some() {
             lines.push(vec![String::new()]);
         }
-        lines.push(cells(row, first, recovers, outages));
+        lines.push(cells(row, first, optional));
         last = Some(group);
     }
     plain_table(&header, lines, 1.., 1)
@@ -70,13 +69,35 @@ pub fn render(rows: &[Row]) -> String {
 const OUTAGE: [&str; 7] =
     ["served", "redials", "backlog s", "back s", "at end", "registered", "emergency"];
 
-fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
+/// The columns that most scenarios do not need.
+#[derive(Clone, Copy)]
+struct Optional {
+    /// Whether a row has a mean load that differs from its load.
+    mean_load: bool,
+    /// Whether a row has an overload that ends.
+    recovery: bool,
+    /// Whether a row has an outage.
+    outage: bool,
+}
+
+impl Optional {
+    fn of(rows: &[Row]) -> Self {
+        Self {
+            mean_load: rows.iter().any(|row| row.mean_load != row.load),
+            recovery: rows.iter().any(|row| row.recovered.is_some()),
+            outage: rows.iter().any(|row| row.outage.is_some()),
+        }
+    }
+}
+
+fn cells(row: &Row, first: bool, optional: Optional) -> Vec<String> {
     let mut cells = vec![if first { row.variant.name() } else { String::new() }];
     cells.extend(row.swept.iter().map(|(_, value)| value.to_string()));
     let Spread { min, median, max, mean, ci95 } = row.goodput;
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    cells.push(row.load.to_string());
+    cells.extend(optional.mean_load.then(|| format!("{:.3}", row.mean_load)));
     cells.extend([
-        row.load.to_string(),
         format!("{median:.3}"),
         format!("{min:.3}–{max:.3}"),
         match ci95 {
@@ -91,8 +112,8 @@ fn cells(row: &Row, first: bool, recovers: bool, outages: bool) -> Vec<String> {
         or_none(row.p99_ms.map(|delay| millis(delay.median))),
     ]);
     let recovery = || or_none(row.recovered.map(|count| back(row.recovery_s, count, row.runs)));
-    cells.extend(recovers.then(recovery));
-    cells.extend(outages.then(|| outage(row)).into_iter().flatten());
+    cells.extend(optional.recovery.then(recovery));
+    cells.extend(optional.outage.then(|| outage(row)).into_iter().flatten());
     cells.extend([
         format!("{}{}", percent(row.generator_load), if row.too_slow > 0 { " slow" } else { "" }),
         row.drops.to_string(),
@@ -191,6 +212,20 @@ mod tests {
         assert_eq!(back(time, 2, 2), "2.0");
         assert_eq!(back(time, 2, 5), "2.0 (2 of 5)");
         assert_eq!(back(None, 0, 5), "never");
+    }
+
+    #[test]
+    fn with_a_profile_the_table_shows_the_mean_load_too() {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\n\
+                    profile = \"steps:0=0.6\"\n[sweep]\nload = [2]\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Sim);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        let text = render(&rows(runs.iter().map(|run| (run, &outcome))));
+        let head = text.lines().next().unwrap();
+        assert!(head.contains("load  mean load  goodput/C"), "{text}");
+        let cells: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
+        assert_eq!(cells[..5], ["pi", "(arrival,", "class)", "2", "1.200"], "{text}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) ->
     let top = highest(facets).max(1.0) * 1.03;
     // The axis has steps of a fifth, unless the goodput is several times the capacity.
     let y = Axis::with_steps("goodput ÷ capacity", top, nice_step(top / 8.0).max(0.2));
-    let last = loads.last().copied().unwrap_or(1.0);
+    let last = last(&loads);
     let curve = (0..=200).map(|step| last * f64::from(step) / 200.0);
     let bound = |facet| Line {
         name: "bound".to_owned(),
@@ -62,7 +62,7 @@ pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> 
     let most = shown().reduce(f64::max).unwrap_or(1.0).log10().ceil() as i32;
     let powers = least..=most.max(least + 1);
     let y = Axis::powers("99 % of set-ups take no longer than", 10.0, powers, duration);
-    let last = loads(facets).last().copied().unwrap_or(1.0);
+    let last = last(&loads(facets));
     let deadline = |facet: usize| {
         let at = *deadlines_s.get(facet)?;
         let points = [0.0, last].map(|load| Point::exact(load, at)).to_vec();
@@ -86,9 +86,12 @@ fn figure(
     reference: impl Fn(usize) -> Option<Line>,
 ) -> Figure {
     let loads = loads(facets);
-    let mut x = Axis::linear("offered load ÷ capacity", loads.last().copied().unwrap_or(1.0));
-    x.range = 0.0..=loads.last().copied().unwrap_or(1.0);
-    x.ticks = loads.iter().map(|load| (*load, load.to_string())).collect();
+    let last = last(&loads);
+    let mut x = Axis::linear("offered load ÷ capacity", last);
+    x.range = 0.0..=last;
+    // A mean load can have many decimal places. The axis shows three.
+    let text = |load: f64| ((load * 1e3).round() / 1e3).to_string();
+    x.ticks = loads.iter().map(|load| (*load, text(*load))).collect();
     let measured = |series: &Series| Line {
         name: series.name.clone(),
         stroke: Stroke::Measured,
@@ -114,12 +117,18 @@ fn figure(
     Figure { title, note, panels, highlights }
 }
 
-/// Returns the offered loads of all points in increasing order, each load once.
+/// Returns the end of the load axis: the last of `loads`, or 1 if there is no load above 0.
+fn last(loads: &[f64]) -> f64 {
+    loads.last().copied().filter(|load| *load > 0.0).unwrap_or(1.0)
+}
+
+/// Returns the offered loads of all points in increasing order. Loads that differ only by a
+/// rounding error are returned once.
 fn loads(facets: &[Facet]) -> Vec<f64> {
     let series = facets.iter().flat_map(|facet| &facet.series);
     let mut loads: Vec<f64> = series.flat_map(|s| &s.points).map(|point| point.x).collect();
     loads.sort_by(f64::total_cmp);
-    loads.dedup();
+    loads.dedup_by(|load, before| *load - *before < 1e-9);
     loads
 }
 

@@ -191,6 +191,21 @@ fn figures_without_any_data_are_drawn_too() {
 }
 
 #[test]
+fn a_load_axis_has_a_tick_for_each_load_and_a_length() {
+    let ticks = |loads: &[f64]| {
+        let points = loads.iter().map(|load| Point::exact(*load, 0.5)).collect();
+        let series = vec![Series { name: "pi".to_owned(), points }];
+        let figure = goodput(heading(), &[Facet { title: String::new(), series }], bound);
+        let axis = figure.panels[0].x.clone();
+        let texts: Vec<String> = axis.ticks.into_iter().map(|(_, text)| text).collect();
+        (texts.join(" "), *axis.range.end())
+    };
+    // The sum is 0.30000000000000004.
+    assert_eq!(ticks(&[0.3, 0.1 + 0.2, 1.5]), ("0.3 1.5".to_owned(), 1.5));
+    assert_eq!(ticks(&[0.0]), ("0".to_owned(), 1.0));
+}
+
+#[test]
 fn a_logarithmic_axis_places_ratios_evenly() {
     let axis = Axis {
         label: String::new(),

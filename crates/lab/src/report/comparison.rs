@@ -36,7 +36,7 @@ pub struct Compared {
     pub variant: String,
     /// The swept conditions except the load.
     pub swept: Swept,
-    /// Offered load as a multiple of the capacity.
+    /// Nominal load as a multiple of the capacity.
     pub load: f64,
     /// Goodput as a fraction of the capacity.
     pub goodput: Pair,
@@ -175,7 +175,7 @@ impl Comparison {
                 });
                 for (series, row) in [(first, sim), (first + 1, real)] {
                     facet.series[series].points.extend(value(row).map(|spread| Point {
-                        x: row.load,
+                        x: row.mean_load,
                         min: spread.min * factor,
                         median: spread.median * factor,
                         max: spread.max * factor,
@@ -188,7 +188,7 @@ impl Comparison {
     }
 
     fn bounds(&self) -> Vec<Vec<(f64, f64)>> {
-        let last = self.rows.iter().map(|row| row.load).fold(0.0, f64::max);
+        let last = self.both.iter().map(|(sim, _)| sim.mean_load).fold(0.0, f64::max);
         self.panels().values().map(|rows| bound(rows.iter().map(|(sim, _)| sim), last)).collect()
     }
 

@@ -237,7 +237,7 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The greatest possible goodput over the load, in one panel under one set of conditions, as the
+/// The greatest possible goodput over the mean load, in one panel under one set of conditions, as the
 /// corners of a line.
 #[derive(Serialize)]
 struct Bound {
@@ -336,7 +336,7 @@ fn by_time(series: Vec<Series>) -> (Vec<Vec<f64>>, Vec<DrawnSeries>) {
 
 fn bounds(experiment: &Experiment) -> Vec<Bound> {
     let rows: Vec<&Row> = experiment.rows().collect();
-    let last = rows.iter().map(|row| row.load).fold(0.0, f64::max);
+    let last = rows.iter().map(|row| row.mean_load).fold(0.0, f64::max);
     let mut bounds: Vec<Bound> = Vec::new();
     for row in &rows {
         let same = |panel: &str, swept: &Swept| row.panel == panel && row.swept == *swept;

@@ -64,7 +64,7 @@ pub struct Row {
     pub panel: String,
     /// The swept conditions except the load.
     pub swept: Swept,
-    /// Offered load as a multiple of the capacity.
+    /// Nominal load as a multiple of the capacity. The load profile multiplies it.
     pub load: f64,
     /// The average load that was offered in the measured time, as a multiple of the capacity.
     pub mean_load: f64,
@@ -166,36 +166,29 @@ impl Results {
     }
 }
 
-/// Returns the greatest possible goodput over the load, as the corners of a line from load 0 to
-/// `last`. Up to the capacity, all of the load can become goodput. Beyond the capacity, the
+/// Returns the greatest possible goodput over the mean load, as the corners of a line from load 0
+/// to `last`, or to 1 if `last` is 0. Up to the capacity, all of the load can become goodput. Beyond the capacity, the
 /// possible goodput decreases, because the servers spend time on rejections. All `rows` must belong
 /// to one panel and have the same swept conditions. The line ends at the capacity if no row has a
-/// load above the capacity and a bound above 0.
+/// mean load above the capacity and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
-    let rows: Vec<&Row> = rows.into_iter().collect();
-    // With a profile, the mean load is the same multiple of the load in every row.
-    let loaded = rows.iter().find(|row| row.load > 0.0);
-    let factor = loaded.map_or(1.0, |row| row.mean_load / row.load);
-    if factor == 0.0 {
-        return vec![(0.0, 0.0), (last, 0.0)];
-    }
+    let last = if last > 0.0 { last } else { 1.0 };
     // The bound beyond the capacity is (1 - mean·ρ) / (1 - ρ), so any row with a mean load above
     // the capacity determines ρ.
-    let told = rows.iter().find(|row| row.mean_load > 1.0 && row.bound > 0.0);
+    let told = rows.into_iter().find(|row| row.mean_load > 1.0 && row.bound > 0.0);
     let ratio = told.map(|row| (1.0 - row.bound) / (row.mean_load - row.bound));
-    let end = factor * last;
-    let mut corners = vec![(0.0, 0.0), (end.min(1.0), end.min(1.0))];
-    if end > 1.0
+    let mut corners = vec![(0.0, 0.0), (last.min(1.0), last.min(1.0))];
+    if last > 1.0
         && let Some(ratio) = ratio
     {
         let at = |mean: f64| (1.0 - mean * ratio) / (1.0 - ratio);
-        if end * ratio > 1.0 {
-            corners.extend([(1.0 / ratio, 0.0), (end, 0.0)]);
+        if last * ratio > 1.0 {
+            corners.extend([(1.0 / ratio, 0.0), (last, 0.0)]);
         } else {
-            corners.push((end, at(end)));
+            corners.push((last, at(last)));
         }
     }
-    corners.into_iter().map(|(mean, bound)| (mean / factor, bound)).collect()
+    corners
 }
 
 #[cfg(test)]
@@ -241,14 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn with_a_profile_the_bound_has_its_corners_where_the_mean_load_has_them() {
+    fn with_a_profile_the_bound_is_drawn_over_the_mean_load() {
         let reckoned = |mean| tidegate_control::bound::goodput(mean, 0.1);
         let half = |load: f64| Row { mean_load: load / 2.0, ..row(load, reckoned(load / 2.0)) };
-        let corners = bound(&[half(1.0), half(4.0)], 6.0);
-        assert_eq!(corners[..2], [(0.0, 0.0), (2.0, 1.0)]);
-        assert!(corners[2].0 == 6.0 && (corners[2].1 - reckoned(3.0)).abs() < 1e-9, "{corners:?}");
+        let corners = bound(&[half(1.0), half(4.0)], 3.0);
+        assert_eq!(corners[..2], [(0.0, 0.0), (1.0, 1.0)]);
+        assert!(corners[2].0 == 3.0 && (corners[2].1 - reckoned(3.0)).abs() < 1e-9, "{corners:?}");
         let idle = Row { mean_load: 0.0, ..row(2.0, 0.0) };
-        assert_eq!(bound(&[idle], 2.0), [(0.0, 0.0), (2.0, 0.0)]);
+        assert_eq!(bound(&[idle], 0.0), [(0.0, 0.0), (1.0, 1.0)]);
     }
 
     #[test]

@@ -121,12 +121,20 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
     let recovers = rows().any(|row| row.recovery_s.is_some() || row.recovered.is_some());
+    let differs = rows().any(|row| row.mean_load != row.load);
     let mut head = Vec::new();
     head.extend(several.then(|| text("results of")));
     head.push(text("variant"));
     head.extend(swept(rows().map(|row| &row.swept)));
+    head.push(if differs {
+        number("load", "nominal load ÷ capacity, before the load profile")
+    } else {
+        number("load", "offered load ÷ capacity")
+    });
+    head.extend(differs.then(|| {
+        number("mean load", "mean of the load offered in the measured time ÷ capacity")
+    }));
     head.extend([
-        number("load", "offered load ÷ capacity"),
         number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
         number(
             "bound",
@@ -152,6 +160,8 @@ pub(super) fn results(experiment: &Experiment) -> Table {
             cells.extend(several.then(|| Cell::text(&source.label)));
             cells.push(Cell::text(&row.variant));
             cells.extend(row.swept.values().map(|value| Cell::exact(*value)));
+            cells.push(Cell::exact(row.load));
+            cells.extend(differs.then(|| Cell::number(row.mean_load, 3)));
             cells.extend(measured(row));
             cells.extend(recovers.then(|| recovery(row)));
             cells.extend([
@@ -165,9 +175,8 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     Table { head, body: body.collect() }
 }
 
-fn measured(row: &Row) -> [Cell; 8] {
+fn measured(row: &Row) -> [Cell; 7] {
     [
-        Cell::exact(row.load),
         Cell::spread(Some(row.goodput), 1.0, 3),
         Cell::number(row.bound, 3),
         Cell::spread(row.goodput_of_bound, 100.0, 0),
@@ -199,7 +208,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Table {
     let mut head = vec![text("variant")];
     head.extend(swept(comparison.rows.iter().map(|row| &row.swept)));
     head.extend([
-        number("load", "offered load ÷ capacity"),
+        number("load", "nominal load ÷ capacity, before a load profile"),
         number("goodput, simulated", "calls set up in time ÷ capacity, median of the runs"),
         number("goodput, real", "calls set up in time ÷ capacity, median of the runs"),
         number("error", "simulated − real"),

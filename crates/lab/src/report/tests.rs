@@ -228,6 +228,26 @@ fn both_worlds_are_drawn_in_one_figure() {
 }
 
 #[test]
+fn with_a_profile_runs_are_shown_at_their_mean_load() {
+    let halved = |world: &str| {
+        let mut results = results(world, "Two", 1.0);
+        for row in results["rows"].as_array_mut().unwrap() {
+            row["mean_load"] = json!(row["load"].as_f64().unwrap() / 2.0);
+        }
+        results
+    };
+    let both = [halved("sim"), halved("real")];
+    let figures = report(&both).comparisons()[0].figures();
+    let lines = &figures[0].1.panels[0].lines;
+    let drawn: Vec<f64> = lines[1].points.iter().map(|point| point.x).collect();
+    assert_eq!(drawn, [0.5, 1.0]);
+    let heads = Page::of(&both).texts("th");
+    assert!(heads.contains(&"mean load".to_owned()), "{heads:?}");
+    let constant = Page::of(&[results("sim", "Two", 1.0)]).texts("th");
+    assert!(!constant.contains(&"mean load".to_owned()), "{constant:?}");
+}
+
+#[test]
 fn results_of_one_world_are_not_compared_and_have_different_labels() {
     let report = report(&[results("real", "Two", 1.0), results("real", "Two", 0.9)]);
     assert!(report.comparisons().is_empty());
