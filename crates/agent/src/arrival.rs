@@ -134,9 +134,13 @@ impl Load {
         Curve::new(&self.profile, self.rate_cps).rate_cps(after.as_secs_f64())
     }
 
-    /// Returns the expected number of calls from the start to the time `after`. Ignores the limits
-    /// [`calls`](Self::calls) and [`duration`](Self::duration).
+    /// Returns the expected number of calls from the start to the time `after`. For a trace, returns
+    /// the number of its calls until then. Ignores the limits [`calls`](Self::calls) and
+    /// [`duration`](Self::duration).
     pub fn calls_until(&self, after: Duration) -> f64 {
+        if let Process::Trace(trace) = &self.process {
+            return trace.moments().partition_point(|moment| *moment <= after) as f64;
+        }
         Curve::new(&self.profile, self.rate_cps).calls_until(after.as_secs_f64())
     }
 

@@ -30,7 +30,8 @@ impl Steady {
 const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` last falls to the capacity or below. Returns `None`
-/// if the rate is never above the capacity, or is still above it when the load ends.
+/// if the rate is never above the capacity, or is still above it when the load ends. Returns `None`
+/// for a trace, whose expected rate is always its mean.
 pub(crate) fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -97,7 +98,7 @@ pub fn recovery(
 
 #[cfg(test)]
 mod tests {
-    use tidegate_agent::Profile;
+    use tidegate_agent::{Profile, Trace};
 
     use super::*;
 
@@ -116,6 +117,16 @@ mod tests {
         assert_eq!(overload_ends(&load("gradual:10,10,10"), 50.0), Some(s(25.0)));
         assert_eq!(overload_ends(&load("steps:0=0.5"), 100.0), None);
         assert_eq!(overload_ends(&load("instant:5"), 50.0), None);
+    }
+
+    #[test]
+    fn an_overload_by_a_trace_has_no_end() {
+        let trace = (0..50).map(|index| s(0.02 * f64::from(index))).chain([s(20.0)]);
+        let trace = Trace::new(trace.collect::<Vec<_>>()).unwrap();
+        for capacity_cps in [1.0, 10.0] {
+            let load = Load { duration: s(60.0), ..Load::of_trace(trace.clone()) };
+            assert_eq!(overload_ends(&load, capacity_cps), None);
+        }
     }
 
     #[test]

@@ -214,6 +214,30 @@ mod tests {
     }
 
     #[test]
+    fn the_load_of_a_trace_is_that_of_its_calls_in_the_measured_time() {
+        let folder = tempfile::tempdir().unwrap();
+        // There are 10 calls/s in the warm-up, 500 calls/s in the measured time, and then none.
+        let warm_up = (0..100).map(|index| f64::from(index) / 10.0);
+        let measured = (1..=10_000).map(|index| 10.0 + f64::from(index) / 500.0);
+        let times = warm_up.chain(measured).chain([100.0]);
+        let trace: String = times.map(|at| format!("{at:.3}\n")).collect();
+        std::fs::write(folder.path().join("calls.txt"), trace).unwrap();
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
+                    [workload]\narrivals = \"trace:calls.txt\"\n\
+                    [schedule]\nwarm_up_s = 10\nmeasured_s = 20\n\
+                    [[variant]]\noverload = {}\n";
+        let scenario = Scenario::parse(&folder.path().join("s.toml"), text.as_bytes());
+        let runs = runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim);
+        let outcome = Outcome { offered: 1, measured_s: 20.0, ..Outcome::default() };
+        let row = rows([(&runs[0], &outcome)]).remove(0);
+        // A call takes 6 ms.
+        assert!((row.load - 101.01 * 0.006).abs() < 1e-9, "{}", row.load);
+        assert!((row.mean_load - 3.0).abs() < 1e-9, "{}", row.mean_load);
+        assert!((row.bound - 0.7 / 0.9).abs() < 1e-9, "{}", row.bound);
+        assert_eq!(row.recovered, None);
+    }
+
+    #[test]
     fn the_bound_is_that_of_the_load_in_the_measured_time() {
         let profile = |steps: &str| format!("[workload]\nprofile = \"steps:{steps}\"\n");
         let node = |name: &str, steps: &str| {

@@ -163,6 +163,14 @@ fn a_trace_is_offered_as_it_is_until_calls_or_duration_end_it() {
 }
 
 #[test]
+fn the_calls_of_a_trace_are_counted() {
+    let load = Load::of_trace("0.5\n0.5\n2\n3\n".parse().unwrap());
+    for (ms, calls) in [(0, 0.0), (499, 0.0), (500, 2.0), (1999, 2.0), (2000, 3.0), (9000, 4.0)] {
+        assert_eq!(load.calls_until(Duration::from_millis(ms)), calls, "{ms} ms");
+    }
+}
+
+#[test]
 fn a_load_knows_whether_it_ends() {
     let endless = load(Process::Poisson, 1.0, u32::MAX);
     assert!(endless.is_endless());

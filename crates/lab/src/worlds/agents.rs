@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Profile, Timing};
+use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Process, Profile, Timing};
 
 use crate::run_spec::RunSpec;
 
@@ -40,10 +40,12 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
 }
 
 /// Returns the mean of the offered load over the measured time, as a multiple of the capacity. It
-/// differs from the load in the scenario if the load has a profile over time.
+/// differs from the load in the scenario if the load has a profile over time. For a trace, the load
+/// in the scenario is the mean over the whole trace.
 pub(crate) fn mean_load(run: &RunSpec) -> f64 {
     let entries = || run.conditions.topology.entries().enumerate();
-    if entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
+    let is_trace = matches!(run.conditions.arrivals, Process::Trace(_));
+    if !is_trace && entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
         return run.conditions.load;
     }
     let (from, to) = (run.warm_up, run.measured_until());

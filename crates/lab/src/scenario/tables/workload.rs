@@ -80,7 +80,7 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           line, in seconds and in ascending order. A relative path starts at the directory of the \
           scenario file. A trace determines the load itself: `load` has no effect, and a `profile` \
           or a `load` in `[sweep]` is an error. With a trace, callers must send to exactly one \
-          server.",
+          server, and the results have no recovery time.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
