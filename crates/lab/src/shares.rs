@@ -56,14 +56,18 @@ pub(crate) fn figure(
     ))
 }
 
-/// Returns the goodput over time of the callers `name`, summarized over all repetitions.
+/// Returns the goodput over time of the callers `name`, summarized over all repetitions. Each point
+/// is the mean of an interval, at the middle of this interval. The curve ends with the measured
+/// time, because the load ends soon after.
 fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Point> {
     let series: Vec<_> = runs
         .iter()
         .map(|run| {
             let folder = points.join(run.id(program));
+            let end_s = run.measured_until().as_secs_f64();
             let samples = timeline::series(&folder, name, "in_time_cps");
-            samples.into_iter().map(|(at, cps)| (at, cps / run.capacity_cps())).collect::<Vec<_>>()
+            let measured = samples.into_iter().take_while(|(at, _)| *at <= end_s);
+            measured.map(|(at, cps)| (at, cps / run.capacity_cps())).collect::<Vec<_>>()
         })
         .collect();
     let count = series.iter().map(Vec::len).min().unwrap_or(0);
@@ -74,7 +78,10 @@ fn curve(runs: &[&RunSpec], points: &Path, program: &str, name: &str) -> Vec<Poi
             .map(|samples| samples[first..first + each].iter().map(|s| s.1).sum::<f64>())
             .map(|sum| sum / each as f64);
         let Spread { min, median, max, .. } = Spread::of(means).expect("a run has samples");
-        Point { x: series[0][first].0, min, median, max }
+        // A sample is the mean since the sample before it.
+        let from_s = first.checked_sub(1).map_or(0.0, |before| series[0][before].0);
+        let to_s = series[0][first + each - 1].0;
+        Point { x: from_s.midpoint(to_s), min, median, max }
     };
     // Samples that do not fill a whole part are left out at the end.
     (0..count / each).map(|part| point(part * each)).collect()
@@ -89,7 +96,8 @@ mod tests {
     use crate::worlds::Kind;
 
     const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n\
-        [schedule]\nrepetitions = 3\n[[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
+        [schedule]\nrepetitions = 3\nwarm_up_s = 50\nmeasured_s = 100\n\
+        [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
 
     #[test]
     fn a_source_with_a_profile_has_a_curve_with_the_range_of_its_runs() {
@@ -105,7 +113,8 @@ mod tests {
             fs::create_dir(&folder).unwrap();
             let row =
                 |at: u32| format!("{at},callers-se,in_time_cps,{}\n", f64::from(at % 2) * cps);
-            let rows: String = (0..2 * POINTS as u32).map(row).collect();
+            // The measured time ends at 150 s. After that, there are samples for ten seconds.
+            let rows: String = (1..=2 * POINTS as u32 + 10).map(row).collect();
             fs::write(folder.join("timeline.csv"), format!("t_s,node,quantity,value\n{rows}"))
                 .unwrap();
         }
@@ -113,7 +122,8 @@ mod tests {
         let done: Vec<_> = runs.iter().map(|run| (run, &outcome)).collect();
         let drawn = figure(&scenario, &done, folder.path(), "p").unwrap();
         let [line] = &drawn.panels[0].lines[..] else { panic!("{drawn:?}") };
-        assert_eq!((line.points.len(), line.points[1].x), (POINTS, 2.0));
+        let middles: Vec<f64> = line.points.iter().map(|point| point.x).collect();
+        assert_eq!((middles.len(), &middles[..2]), (POINTS, &[1.0, 3.0][..]));
         let capacity_cps = runs[0].capacity_cps();
         let Point { min, median, max, .. } = line.points[7];
         for (part, expected) in [(min, 5.0), (median, 10.0), (max, 20.0)] {
