@@ -161,9 +161,15 @@ pub(super) fn play(
         }
     };
     let callers = Callers::start(configure, seed, 0)?;
-    std::thread::sleep(lasts + TAIL);
+    let at_start = thread.cpu();
+    std::thread::sleep(Callers::LEAD + lasts);
+    // The load ends now. The server still works on messages that wait.
+    let at_end = thread.cpu();
+    std::thread::sleep(TAIL);
     let calls = callers.finish()?;
     let served = thread.finish()?;
+    // The measurement itself counts too, because the server also pauses for the time that it takes.
+    let used = at_end?.saturating_sub(at_start?);
     let answered = answerers.finish()?;
     let use_of = |cpu: Duration, wall: Duration| cpu.as_secs_f64() / wall.as_secs_f64();
     let answerer = answered.iter().map(|done| use_of(done.cpu, done.wall)).fold(0.0, f64::max);
@@ -174,7 +180,7 @@ pub(super) fn play(
         },
         cpu_ns: served.cpu.as_nanos() as f64 - served.stats.metering_ns as f64,
         tally: served.stats,
-        server_load: use_of(served.cpu, lasts.mul_f64(slice.share())),
+        server_load: use_of(used, lasts.mul_f64(slice.share())),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
         // Callers that get no answers send more than any server can read. Datagrams lost at the
         // socket cost the server nothing, and are not counted.

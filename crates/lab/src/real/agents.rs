@@ -13,9 +13,6 @@ use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
-/// Time between the creation of the callers and their first call. In this time their driver starts.
-const LEAD: Duration = Duration::from_millis(20);
-
 /// Time by which the driver may handle a datagram late. One wake of the driver then serves several
 /// datagrams.
 const SLACK: Duration = Duration::from_micros(200);
@@ -33,6 +30,10 @@ pub struct Callers {
 }
 
 impl Callers {
+    /// Time between the creation of the callers and the start of their load. In this time their
+    /// driver starts.
+    pub(crate) const LEAD: Duration = Duration::from_millis(20);
+
     /// Starts the callers. `configure` returns their configuration for a given source address.
     /// `element` distinguishes these callers from others with the same seed.
     ///
@@ -48,7 +49,7 @@ impl Callers {
         let shown = Arc::clone(&reading);
         let socket = Socket::open(false)?;
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
-        let start = socket.now() + LEAD;
+        let start = socket.now() + Self::LEAD;
         // An invalid configuration is reported here, and not by the thread.
         Caller::new(config.clone(), seed, element, start, Pool::new())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
