@@ -5,13 +5,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidegate_bench import tidegate
 from tidegate_bench.overload import Variant
 from tidegate_bench.process import NS, Process, Stage
-from tidegate_bench.quota import Quota
+from tidegate_bench.quota import Quota, Throttled
 from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee, Metrics, built, cut
@@ -82,6 +82,8 @@ class Outcome:
     """Connections of the caller, also those of the warm-up."""
     own_losses: int = 0
     """Calls, messages and connections that the caller itself had no room for, and datagrams that it could not send."""
+    throttled: Throttled | None = None
+    """Throttling of the element by its quota, from its start to the end of the load. `None` if it was not recorded."""
 
     @property
     def lost(self) -> int:
@@ -102,7 +104,9 @@ class Outcome:
         """Returns a row for a table of raw data, with all values including those of the usage."""
         row = asdict(self)
         usage = row.pop("usage")
-        return {**row, **usage}
+        throttled = row.pop("throttled")
+        quota = throttled._asdict() if throttled else dict.fromkeys(Throttled._fields)
+        return {**row, **usage, **quota}
 
     @property
     def element_us_per_call(self) -> float:
@@ -249,6 +253,8 @@ def trial(
         edge = tidegate.start(stage, [callee.port], profile, quota, tables=law.tables() + tables, **configuration)
         outcome = by(stage, edge.process, edge.address, callee, load, profile, options=options)
         metrics = edge.metrics()
+        if quota:
+            outcome = replace(outcome, throttled=quota.throttled())
         # An overloaded server may take long to stop in an orderly way.
         stage.kill()
     return outcome, metrics

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import NamedTuple
 
 _ROOT = Path("/sys/fs/cgroup")
 _VERSION_1 = _ROOT / "cpu"
@@ -45,6 +46,24 @@ def tick_ms() -> float:
     found = re.search(r"^CONFIG_HZ=(\d+)$", shown, re.MULTILINE)
     assert found, "a configuration of Linux states CONFIG_HZ"
     return 1000 / int(found[1])
+
+
+class Throttled(NamedTuple):
+    """The throttling of a control group by its quota so far."""
+
+    quota_periods: int
+    """Number of periods in which the group had something to run."""
+    throttled_periods: int
+    """Number of these periods in which the quota kept the group from running."""
+    throttled_s: float
+    """Time in s for which the quota kept the group from running."""
+
+    @classmethod
+    def read(cls, file: Path) -> "Throttled":
+        """Reads the file `cpu.stat` of a control group. The time is in ns in version 1, and in µs in version 2."""
+        stat = {name: int(value) for name, value in map(str.split, file.read_text().splitlines())}
+        time_s = stat["throttled_time"] / 1e9 if "throttled_time" in stat else stat["throttled_usec"] / 1e6
+        return cls(stat["nr_periods"], stat["nr_throttled"], time_s)
 
 
 class Quota:
@@ -100,12 +119,6 @@ class Quota:
         runs, waits = (sorted(map(float, line.split())) for line in shown.splitlines())
         return runs[len(runs) // 2], waits[len(waits) // 2]
 
-    def throttled_s(self) -> float:
-        """Returns the time in s for which the quota has kept the group from running so far."""
-        for line in (self._group / "cpu.stat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name == "throttled_time":
-                return int(value) / 1e9
-            if name == "throttled_usec":
-                return int(value) / 1e6
-        return 0.0
+    def throttled(self) -> Throttled:
+        """Returns how often and for how long the quota has kept the group from running so far."""
+        return Throttled.read(self._group / "cpu.stat")
