@@ -1,4 +1,6 @@
+import os
 import shutil
+import subprocess
 import unittest
 from unittest.mock import Mock
 
@@ -35,6 +37,76 @@ class UnitTest(unittest.TestCase):
         check, signal = unit.all("ExecReload")
         self.assertEqual(check, unit.one("ExecStart").replace(" run ", " check "))
         self.assertIn("kill -HUP", signal)
+
+
+class MaintainerScriptTest(Scratch):
+    """Runs postinst with commands that only note their arguments, on a machine with or without systemd."""
+
+    SYSCTL = "systemd-sysctl --prefix=net/core/rmem_max --prefix=net/core/optmem_max"
+    ACTIVE, RESTART = "systemctl --quiet is-active tidegate.service", "systemctl restart"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.configuration = self.folder / "tidegate.toml"
+        self.configuration.touch()
+        (self.folder / "system").mkdir()
+        for name in ("adduser", "systemd-sysctl", "systemctl", "setpriv"):
+            self.command(name, 0)
+
+    def command(self, name: str, status: int) -> None:
+        file = self.folder / name
+        file.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.folder}/log\nexit {status}\n')
+        file.chmod(0o755)
+
+    def configure(self, *words: str) -> tuple[int, list[str]]:
+        """Returns the exit status of `postinst configure`, and the commands that it ran after `adduser`."""
+        log = self.folder / "log"
+        log.unlink(missing_ok=True)
+        script = (ROOT / "packaging/debian/postinst").read_text()
+        for found, here in (
+            ("/run/systemd/system", self.folder / "system"),
+            ("/lib/systemd/", f"{self.folder}/"),
+            ("/etc/tidegate/tidegate.toml", self.configuration),
+            ("#DEBHELPER#", "systemctl restart"),
+        ):
+            self.assertIn(found, script)
+            script = script.replace(found, str(here))
+        environment = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        command = ["sh", "-c", script, "postinst", "configure", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        [user, *commands] = log.read_text().splitlines()
+        self.assertIn("adduser --system --group", user)
+        return done.returncode, commands
+
+    def check(self) -> str:
+        return f"setpriv --reuid=tidegate --regid=tidegate --init-groups /usr/bin/tidegate check {self.configuration}"
+
+    def test_installation_applies_the_limits_of_the_kernel(self) -> None:
+        self.assertEqual(self.configure(""), (0, [self.SYSCTL, self.RESTART]))
+        self.command("systemd-sysctl", 1)
+        self.assertEqual(self.configure(""), (0, [self.SYSCTL, self.RESTART]))
+        keys = {prefix.rpartition("=")[2].replace("/", ".") for prefix in self.SYSCTL.split()[1:]}
+        lines = (ROOT / "packaging/sysctl.conf").read_text().splitlines()
+        self.assertEqual({line.split(" = ")[0] for line in lines if " = " in line}, keys)
+
+    def test_upgrade_checks_the_configuration_before_it_restarts_the_service(self) -> None:
+        self.assertEqual(self.configure("0.1"), (0, [self.SYSCTL, self.ACTIVE, self.check(), self.RESTART]))
+        self.command("setpriv", 2)
+        self.assertEqual(self.configure("0.1"), (1, [self.SYSCTL, self.ACTIVE, self.check()]))
+
+    def test_upgrade_checks_nothing_if_no_process_would_be_lost(self) -> None:
+        self.command("systemctl", 3)
+        _, commands = self.configure("0.1")
+        self.assertEqual(commands, [self.SYSCTL, self.ACTIVE, self.RESTART])
+        self.configuration.unlink()
+        self.assertEqual(self.configure("0.1")[1], [self.SYSCTL, self.RESTART])
+        (self.folder / "system").rmdir()
+        self.assertEqual(self.configure("0.1")[1], [self.RESTART])
+
+    def test_purge_keeps_the_group_that_may_read_a_key(self) -> None:
+        script = (ROOT / "packaging/debian/postrm").read_text()
+        self.assertNotIn("deluser", script)
+        self.assertNotIn("delgroup", script)
 
 
 class RootTest(Scratch):
