@@ -44,6 +44,8 @@ pub struct RuntimeControl {
     reloading: Mutex<()>,
     /// True if the process is ending, so that reloads no longer wait for the shards.
     is_ending: AtomicBool,
+    /// True if the last reload failed.
+    has_reload_failed: AtomicBool,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
@@ -83,6 +85,7 @@ impl RuntimeControl {
             wanted,
             reloading,
             is_ending: AtomicBool::new(false),
+            has_reload_failed: AtomicBool::new(false),
             commands,
             shards,
             removed: None,

@@ -24,6 +24,7 @@ use tidegate_world::Counter;
 use crate::key::Keeper;
 use crate::metrics::{Family, Metrics, Number};
 use crate::recording::Tally;
+use crate::runtime_control::RuntimeControl;
 
 pub(crate) use feedback::restriction;
 pub use new_work::RecentWork;
@@ -101,6 +102,18 @@ pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
 pub(crate) fn add_keys(metrics: &mut Metrics, keeper: Arc<Keeper>) {
     metrics.add(move |samples| samples.push(&TROUBLE, &[], u64::from(keeper.has_trouble())));
 }
+
+/// Adds a metric that shows whether the last reload of the configuration failed.
+pub(crate) fn add_reloads(metrics: &mut Metrics, runtime_control: Arc<RuntimeControl>) {
+    metrics.add(move |samples| {
+        samples.push(&RELOAD_FAILED, &[], u64::from(runtime_control.has_reload_failed()));
+    });
+}
+
+static RELOAD_FAILED: Family = Family::gauge(
+    "reload_failed",
+    "1 if the last reload of the configuration failed, also after SIGHUP, otherwise 0",
+);
 
 static TROUBLE: Family =
     Family::gauge("keys_trouble", "1 if the last check of the key file failed, otherwise 0");

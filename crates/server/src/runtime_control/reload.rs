@@ -31,6 +31,20 @@ impl RuntimeControl {
     /// own changes them first.
     pub fn reload(&self) -> Result<bool, ControlError> {
         let _turn = self.reload_turn();
+        let reloaded = self.reload_in_turn();
+        self.has_reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
+        reloaded
+    }
+
+    /// Returns whether the last reload failed, also if a shard rejected it after
+    /// [`reload`](Self::reload) had returned. Returns `false` before the first reload.
+    pub(crate) fn has_reload_failed(&self) -> bool {
+        self.has_reload_failed.load(Ordering::Relaxed)
+    }
+
+    /// Does the work of [`reload`](Self::reload). The caller must hold the lock of
+    /// [`reload_turn`](Self::reload_turn).
+    fn reload_in_turn(&self) -> Result<bool, ControlError> {
         // Only the last rejected command of a shard is known. So the outcome of the previous reload
         // must be known before the next reload is sent.
         let last = self.wanted().replaced.as_ref().map(|replaced| replaced.command);
@@ -164,6 +178,7 @@ impl RuntimeControl {
         let Some(replaced) = heard else { return false };
         let is_rejected = self.was_rejected(replaced.command);
         if is_rejected {
+            self.has_reload_failed.store(true, Ordering::Relaxed);
             self.put_back(&mut wanted, replaced);
             drop(wanted);
             self.note_configured();

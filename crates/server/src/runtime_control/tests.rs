@@ -14,6 +14,7 @@ use tidegate_world::SrvRecord;
 
 use super::*;
 use crate::key;
+use crate::metrics::{Metrics, collect};
 use crate::pools::pool_specs;
 use crate::testing::{SMALL, assemble, load};
 
@@ -253,6 +254,41 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     in_force.last_rejected.set(1);
     assert_eq!(given(), 2);
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
+}
+
+/// A regression: after `systemctl reload`, no metric showed that the process had rejected the
+/// configuration, because a changed key needs a restart.
+#[test]
+fn a_metric_shows_whether_the_last_reload_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = load(dir.path(), SMALL);
+    let assembly = assemble(&config);
+    let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
+    let in_force = &assembly.counters()[0].proxy.in_force;
+    let mut metrics = Metrics::new();
+    collect::add_reloads(&mut metrics, Arc::clone(&control));
+    let shows = |value: u64| {
+        let shown = metrics.render();
+        assert!(shown.contains(&format!("\ntidegate_reload_failed {value}\n")), "{shown}");
+    };
+    shows(0);
+    load(dir.path(), &format!("[server]\nshards = 2\n{SMALL}"));
+    let reloaded = control.reload();
+    let is_fixed = matches!(reloaded, Err(ControlError::Rejected(command::Rejected::Restart(_))));
+    assert!(is_fixed, "{reloaded:?}");
+    shows(1);
+    load(dir.path(), SMALL);
+    in_force.commands.set(1);
+    assert!(matches!(control.reload(), Ok(true)));
+    shows(0);
+    // A shard rejects the next reload only after the reload has returned.
+    control.stop_waiting();
+    assert!(matches!(control.reload(), Ok(false)));
+    shows(0);
+    in_force.last_rejected.set(2);
+    in_force.commands_rejected.set(1);
+    control.settle();
+    shows(1);
 }
 
 /// A regression: if a shard rejected two reloads at once, the operator of the first was told that
