@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use tidegate_world::{Entry, Log, Timestamp, Transmit};
@@ -13,6 +14,10 @@ use super::tally::Tally;
 /// Maximum time that a block covers, in nanoseconds. If the process is killed, the inputs of the
 /// unfinished block are lost.
 const SPAN_NS: u64 = 1_000_000_000;
+
+/// Maximum time for which the last block waits for room in the channel. The writer makes room with
+/// each block that it writes, unless the disk does not respond.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// A block to which inputs are still added.
 #[derive(Debug, Default)]
@@ -56,7 +61,7 @@ impl Draft {
 }
 
 /// A recorder of the inputs of a core, which passes full blocks to the thread that writes the file.
-/// The recorder never waits for that thread, except when it is dropped.
+/// The recorder never waits for that thread, except for at most [`LAST_WAIT`] when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Journal {
     draft: Draft,
@@ -111,10 +116,42 @@ impl Log for Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.draft.count > 0 {
-            // The core has ended, so this thread may wait for the writer. If the writer has ended,
-            // the channel is closed and this call returns at once.
-            let _ = self.full.send(mem::take(&mut self.draft));
+        let last = mem::take(&mut self.draft);
+        // The core has ended, so this thread may wait for the writer. If the writer has ended, the
+        // channel is closed and this call returns at once.
+        if last.count > 0
+            && let Err(rejected) = self.full.send_timeout(last, LAST_WAIT)
+        {
+            self.tally.overrun.add(u64::from(rejected.into_inner().count));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crossbeam_channel::bounded;
+    use tidegate_world::Input;
+
+    use super::*;
+
+    /// A regression: while the disk did not respond, no signal could stop the process.
+    #[test]
+    fn a_drop_does_not_wait_without_end_for_a_writer_that_hangs() {
+        let (full, to_write) = bounded(1);
+        let (_written, empty) = bounded(1);
+        let tally = Arc::new(Tally::default());
+        let mut journal = Journal::new(full, empty, Arc::clone(&tally));
+        for i in 0..1500 {
+            journal.note(Entry { now: Timestamp::from_nanos(i), input: Input::Serve });
+        }
+        let (dropped, drops) = bounded(1);
+        thread::spawn(move || {
+            drop(journal);
+            dropped.send(())
+        });
+        assert_eq!(drops.recv_timeout(Duration::from_secs(30)), Ok(()));
+        assert_eq!((tally.overrun.get(), to_write.len()), (500, 1));
     }
 }
